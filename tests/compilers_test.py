@@ -19,7 +19,7 @@ from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
 from experiments.bench import plan, plan_programs, targets
 from tests import hlo
 from vade_jax import samplers, settings
-from vade_jax.models.qwen import attention, config
+from vade_jax.models.qwen import attention, presets
 from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Feedback
 
@@ -198,13 +198,13 @@ def test_the_plan_of_a_tpu_counts_what_its_compiler_counts():
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
     """Every matrix gathered once a pass in bfloat16, every gradient reduced and scattered once."""
-    shape = config.PRESETS["3b"]
+    shape = presets.PRESETS["3b"]
     few = dataclasses.replace(
         shape,
         text=dataclasses.replace(shape.text, num_layers=4),
         vision=dataclasses.replace(shape.vision, depth=4, full_blocks=(3,)),
     )
-    monkeypatch.setitem(config.PRESETS, "3b", few)
+    monkeypatch.setitem(presets.PRESETS, "3b", few)
     monkeypatch.setattr(minibatches, "MIN_LENGTH", 1000)  # one length of answers
     c = qwen3b_gspo.get_config()
     c.data.max_prompt_length, c.sampling.max_tokens, c.data.max_pixels = 1024, 512, 640 * 784

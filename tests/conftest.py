@@ -65,11 +65,11 @@ def pytest_runtest_setup(item):
 def small_checkpoint(tmp_path_factory):
     """The directory of a random two-layer policy with its tokenizer; to be copied, not changed."""
     from tests.trainer import small
-    from vade_jax.models.qwen import config, tiny_checkpoint
+    from vade_jax.models.qwen import presets, tiny_checkpoint
 
     directory = tmp_path_factory.mktemp("small") / "tiny_model"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
+        patch.setitem(presets.PRESETS, "tiny", small.SHAPE)
         tiny_checkpoint.write(directory, seed=0)
     return directory
 

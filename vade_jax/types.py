@@ -11,7 +11,7 @@ The name of an array ends in its logical shape, one capital letter per dimension
     K  width of a head                   F  width of the MLP
     X  the three M-RoPE axes (t, h, w)   B  images of a batch
     W  vision windows of an image        S  patch slots of a window (64)
-    C  merged cells of a window (16)     E  values of a patch (588 = 3 x 14 x 14)
+    C  merged cells of a window (16)     E  values of a patch (3 x 14 x 14 or 16 x 16)
 
 A file may define further letters, such as A for categories or Q for candidates. `length_N` and similar
 arrays count tokens; an array `*_N` has one scalar per answer. The suffix is the shape of the whole
@@ -107,7 +107,10 @@ class Prompt:
     text: str  # the chat-formatted prompt, one image pad per image
     token_P: np.ndarray  # int32, image pads expanded to one per merged cell
     position_PX: np.ndarray  # int32, M-RoPE positions
-    images: tuple[np.ndarray, ...]  # uint8 [height, width, 3], sides multiples of 28
+    images: tuple[
+        np.ndarray, ...
+    ]  # uint8 [height, width, 3], sides in whole cells of 2 x 2 patches
+    patch: int = 14  # pixels per side of a patch, as the model wants it
 
     @property
     def length(self) -> int:

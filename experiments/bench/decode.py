@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.bench import timing, workload
-from vade_jax.models.qwen import config, flops
+from vade_jax.models.qwen import config, flops, presets
 from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
 
@@ -32,7 +32,7 @@ def run(quick: bool) -> Iterator[timing.Table]:
 
 def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
     """Returns times of whole calls of `generate`, and of calls for one token, nearly all of it prefill."""
-    shape = config.PRESETS["tiny"]
+    shape = presets.PRESETS["tiny"]
     calls = {name: make_generate(shape, sizes, name) for name in (SHARED, COPIED)}
     first = {name: f"{name}, prefill only" for name in calls}
     cases = dict(calls)

@@ -75,7 +75,8 @@ def full_prompts(shape: config.Config, lengths: plan_programs.Lengths, count: in
         token_P = rng.integers(0, _num_plain_tokens(shape), lengths.prompt).astype(np.int32)
         pictures, grids = (), []
         if shape.vision:
-            size = (images.CELL * rows, images.CELL * cols, 3)
+            cell = images.cell_side(shape.vision.patch_size)
+            size = (cell * rows, cell * cols, 3)
             pictures, grids = (rng.integers(0, 256, size, np.uint8),), [lengths.cells]
             first = FIRST_IMAGE_TOKEN
             if first + rows * cols > lengths.prompt:
@@ -85,7 +86,8 @@ def full_prompts(shape: config.Config, lengths: plan_programs.Lengths, count: in
                 )
             token_P[first : first + rows * cols] = shape.image_token_id
         position_PX = prompts.positions(token_P, grids, shape.image_token_id)
-        made.append(Prompt(str(m), "", token_P, position_PX, pictures))
+        patch = shape.vision.patch_size if shape.vision else images.PATCH
+        made.append(Prompt(str(m), "", token_P, position_PX, pictures, patch))
     return made
 
 

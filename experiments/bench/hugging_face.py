@@ -33,12 +33,15 @@ def inputs(prompts: Sequence[Prompt], repeats: int) -> dict:
     found = {"input_ids": ids_NP, "attention_mask": np.ones_like(ids_NP)}
     pictures = [x for prompt in prompts for _ in range(repeats) for x in prompt.images]
     if pictures:
-        pixels = np.concatenate([np.asarray(vision.normalize(images.patches(x))) for x in pictures])
+        patch = prompts[0].patch
+        pixels = np.concatenate(
+            [np.asarray(vision.normalize(images.patches(x, patch))) for x in pictures]
+        )
         # The processor gives a picture as two equal frames, in the order (channel, frame, y, x).
         pixels = pixels.reshape(len(pixels), 3, 1, -1).repeat(2, 2).reshape(len(pixels), -1)
         found["pixel_values"] = pixels
         found["image_grid_thw"] = np.array(
-            [(1, x.shape[0] // images.PATCH, x.shape[1] // images.PATCH) for x in pictures]
+            [(1, x.shape[0] // patch, x.shape[1] // patch) for x in pictures]
         )
         # Image tokens are those with the same time position as a neighbour (`data.batching`).
         time_NP = np.repeat(np.stack([x.position_PX[:, 0] for x in prompts]), repeats, 0)

@@ -21,7 +21,7 @@ import tqdm
 from experiments.bench import targets, traffic
 from vade_jax import arrays, settings
 from vade_jax.data import images
-from vade_jax.models.qwen import config, lora
+from vade_jax.models.qwen import lora, presets
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
@@ -91,11 +91,11 @@ def abstract_policy(run: settings.Run, devices: Sequence) -> Policy:
         ValueError: the model's size is not known, or the devices do not divide it.
     """
     name = run.model.preset or run.model.size
-    if name not in config.PRESETS:
+    if name not in presets.PRESETS:
         raise ValueError(
-            f"model.size={run.model.size!r}: a plan needs one of {', '.join(config.PRESETS)}"
+            f"model.size={run.model.size!r}: a plan needs one of {', '.join(presets.PRESETS)}"
         )
-    shape = config.PRESETS[name]
+    shape = presets.PRESETS[name]
     devices = mesh.make(**run.mesh.to_dict(), devices=devices)
     special = ("vision_start", "vision_end", "image", "video")
     dtype = compute_dtype(run.model, devices)

@@ -37,7 +37,7 @@ def test_every_image_token_finds_the_patches_of_its_cell(builder, batch):
         is_pad = prompt.token_P == builder.tokenizer.image_pad
         np.testing.assert_array_equal(cell_P[: prompt.length] >= 0, is_pad)
         assert (cell_P[prompt.length :] == -1).all()
-        patches = [images.patches(image) for image in prompt.images]
+        patches = [images.patches(image, 14) for image in prompt.images]
         expected = np.concatenate([np.empty((0, 588), np.uint8), *patches])
         found = cell_CE[cell_P[cell_P >= 0]].reshape(-1, 588)
         np.testing.assert_array_equal(found, expected)

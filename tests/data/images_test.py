@@ -8,7 +8,7 @@ from PIL import Image
 
 from vade_jax.data import images
 
-LIMITS = {"min_pixels": 56 * 56, "max_pixels": 100 * 28 * 28}
+LIMITS = {"patch": 14, "min_pixels": 56 * 56, "max_pixels": 100 * 28 * 28}
 SIZES = [
     *((112, 112), (42, 70), (2, 2), (2, 398), (3, 150), (28, 28), (27, 29)),
     *((200, 333), (500, 500), (640, 480), (17, 900), (99, 101), (392, 196)),
@@ -35,9 +35,9 @@ def test_patches_are_bit_equal_to_the_published_processor(height, width):
     processor = module.Qwen2VLImageProcessorPil(**LIMITS)
     theirs = processor(_noise(height, width), return_tensors="np")
     ours = images.load(_noise(height, width), **LIMITS)
-    rows, cols = images.grid(ours)
+    rows, cols = images.grid(ours, 14)
     assert theirs["image_grid_thw"].tolist() == [[1, 2 * rows, 2 * cols]]
-    np.testing.assert_array_equal(_normalized(images.patches(ours)), theirs["pixel_values"])
+    np.testing.assert_array_equal(_normalized(images.patches(ours, 14)), theirs["pixel_values"])
 
 
 @pytest.mark.parametrize(("height", "width"), [*SIZES, (5, 800), (2000, 11)])
@@ -106,7 +106,7 @@ def test_bad_images_are_one_clear_error():
     with pytest.raises(ValueError, match=r"100 x 100 pixels cannot be decoded"):
         images.load(truncated, **LIMITS)
     with pytest.raises(ValueError, match="max_pixels"):
-        images.load(_noise(60, 60), min_pixels=5000, max_pixels=5001)
+        images.load(_noise(60, 60), patch=14, min_pixels=5000, max_pixels=5001)
 
 
 def test_why_a_file_cannot_be_opened_is_the_same_in_every_run():
@@ -122,29 +122,29 @@ def test_windows_hold_the_patches_in_the_published_order(size):
     torch = pytest.importorskip("torch")
     vision = pytest.importorskip("transformers.vision_utils")
     image = np.asarray(_noise(*size))
-    rows, cols = images.grid(image)
-    layout = images.layout([image])
+    rows, cols = images.grid(image, 14)
+    layout = images.layout([image], 14)
     valid_WS = layout.valid_BWS[0]
     grid = torch.tensor([[1, 2 * rows, 2 * cols]])
     order, ends = vision.get_vision_window_index(grid, 2, 112, 14)
-    patch_NE = images.patches(image).reshape(-1, 4, 588)
+    patch_NE = images.patches(image, 14).reshape(-1, 4, 588)
     expected = patch_NE[order.numpy()].reshape(-1, 588)
     np.testing.assert_array_equal(layout.patch_BWSE[0][valid_WS], expected)
     np.testing.assert_array_equal(valid_WS.sum(1), np.diff(ends.numpy()))
     position = vision.get_vision_position_ids(grid, 2).numpy().reshape(-1, 4, 2)
     coordinates = np.stack([layout.row_BWS[0], layout.col_BWS[0]], -1)[valid_WS]
     np.testing.assert_array_equal(coordinates, position[order].reshape(-1, 2))
-    cell_C = layout.patch_BWSE.reshape(-1, 4, 588)[images.cells(image)]
+    cell_C = layout.patch_BWSE.reshape(-1, 4, 588)[images.cells(image, 14)]
     np.testing.assert_array_equal(cell_C, patch_NE)
 
 
 def test_layout_pads_with_invalid_zeros_and_refuses_what_does_not_fit():
     image = np.full((112, 140, 3), 9, np.uint8)
-    layout = images.layout([image], num_images=2, num_windows=3)
+    layout = images.layout([image], 14, num_images=2, num_windows=3)
     assert layout.patch_BWSE.shape == (2, 3, 64, 588)
     assert layout.valid_BWS.sum() == 8 * 10
     for x in (layout.patch_BWSE, layout.row_BWS, layout.col_BWS):
         assert not x[~layout.valid_BWS].any()
-    assert images.layout([]).valid_BWS.sum() == 0
+    assert images.layout([], 14).valid_BWS.sum() == 0
     with pytest.raises(ValueError, match="2 windows do not fit"):
-        images.layout([image], num_windows=1)
+        images.layout([image], 14, num_windows=1)

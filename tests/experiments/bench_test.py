@@ -29,7 +29,7 @@ from experiments.bench import (
 )
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen import config, flops, model
+from vade_jax.models.qwen import flops, model, presets
 from vade_jax.rewards import verify
 from vade_jax.rollout import local
 from vade_jax.run import build
@@ -106,7 +106,7 @@ def test_the_parts_of_an_update_can_be_traced():
 
 @pytest.mark.slow  # tests/rollout has the same equality
 def test_decode(monkeypatch):
-    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
     found = list(decode.run(quick=True))
     check(found)
     facts = found[0].rows[0].facts
@@ -115,7 +115,7 @@ def test_decode(monkeypatch):
 
 
 def test_images(monkeypatch):
-    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
     speed, steps = host.images(quick=True)
     assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
     assert steps.rows[0].name == "10 steps of 4"
@@ -197,7 +197,7 @@ def tiny(**changes):
 def test_what_a_plan_needs_is_what_the_devices_hold():
     """The tiny model over 8 devices: matrices are split, norms and small biases are not."""
     report = plan.make(tiny(), jax.devices(), H200)
-    params = model.abstract(config.PRESETS["tiny"])
+    params = model.abstract(presets.PRESETS["tiny"])
     whole = sum(4 * x.size for x in jax.tree.leaves(params))
     vectors = sum(
         4 * leaf.size
@@ -263,7 +263,7 @@ def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():
     nothing = plan_programs.Program(10**9, 0, 0, collectives=[], seconds=1.0, remarks=[])
     needs = plan_programs.memory(run, policy, {plan_programs.UPDATE: nothing})
     adapter = 4 * (128 * 4 + 4 * 128)  # layers x (A + B)
-    whole = sum(x.size for x in jax.tree.leaves(model.abstract(config.PRESETS["tiny"])))
+    whole = sum(x.size for x in jax.tree.leaves(model.abstract(presets.PRESETS["tiny"])))
     assert needs["base of the adapter"] == 2 * whole
     assert needs["weights"] == needs["reference policy"] == 4 * adapter
     assert needs["optimizer"] == 2 * 4 * adapter + 8
@@ -387,7 +387,7 @@ def test_no_device_reaches_none_or_more_than_its_peak(share):
 def test_the_flops_of_a_plan_by_hand():
     """16 prompts and 32 answers, with every part of the step."""
     run = tiny(num_rollouts=2, loss__kl_coef=0.0, loss__old_logp="trainer")
-    shape, lengths = config.PRESETS["tiny"], plan_programs.Lengths(20, 5, (4, 4))
+    shape, lengths = presets.PRESETS["tiny"], plan_programs.Lengths(20, 5, (4, 4))
     text = shape.text
     work = plan.step_flops(run, shape, lengths)
     tower = flops.vision(shape.vision, text.width, 16 * 64)

@@ -10,13 +10,13 @@ from experiments.bench import device, full_size, parity, peer, plan_programs, tr
 from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen import config
+from vade_jax.models.qwen import presets
 
 
 @pytest.fixture(autouse=True)
 def small_model(monkeypatch):
     """The smallest model, and what would have a process of its own stays in this one."""
-    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
     monkeypatch.setattr(full_size, "alone", lambda function, *arguments: function(*arguments))
 
 

@@ -25,7 +25,7 @@ from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.evals import evaluation, results
 from vade_jax.evals.benchmarks import BENCHMARKS
-from vade_jax.models.qwen import config, tiny_checkpoint
+from vade_jax.models.qwen import presets, tiny_checkpoint
 from vade_jax.rollout import fake
 from vade_jax.run import directory, engines
 from vade_jax.trainer import mesh
@@ -56,7 +56,7 @@ def tiny(tmp_path_factory):
     fast = functools.partial(jax.jit, compiler_options=small.FAST)
     one = functools.partial(make, devices=jax.devices()[:1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
+        patch.setitem(presets.PRESETS, "tiny", small.SHAPE)
         patch.setattr(procedural, "Procedural", lambda s, _, split: few(s, 100, split))
         patch.setattr(mesh, "make", lambda **axes: one(**axes))
         patch.setattr(jax, "jit", fast)

@@ -193,7 +193,7 @@ def _member():
     """A two-layer model whose answers are judged by their length in characters: rewards differ."""
     from experiments import cli, train
     from tests.trainer import small
-    from vade_jax.models.qwen import config
+    from vade_jax.models.qwen import presets
     from vade_jax.run import build
     from vade_jax.trainer import scoring
 
@@ -201,7 +201,7 @@ def _member():
         odd = [float(int(np.sum(tokens)) % 2) for tokens in answers]
         return [scoring.Scored(str(list(t)), None, x, x) for t, x in zip(answers, odd, strict=True)]
 
-    config.PRESETS["tiny"] = small.SHAPE
+    presets.PRESETS["tiny"] = small.SHAPE
     build.make_scorer = lambda run, policy: scoring.Scorer(score)
     cli.run(train.main)
 

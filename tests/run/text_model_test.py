@@ -7,7 +7,7 @@ import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
-from vade_jax.models.qwen import config
+from vade_jax.models.qwen import presets
 from vade_jax.report import figures
 from vade_jax.store import metrics
 
@@ -21,9 +21,9 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     """With the config for text maths, on rows as GSM8K has them."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(figures, "draw", lambda workdir: None)
-    two_layers = dataclasses.replace(config.PRESETS[preset].text, num_layers=2)
-    shape = dataclasses.replace(config.PRESETS[preset], text=two_layers)
-    monkeypatch.setitem(config.PRESETS, preset, shape)
+    two_layers = dataclasses.replace(presets.PRESETS[preset].text, num_layers=2)
+    shape = dataclasses.replace(presets.PRESETS[preset], text=two_layers)
+    monkeypatch.setitem(presets.PRESETS, preset, shape)
     rows = [
         {"question": f"What is {a} + {b}?", "answer": f"{a} and {b} are {a + b}.\n#### {a + b}"}
         for a in range(5)

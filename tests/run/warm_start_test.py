@@ -13,7 +13,7 @@ from configs import tiny_gspo
 from tests.trainer import small
 from vade_jax import run, settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen import config, files
+from vade_jax.models.qwen import files, presets
 from vade_jax.run import UserError, build, checks, directory, job, warm_start
 from vade_jax.store import metrics
 from vade_jax.trainer import scoring
@@ -190,7 +190,7 @@ def test_a_loss_that_is_not_a_number_names_its_step():
 
 
 def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
     (tmp_path / "tiny_model").mkdir()
     (tmp_path / "tiny_model" / "tokenizer.json").write_text("{")
     save, left = files.save, []

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from vade_jax.models.qwen import config, model
+from vade_jax.models.qwen import model, presets
 from vade_jax.trainer import mesh
 
 pytestmark = pytest.mark.eight_devices
@@ -24,7 +24,7 @@ def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
 @pytest.mark.parametrize("preset", ["tiny", "3b", "7b"])
 def test_every_parameter_has_a_rule_and_large_ones_are_split(preset):
     devices = mesh.make(data=1, fsdp=4, tensor=2)
-    params = model.abstract(config.PRESETS[preset])
+    params = model.abstract(presets.PRESETS[preset])
     shardings = mesh.shardings(devices, params)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = mesh.path_name(path)
@@ -57,17 +57,17 @@ def test_heads_that_the_mesh_splits_are_an_error_before_any_weight(tensor):
     devices = mesh.make(tensor=tensor, devices=jax.devices()[: 8 // tensor * tensor])
     message = f"tensor={tensor} does not divide the model's 28 heads: .* a divisor of 4"
     with pytest.raises(ValueError, match=message):
-        mesh.check_model(devices, config.PRESETS["7b"])
+        mesh.check_model(devices, presets.PRESETS["7b"])
 
 
 def test_key_value_heads_count_too():
     devices = mesh.make(tensor=4, fsdp=2)
-    mesh.check_model(devices, config.PRESETS["7b"])
+    mesh.check_model(devices, presets.PRESETS["7b"])
     with pytest.raises(ValueError, match=r"the model's 2 key/value heads: .* of 2"):
-        mesh.check_model(devices, config.PRESETS["3b"])
+        mesh.check_model(devices, presets.PRESETS["3b"])
 
 
 def test_a_width_that_the_mesh_splits_is_found_from_shapes_alone():
     devices = mesh.make(fsdp=6, devices=jax.devices()[:6])
     with pytest.raises(ValueError, match="is not divisible by 6, the mesh's fsdp"):
-        mesh.shardings(devices, model.abstract(config.PRESETS["7b"]))
+        mesh.shardings(devices, model.abstract(presets.PRESETS["7b"]))

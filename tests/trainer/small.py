@@ -8,13 +8,13 @@ import numpy as np
 from tests.models.qwen import inputs, oracle
 from vade_jax import settings
 from vade_jax.data import loading
-from vade_jax.models.qwen import config, model, weights
+from vade_jax.models.qwen import config, model, presets, weights
 from vade_jax.trainer import minibatches
 from vade_jax.types import Prompt, Rollouts
 
 SHAPE = dataclasses.replace(
     oracle.text(
-        config.PRESETS["tiny"],
+        presets.PRESETS["tiny"],
         width=64,
         num_layers=2,
         mlp_width=96,

@@ -40,7 +40,7 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
     prompts = [prompt for batch in batches for prompt in batch]
     if not prompts:
         raise ValueError("a batch needs at least one prompt")
-    windows = [images.count_windows(image) for p in prompts for image in p.images]
+    windows = [images.count_windows(image, p.patch) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
     # At least one image slot, padded if need be, so that batches with and without images share a program.
     return {
@@ -89,7 +89,7 @@ def collate(
         # Not the length: an image of r x c cells has r * c tokens, but advances positions by max(r, c).
         next_position_M=position_MPX.max((1, 2)) + np.int32(1),
         cell_MP=_cells(prompts, token_MP.shape, sizes["num_windows"]),
-        images=images.layout(pictures, sizes["num_images"], sizes["num_windows"]),
+        images=images.layout(pictures, prompts[0].patch, sizes["num_images"], sizes["num_windows"]),
     )
 
 
@@ -102,7 +102,7 @@ def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows:
     cell_MP = np.full(shape, -1, np.int32)
     first = 0  # first cell of the next image
     for m, prompt in enumerate(prompts):
-        cells = [images.cells(image) for image in prompt.images]
+        cells = [images.cells(image, prompt.patch) for image in prompt.images]
         starts = first + num_windows * images.CELLS * np.arange(len(cells))
         flat = [start + cell for start, cell in zip(starts, cells, strict=True)]
         # Image tokens are found by their positions, so the id of the image pad is not needed here: all

@@ -1,8 +1,9 @@
 """Turns PIL images into uint8 patches in windows, bit-equal to the published Qwen2-VL processor.
 
-An image is resized once, here, to sides that are multiples of 28. All engines and the trainer see these
-pixels. Patches stay uint8 until they are on the device; the published processor's floats, with each frame
-twice, are 8 times as large. The model divides by 255, normalises, and accounts for the second frame there.
+An image is resized once, here, to sides that are multiples of a cell: of 28 pixels for Qwen2.5-VL, whose
+patches have 14, and of 32 for Qwen3-VL, whose patches have 16. All engines and the trainer see these pixels.
+Patches stay uint8 until they are on the device; the published processor's floats, with each frame twice, are
+8 times as large. The model divides by 255, normalises, and accounts for the second frame there.
 """
 
 import io
@@ -15,12 +16,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vade_jax import types
 
-PATCH = 14  # pixels per side of a patch
-CELL = 28  # pixels per side of a merged cell, which is 2 x 2 patches and becomes one token
+PATCH = 14  # pixels per side of a patch of Qwen2.5-VL, and of images that are made for no model
+# Mean and standard deviation of each channel, by pixels per side of a patch.
+PIXELS = {
+    14: ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    16: ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
 WINDOW = 4  # cells per side of an attention window
 CELLS = WINDOW * WINDOW
 SLOTS = 4 * CELLS  # patches in a window
-WIDTH = 3 * PATCH * PATCH  # values of a patch
 MAX_ASPECT = 200
 # Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow has run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
@@ -28,8 +32,15 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 MAX_DECODED = 50_000_000
 
 
-def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """Returns the (height, width) in multiples of 28 that the published processor chooses.
+def cell_side(patch: int) -> int:
+    """Returns the pixels per side of a merged cell, which is 2 x 2 patches and becomes one token."""
+    return 2 * patch
+
+
+def smart_resize(
+    height: int, width: int, *, patch: int, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
+    """Returns the (height, width) in whole cells that the published processor chooses.
 
     Sides are rounded with Python's `round` (half to even); if the area is then outside the limits, the
     image is scaled down or up.
@@ -42,23 +53,24 @@ def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -
             f"an image of {width} x {height} pixels has an aspect ratio over "
             f"{MAX_ASPECT}; crop or pad it"
         )
-    rows, cols = round(height / CELL), round(width / CELL)
-    if rows * cols * CELL * CELL > max_pixels:
+    cell = cell_side(patch)
+    rows, cols = round(height / cell), round(width / cell)
+    if rows * cols * cell * cell > max_pixels:
         shrink = math.sqrt(height * width / max_pixels)
-        rows = max(1, math.floor(height / shrink / CELL))
-        cols = max(1, math.floor(width / shrink / CELL))
-    elif rows * cols * CELL * CELL < min_pixels:
+        rows = max(1, math.floor(height / shrink / cell))
+        cols = max(1, math.floor(width / shrink / cell))
+    elif rows * cols * cell * cell < min_pixels:
         grow = math.sqrt(min_pixels / (height * width))
-        rows = math.ceil(height * grow / CELL)
-        cols = math.ceil(width * grow / CELL)
-    return rows * CELL, cols * CELL
+        rows = math.ceil(height * grow / cell)
+        cols = math.ceil(width * grow / cell)
+    return rows * cell, cols * cell
 
 
 def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
     """Returns a size that `smart_resize` does not change, so that an engine may apply it again.
 
     vLLM runs the published processor on the pixels that it receives. For most images one call of
-    `smart_resize` is enough. For extreme ones (a side of 28 pixels, and limits within a factor of 2) a
+    `smart_resize` is enough. For extreme ones (a side of one cell, and limits within a factor of 2) a
     second call gives another size, so the call is repeated until the size stays.
 
     Raises:
@@ -71,7 +83,7 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
             return size
         height, width = size
     raise ValueError(
-        f"an image of {shape} pixels cannot be resized to multiples of {CELL} with"
+        f"an image of {shape} pixels cannot be resized to multiples of {cell_side(limits['patch'])} with"
         f" min_pixels={limits['min_pixels']} and max_pixels={limits['max_pixels']}: let max_pixels be"
         " at least 4 x min_pixels"
     )
@@ -130,60 +142,61 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
-    """Returns the resized image as uint8 [height, width, 3]; both sides are multiples of 28.
+def load(image: Image.Image, *, patch: int, min_pixels: int, max_pixels: int) -> np.ndarray:
+    """Returns the resized image as uint8 [height, width, 3]; both sides are whole cells of 2 x 2 patches.
 
     Raises:
         ValueError: the file is damaged, its values do not have 8 or 16 bits, a side has less than 2
             pixels, or the aspect ratio is over 200.
     """
+    limits = {"patch": patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
     height, width = image.height, image.width
     if min(height, width) < 2:
         raise ValueError(f"an image of {width} x {height} pixels shows nothing; replace the file")
     # Bad shapes are known from the header. They are rejected before decoding, which may take seconds and
     # gigabytes.
-    smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
+    smart_resize(height, width, **limits)
     try:
         image = to_rgb(image)
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ...
         raise ValueError(
             f"an image of {width} x {height} pixels cannot be decoded ({error}); replace the file"
         ) from error
-    height, width = _stable_size(
-        image.height, image.width, min_pixels=min_pixels, max_pixels=max_pixels
-    )
+    height, width = _stable_size(image.height, image.width, **limits)
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return np.array(image)
 
 
-def grid(image: np.ndarray) -> tuple[int, int]:
+def grid(image: np.ndarray, patch: int) -> tuple[int, int]:
     """Returns how many (rows, columns) of merged cells a resized image has."""
-    height, width = image.shape[:2]
-    if height % CELL or width % CELL or image.shape[2:] != (3,):
-        raise ValueError(f"{image.shape} is no resized image; call images.load first")
-    return height // CELL, width // CELL
+    (height, width), cell = image.shape[:2], cell_side(patch)
+    if height % cell or width % cell or image.shape[2:] != (3,):
+        raise ValueError(
+            f"{image.shape} is no image that was resized to cells of {cell} pixels; call images.load first"
+        )
+    return height // cell, width // cell
 
 
-def patches(image: np.ndarray) -> np.ndarray:
-    """Returns uint8 [num_patches, 588], ordered by cells: four consecutive patches become one token.
+def patches(image: np.ndarray, patch: int) -> np.ndarray:
+    """Returns uint8 [num_patches, E], ordered by cells: four consecutive patches become one token.
 
     The published processor's `pixel_values` are these patches, normalised, with each channel's patch twice.
     """
-    rows, cols = grid(image)
-    blocks = image.reshape(rows, 2, PATCH, cols, 2, PATCH, 3)
-    return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, WIDTH)
+    rows, cols = grid(image, patch)
+    blocks = image.reshape(rows, 2, patch, cols, 2, patch, 3)
+    return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3 * patch * patch)
 
 
-def count_windows(image: np.ndarray) -> int:
+def count_windows(image: np.ndarray, patch: int) -> int:
     """Returns how many attention windows of 4 x 4 cells cover the image."""
-    rows, cols = grid(image)
+    rows, cols = grid(image, patch)
     return -(-rows // WINDOW) * -(-cols // WINDOW)
 
 
-def cells(image: np.ndarray) -> np.ndarray:
+def cells(image: np.ndarray, patch: int) -> np.ndarray:
     """Returns the index w * 16 + c in `layout` of each merged cell, in row-major order."""
-    rows, cols = grid(image)
+    rows, cols = grid(image, patch)
     row, col = np.divmod(np.arange(rows * cols), cols)
     window = row // WINDOW * -(-cols // WINDOW) + col // WINDOW
     cell = row % WINDOW * WINDOW + col % WINDOW
@@ -192,6 +205,7 @@ def cells(image: np.ndarray) -> np.ndarray:
 
 def layout(
     images: Sequence[np.ndarray],
+    patch: int,
     num_images: int | None = None,
     num_windows: int | None = None,
 ) -> types.Images:
@@ -202,13 +216,14 @@ def layout(
 
     Args:
         images: each uint8 [height, width, 3]; without images, the result is padding only.
+        patch: pixels per side of a patch.
         num_images: B; by default the number of images, at least 1.
         num_windows: W; by default the number of windows of the largest image.
 
     Raises:
         ValueError: the images do not fit the given sizes.
     """
-    most = max([1, *map(count_windows, images)])
+    most = max([1, *(count_windows(image, patch) for image in images)])
     num_images = max(1, len(images)) if num_images is None else num_images
     num_windows = most if num_windows is None else num_windows
     if len(images) > num_images or most > num_windows:
@@ -217,11 +232,11 @@ def layout(
             f"{num_images} images of {num_windows} windows"
         )
     shape = (num_images, num_windows, SLOTS)
-    patch_BWSE = np.zeros((*shape, WIDTH), np.uint8)
+    patch_BWSE = np.zeros((*shape, 3 * patch * patch), np.uint8)
     row_BWS, col_BWS = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     valid_BWS = np.zeros(shape, bool)
     for b, image in enumerate(images):
-        _cut(image, patch_BWSE[b], row_BWS[b], col_BWS[b], valid_BWS[b])
+        _cut(image, patch, patch_BWSE[b], row_BWS[b], col_BWS[b], valid_BWS[b])
     return types.Images(
         patch_BWSE=patch_BWSE, row_BWS=row_BWS, col_BWS=col_BWS, valid_BWS=valid_BWS
     )
@@ -229,6 +244,7 @@ def layout(
 
 def _cut(
     image: np.ndarray,
+    patch: int,
     patch_WSE: np.ndarray,
     row_WS: np.ndarray,
     col_WS: np.ndarray,
@@ -238,22 +254,22 @@ def _cut(
 
     It writes straight into the batch: a separate array and a copy of it would double the time.
     """
-    rows, cols = (-(-cells // WINDOW) for cells in grid(image))  # rows and columns of windows
-    side = WINDOW * CELL
+    rows, cols = (-(-cells // WINDOW) for cells in grid(image, patch))  # of windows
+    side = WINDOW * cell_side(patch)
     canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
     canvas[: image.shape[0], : image.shape[1]] = image
     # Each side is split into (window, cell, patch, pixel). The new order: windows row by row; in each the
     # cells row by row; in each the four patches; in each (channel, y, x).
-    split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
+    split = canvas.reshape(rows, WINDOW, 2, patch, cols, WINDOW, 2, patch, 3)
     windows = patch_WSE[: rows * cols]
-    windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, PATCH, PATCH)
+    windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, patch, patch)
     windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
     # The row and column of each patch in its image, in the same order.
     row = np.arange(rows * WINDOW * 2).reshape(rows, 1, WINDOW, 1, 2, 1)
     col = np.arange(cols * WINDOW * 2).reshape(1, cols, 1, WINDOW, 1, 2)
     slots = (rows, cols, WINDOW, WINDOW, 2, 2)
     row, col = (np.broadcast_to(x, slots).reshape(-1, SLOTS) for x in (row, col))
-    height, width = (2 * cells for cells in grid(image))  # in patches
+    height, width = (2 * cells for cells in grid(image, patch))  # in patches
     valid = (row < height) & (col < width)
     row_WS[: len(row)], col_WS[: len(row)] = row * valid, col * valid
     valid_WS[: len(row)] = valid

@@ -84,14 +84,20 @@ class PromptBuilder:
         max_pixels: int,
         max_length: int,
     ):
-        least = 2 * images.CELL**2  # batching recognises an image only if it has at least two cells
+        cell = images.cell_side(tokenizer.patch)
+        least = 2 * cell**2  # batching recognises an image only if it has at least two cells
         if not least <= min_pixels <= max_pixels:
             raise ValueError(
-                f"min_pixels={min_pixels} must be in {least} .. max_pixels={max_pixels}"
+                f"data.min_pixels={min_pixels} and data.max_pixels={max_pixels}: an image has at least two "
+                f"tokens of {cell} x {cell} pixels, so set {least} <= min_pixels <= max_pixels"
             )
         self.tokenizer = tokenizer
         self.max_length = max_length
-        self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
+        self._limits = {
+            "patch": tokenizer.patch,
+            "min_pixels": min_pixels,
+            "max_pixels": max_pixels,
+        }
         if "messages" in template:
             raise ValueError("data.template: 'messages' are the prompt's own: leave them out")
         self._template = dict(template)
@@ -125,7 +131,7 @@ class PromptBuilder:
         except UnicodeEncodeError as error:
             detail = f"the text is no Unicode: {error}"
             raise RejectedItem(item.uid, "bad_text", detail) from error
-        grids = [images.grid(picture) for picture in pictures]
+        grids = [images.grid(picture, self.tokenizer.patch) for picture in pictures]
         short = np.asarray(self.tokenizer.encode(text), np.int32)
         is_pad = short == self.tokenizer.image_pad
         if is_pad.sum() != len(grids):
@@ -144,6 +150,7 @@ class PromptBuilder:
             token_P=token_P,
             position_PX=positions(token_P, grids, self.tokenizer.image_pad),
             images=tuple(pictures),
+            patch=self.tokenizer.patch,
         )
 
     def _pictures(self, item: types.Item) -> list[np.ndarray]:
@@ -154,7 +161,7 @@ class PromptBuilder:
                 pictures.append(images.load(image, **self._limits))
             except ValueError as error:
                 raise RejectedItem(item.uid, "bad_image", str(error)) from error
-            num_tokens += math.prod(images.grid(pictures[-1]))
+            num_tokens += math.prod(images.grid(pictures[-1], self.tokenizer.patch))
             if num_tokens > self.max_length:
                 raise self._too_long(
                     item, f"its first {len(pictures)} images are {num_tokens} tokens"

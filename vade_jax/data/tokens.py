@@ -15,6 +15,8 @@ import jinja2.parser
 import jinja2.sandbox
 import tokenizers
 
+from vade_jax.data import images
+
 # Added tokens in the published order. `PLAIN` are in the vocabulary but not marked as special.
 SPECIAL = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"),
@@ -47,13 +49,18 @@ class Tokenizer:
             would need image features that do not exist. Unused rows of the embedding are not banned,
             because the softmax runs over all rows, as in vLLM.
         why_no_images: why the template has no place for images, as in a text model; "" if it has one.
+        patch: pixels per side of a patch of the model's images.
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, template: str, special: Mapping[str, str] = {}
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        template: str,
+        special: Mapping[str, str] = {},
+        patch: int = images.PATCH,
     ):
         """Makes it from a tokenizer, the text of a template, and the special tokens that it may name."""
-        self._tokenizer = tokenizer
+        self._tokenizer, self.patch = tokenizer, patch
         self._template = _environment().from_string(template)
         self._special = dict(special)
         added = tokenizer.get_added_tokens_decoder().values()
@@ -102,7 +109,8 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         try:
-            return cls(tokenizer, _read_template(path.parent), _read_special(path.parent))
+            template, special = _read_template(path.parent), _read_special(path.parent)
+            return cls(tokenizer, template, special, _read_patch(path.parent))
         # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
@@ -235,6 +243,13 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
     return {name: content for name, content in contents.items() if content is not None}
 
 
+def _read_patch(directory: pathlib.Path) -> int:
+    """Returns the patch size of the model's images; that of Qwen2.5-VL if the model has no images."""
+    path = directory / "config.json"
+    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    return (config.get("vision_config") or {}).get("patch_size", images.PATCH)
+
+
 # ------------------------------------------------------------------------- a tiny checkpoint
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
@@ -278,6 +293,7 @@ def build(
     min_pixels: int = 56 * 56,
     max_pixels: int = 112 * 112,
     shows_images: bool = True,
+    patch: int = images.PATCH,
 ) -> Tokenizer:
     """Writes a tiny tokenizer in the published form and returns it.
 
@@ -293,6 +309,7 @@ def build(
         max_pixels: largest area of a resized image.
         shows_images: whether the template has a place for images. If False, a turn's content is a text,
             as in published text models.
+        patch: pixels per side of a patch of the model.
 
     Raises:
         ValueError: `vocab_size` is too small.
@@ -310,13 +327,13 @@ def build(
     template = _TEMPLATE if shows_images else _TEXT_TEMPLATE
     (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
     ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
-    configs = _configs(ids, min_pixels, max_pixels)
+    configs = _configs(ids, patch, min_pixels, max_pixels)
     if not shows_images:
         del configs["preprocessor_config.json"]
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return Tokenizer(tokenizer, template, _read_special(directory))
+    return Tokenizer(tokenizer, template, _read_special(directory), patch)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
@@ -341,9 +358,12 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _configs(ids: Mapping[str, int], min_pixels: int, max_pixels: int) -> dict[str, dict[str, Any]]:
+def _configs(
+    ids: Mapping[str, int], patch: int, min_pixels: int, max_pixels: int
+) -> dict[str, dict[str, Any]]:
     """Returns the content of the JSON files next to tokenizer.json, by file name."""
     end, text_end = "<|im_end|>", "<|endoftext|>"
+    mean, std = map(list, images.PIXELS[patch])
     return {
         "tokenizer_config.json": {
             "tokenizer_class": "Qwen2Tokenizer",
@@ -359,14 +379,16 @@ def _configs(ids: Mapping[str, int], min_pixels: int, max_pixels: int) -> dict[s
         },
         "preprocessor_config.json": {
             "image_processor_type": "Qwen2VLImageProcessor",
-            "processor_class": "Qwen2_5_VLProcessor",
+            "processor_class": "Qwen2_5_VLProcessor" if patch == 14 else "Qwen3VLProcessor",
             "min_pixels": min_pixels,
             "max_pixels": max_pixels,
-            "patch_size": 14,
+            # The same limits as newer files name them; despite these names they are areas.
+            "size": {"shortest_edge": min_pixels, "longest_edge": max_pixels},
+            "patch_size": patch,
             "temporal_patch_size": 2,
             "merge_size": 2,
-            "image_mean": [0.48145466, 0.4578275, 0.40821073],
-            "image_std": [0.26862954, 0.26130258, 0.27577711],
+            "image_mean": mean,
+            "image_std": std,
         },
         "generation_config.json": {
             "bos_token_id": ids[text_end],

@@ -87,7 +87,9 @@ class ServerPolicy:
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
         """Returns the user's turn, with the pixels that the built-in engine would see."""
-        limits = dict(min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels)
+        limits = dict(
+            patch=images.PATCH, min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels
+        )
         try:
             pixels = [images.load(image, **limits) for image in tasks.opened(item).images]
         except ValueError as error:

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.data import images
 from vade_jax.models.qwen import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
@@ -84,7 +83,7 @@ class Utilisation:
             return self.forwards * decoder
         out_width = self.shape.text.width
         patches = [
-            x.shape[0] * x.shape[1] // images.PATCH**2 for prompt in prompts for x in prompt.images
+            x.shape[0] * x.shape[1] // prompt.patch**2 for prompt in prompts for x in prompt.images
         ]
         tower = sum(flops.vision(self.shape.vision, out_width, n, image_patches=n) for n in patches)
         return self.forwards * decoder + self.vision_forwards * tower

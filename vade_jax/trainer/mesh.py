@@ -24,18 +24,19 @@ HOST = "pinned_host"  # JAX's name for host memory that devices can read
 Rules = Sequence[tuple[str, PartitionSpec]]
 P = PartitionSpec
 
-# Qwen2.5-VL. Stacked layers lead with L, which is never split: a scan takes one layer after another.
+# Stacked layers lead with L, which is never split: a scan takes one layer after another.
 # Within a layer the first matmul splits its output over `tensor` and the second its input, so that
 # heads and MLP columns stay on their device in between and one sum ends the layer.
-# The vision tower (0.7 of 8 B parameters) is split over fsdp alone: its 3,420-wide MLP divides by few
-# numbers. Biases and scales are small, so every device has a copy.
+# The vision tower (0.7 of 8 B parameters) is split over fsdp alone: the 3,420-wide MLP of Qwen2.5-VL's
+# divides by few numbers. Biases, scales and the table of positions are small, so every device has a copy.
 RULES: Rules = (
     (r"lora/lora_[ab]$", P()),  # an adapter is small, so every device has a copy
-    (r"vision/blocks/.*(qkv|gate|up)/kernel$", P(None, "fsdp", None)),
-    (r"vision/blocks/.*(proj|down)/kernel$", P(None, None, "fsdp")),
-    (r"vision/merger/(up|down)/kernel$", P("fsdp", None)),
+    (r"vision/blocks/.*(qkv|gate|up|fc1)/kernel$", P(None, "fsdp", None)),
+    (r"vision/blocks/.*(proj|down|fc2)/kernel$", P(None, None, "fsdp")),
+    (r"vision/merger/.*(up|down|fc1|fc2)/kernel$", P("fsdp", None)),
+    (r"vision/deepstack/.*/kernel$", P(None, "fsdp", None)),
     (r"vision/patch/kernel$", P(None, None, "fsdp")),
-    (r"vision/.*(bias|scale)$", P()),
+    (r"vision/.*(bias|scale|table)$", P()),
     (r"(query|key|value|gate|up)/kernel$", P(None, "fsdp", "tensor")),
     (r"(output|down)/kernel$", P(None, "tensor", "fsdp")),
     (r"(query|key|value)/bias$", P(None, "tensor")),
@@ -217,7 +218,7 @@ def check_model(mesh: Mesh, shape) -> None:
     """Checks that the mesh divides a model, from its config alone: no weight is read.
 
     Raises:
-        ValueError: `mesh.tensor` does not divide the heads of `shape` (a Qwen2.5-VL config).
+        ValueError: `mesh.tensor` does not divide the heads of `shape` (a model's config).
     """
     ways, text = mesh.shape["tensor"], shape.text
     for name, size in (

@@ -4,21 +4,21 @@ import dataclasses
 
 import pytest
 
-from vade_jax.models.qwen import config
+from vade_jax.models.qwen import config, presets
 
-TINY = config.PRESETS["tiny"]
+TINY = presets.PRESETS["tiny"]
 
 
-@pytest.mark.parametrize("name", config.PRESETS)
+@pytest.mark.parametrize("name", presets.PRESETS)
 def test_published_layout_round_trip(name):
-    shape = config.PRESETS[name]
+    shape = presets.PRESETS[name]
     assert config.Config.from_hf(shape.to_hf()) == shape
 
 
-@pytest.mark.parametrize("name", config.PRESETS)
+@pytest.mark.parametrize("name", presets.PRESETS)
 def test_transformers_reads_ours_and_we_read_theirs(name):
     transformers = pytest.importorskip("transformers")
-    shape = config.PRESETS[name]
+    shape = presets.PRESETS[name]
     theirs = transformers.AutoConfig.for_model(**shape.to_hf())
     if shape.vision is None:
         assert theirs.hidden_size == shape.text.width
@@ -100,7 +100,7 @@ def test_rotary_positions_are_plain(layout, types, refused):
 
 
 def text(name, **changes):
-    return {**config.PRESETS[name].to_hf(), **changes}
+    return {**presets.PRESETS[name].to_hf(), **changes}
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 import safetensors.numpy
 
 from tests.models.qwen import inputs, large, oracle
-from vade_jax.models.qwen import config, files, model, weights
+from vade_jax.models.qwen import files, model, presets, weights
 from vade_jax.trainer import mesh
 
-SMALL = oracle.blocks(oracle.text(config.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
+SMALL = oracle.blocks(oracle.text(presets.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_failed_save_leaves_the_old_one(tmp_path, params):
 
 def test_beside_an_old_index_the_single_file_is_read_as_transformers_does(tmp_path):
     transformers = pytest.importorskip("transformers")
-    shape = oracle.text(config.PRESETS["tiny_qwen3"], num_layers=2)
+    shape = oracle.text(presets.PRESETS["tiny_qwen3"], num_layers=2)
     old, new = (weights.to_params(shape, oracle.random_tensors(shape, seed)) for seed in (0, 1))
     files.save(tmp_path / "hf", shape, old, shard_bytes=10**6)
     files.save(tmp_path / "new", shape, new)
@@ -160,7 +160,7 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
 @pytest.mark.parametrize("name", ["tiny_qwen2.5", "tiny_qwen3"])
 def test_text_models_go_to_transformers_and_back(tmp_path, name):
     transformers = pytest.importorskip("transformers")
-    shape = oracle.text(config.PRESETS[name], num_layers=2)
+    shape = oracle.text(presets.PRESETS[name], num_layers=2)
     params = weights.to_params(shape, oracle.random_tensors(shape, 1))
     files.save(tmp_path / "ours", shape, params)
     reference, report = transformers.AutoModelForCausalLM.from_pretrained(
@@ -384,7 +384,7 @@ def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
 @pytest.mark.slow
 def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_path):
     """Bit for bit, beside the arrays under 2 GB; 8 GB of disk."""
-    shape, dtype = config.PRESETS["3b"], np.dtype(ml_dtypes.bfloat16)
+    shape, dtype = presets.PRESETS["3b"], np.dtype(ml_dtypes.bfloat16)
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     sizes = dict(weights.names_and_shapes(shape))

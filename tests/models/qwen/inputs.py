@@ -9,8 +9,9 @@ import numpy as np
 
 from vade_jax import types
 
-MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
-STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
+# Mean and std of the channels, by pixels per side of a patch.
+MEAN = {14: np.array([0.48145466, 0.4578275, 0.40821073], np.float32), 16: np.float32(0.5)}
+STD = {14: np.array([0.26862954, 0.26130258, 0.27577711], np.float32), 16: np.float32(0.5)}
 
 
 @dataclasses.dataclass
@@ -18,31 +19,34 @@ class Example:
     """A prompt as HF wants it: ids, and for every image its pixels."""
 
     ids: list[int]
-    images: list[np.ndarray]  # uint8 [height, width, 3], sides multiples of 28
+    images: list[np.ndarray]  # uint8 [height, width, 3], sides multiples of 2 patches
+    patch: int = 14
 
 
-def example(rng, sizes, image_token: int, num_text: int) -> Example:
+def example(rng, sizes, image_token: int, num_text: int, patch: int = 14) -> Example:
     """Returns random text with images of `sizes` (in cells: rows, columns) inside it."""
     ids = list(rng.integers(0, 300, num_text // 2))
     images = []
     for rows, cols in sizes:
         ids += [image_token] * (rows * cols) + list(rng.integers(0, 300, 2))
-        images.append(rng.integers(0, 256, (28 * rows, 28 * cols, 3), dtype=np.uint8))
-    return Example(ids + list(rng.integers(0, 300, num_text - num_text // 2)), images)
+        size = (2 * patch * rows, 2 * patch * cols, 3)
+        images.append(rng.integers(0, 256, size, dtype=np.uint8))
+    return Example(ids + list(rng.integers(0, 300, num_text - num_text // 2)), images, patch)
 
 
-def processor_pixels(image: np.ndarray) -> np.ndarray:
-    """Returns HF's `pixel_values` [patches, 1176] of one resized image."""
+def processor_pixels(image: np.ndarray, patch: int = 14) -> np.ndarray:
+    """Returns HF's `pixel_values` [patches, 3 x 2 x patch x patch] of one resized image."""
     x = (image.astype(np.float64) * (1 / 255)).astype(np.float32)
-    x = ((x - MEAN) / STD).transpose(2, 0, 1)
-    rows, cols = x.shape[1] // 28, x.shape[2] // 28
-    x = x.reshape(3, rows, 2, 14, cols, 2, 14).transpose(1, 4, 2, 5, 0, 3, 6)
-    return np.repeat(x[..., None, :, :], 2, -3).reshape(rows * cols * 4, 1176)
+    x = ((x - MEAN[patch]) / STD[patch]).transpose(2, 0, 1)
+    rows, cols = x.shape[1] // (2 * patch), x.shape[2] // (2 * patch)
+    x = x.reshape(3, rows, 2, patch, cols, 2, patch).transpose(1, 4, 2, 5, 0, 3, 6)
+    return np.repeat(x[..., None, :, :], 2, -3).reshape(rows * cols * 4, 6 * patch * patch)
 
 
-def positions(ids, images, image_token: int) -> np.ndarray:
+def positions(ids, images, image_token: int, patch: int = 14) -> np.ndarray:
     """Returns M-RoPE positions [P, 3], one token after the other."""
-    grids = iter([(i.shape[0] // 28, i.shape[1] // 28) for i in images])
+    side = 2 * patch
+    grids = iter([(i.shape[0] // side, i.shape[1] // side) for i in images])
     result, current, k = [], 0, 0
     while k < len(ids):
         if ids[k] != image_token:
@@ -57,19 +61,19 @@ def positions(ids, images, image_token: int) -> np.ndarray:
     return np.array(result, np.int32)
 
 
-def layout(images, num_images=None, num_windows=None) -> types.Images:
-    """Returns windows of 64 slots, filled patch by patch."""
-    windows = [-(-i.shape[0] // 112) * -(-i.shape[1] // 112) for i in images]
+def layout(images, num_images=None, num_windows=None, size: int = 14) -> types.Images:
+    """Returns windows of 64 slots, filled patch by patch; a patch has `size` pixels per side."""
+    windows = [-(-i.shape[0] // (8 * size)) * -(-i.shape[1] // (8 * size)) for i in images]
     B, W = num_images or max(1, len(images)), num_windows or max([1, *windows])
-    patch = np.zeros((B, W, 64, 588), np.uint8)
+    patch = np.zeros((B, W, 64, 3 * size * size), np.uint8)
     row, col = np.zeros((B, W, 64), np.int32), np.zeros((B, W, 64), np.int32)
     valid = np.zeros((B, W, 64), bool)
     for b, image in enumerate(images):
-        across = -(-image.shape[1] // 112)
-        for y in range(image.shape[0] // 14):
-            for x in range(image.shape[1] // 14):
+        across = -(-image.shape[1] // (8 * size))
+        for y in range(image.shape[0] // size):
+            for x in range(image.shape[1] // size):
                 w, s = slot(y, x, across)
-                tile = image[14 * y : 14 * y + 14, 14 * x : 14 * x + 14]
+                tile = image[size * y : size * y + size, size * x : size * x + size]
                 patch[b, w, s] = tile.transpose(2, 0, 1).reshape(-1)
                 row[b, w, s], col[b, w, s], valid[b, w, s] = y, x, True
     return types.Images(patch_BWSE=patch, row_BWS=row, col_BWS=col, valid_BWS=valid)
@@ -81,17 +85,18 @@ def slot(y: int, x: int, across: int) -> tuple[int, int]:
     return (y // 8) * across + x // 8, 4 * cell + (y % 2) * 2 + x % 2
 
 
-def cells(image: np.ndarray) -> list[tuple[int, int]]:
+def cells(image: np.ndarray, patch: int = 14) -> list[tuple[int, int]]:
     """Returns (window, cell) of every merged cell, row-major in the image."""
-    across = -(-image.shape[1] // 112)
-    rows, cols = image.shape[0] // 28, image.shape[1] // 28
+    across = -(-image.shape[1] // (8 * patch))
+    rows, cols = image.shape[0] // (2 * patch), image.shape[1] // (2 * patch)
     places = [slot(2 * y, 2 * x, across) for y in range(rows) for x in range(cols)]
     return [(w, s // 4) for w, s in places]
 
 
 def batch(examples, image_token: int, *, length=None, num_images=None, num_windows=None):
     """Returns right-padded `types.Prompts`."""
-    images = layout([i for e in examples for i in e.images], num_images, num_windows)
+    patch = examples[0].patch
+    images = layout([i for e in examples for i in e.images], num_images, num_windows, patch)
     M, P = len(examples), length or max(len(e.ids) for e in examples)
     W = images.valid_BWS.shape[1]
     token, cell = np.zeros((M, P), np.int32), np.full((M, P), -1, np.int32)
@@ -101,11 +106,11 @@ def batch(examples, image_token: int, *, length=None, num_images=None, num_windo
     for m, e in enumerate(examples):
         n = len(e.ids)
         token[m, :n] = e.ids
-        position[m, :n] = positions(e.ids, e.images, image_token)
+        position[m, :n] = positions(e.ids, e.images, image_token, patch)
         following[m] = position[m, :n].max() + 1
         index = []
         for image in e.images:
-            index += [(b * W + w) * 16 + c for w, c in cells(image)]
+            index += [(b * W + w) * 16 + c for w, c in cells(image, patch)]
             b += 1
         cell[m, np.flatnonzero(token[m] == image_token)] = index
     return types.Prompts(

@@ -59,11 +59,11 @@ def _anonymous() -> int:
 
 def main(source: str, target: str) -> None:
     jax.config.update("jax_num_cpu_devices", 4)
-    from vade_jax.models.qwen import config, files, model
+    from vade_jax.models.qwen import files, model, presets
     from vade_jax.trainer import mesh
 
     found = {"before": _anonymous()}
-    abstract = model.abstract(config.PRESETS[SHAPE_NAME])
+    abstract = model.abstract(presets.PRESETS[SHAPE_NAME])
     shardings = mesh.shardings(mesh.make(fsdp=4), abstract)
     with measured("load", found):
         shape, params = files.load(source, ml_dtypes.bfloat16, shardings)

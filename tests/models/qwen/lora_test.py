@@ -11,7 +11,7 @@ import pytest
 from tests.models.qwen import inputs, oracle
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen import config, files, lora, model, peft, weights
+from vade_jax.models.qwen import files, lora, model, peft, presets, weights
 from vade_jax.trainer import mesh
 
 SHAPE = small.SHAPE
@@ -79,7 +79,7 @@ def test_targets_that_match_nothing(targets, message):
 
 
 def test_a_text_model_has_no_tower_to_adapt():
-    shape = config.PRESETS["tiny_qwen3"]
+    shape = presets.PRESETS["tiny_qwen3"]
     with pytest.raises(ValueError, match=r"lora.vision=True, but the model has no vision tower"):
         peft.choose(WANTED, shape)
     adapter = peft.choose(settings.Lora(rank=2), shape)

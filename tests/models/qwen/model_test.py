@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.models.qwen import inputs, oracle
-from vade_jax.models.qwen import config, model, weights
+from vade_jax.models.qwen import model, presets, weights
 
-TINY = config.PRESETS["tiny"]
+TINY = presets.PRESETS["tiny"]
 VARIANTS = {
     "tied": TINY,
     "untied": dataclasses.replace(TINY, tie_embeddings=False),
@@ -27,12 +27,31 @@ VARIANTS = {
 }
 
 
+TINY3 = presets.PRESETS["tiny_qwen3vl"]
+VARIANTS |= {
+    "qwen3vl": TINY3,
+    # Heads wider than width / num_heads, fewer turns for h and w than there is room, a table that is shrunk.
+    "qwen3vl_untied": dataclasses.replace(
+        oracle.text(
+            TINY3, own_head_width=40, mrope_section=(10, 6, 4), num_layers=5, num_kv_heads=1
+        ),
+        vision=dataclasses.replace(
+            TINY3.vision, depth=6, width=48, num_heads=4, table_side=5, deepstack=(1, 3, 4)
+        ),
+        tie_embeddings=False,
+    ),
+}
+
+
 TEXT = {
-    "qwen2.5": config.PRESETS["tiny_qwen2.5"],
-    "qwen3": config.PRESETS["tiny_qwen3"],
+    "qwen2.5": presets.PRESETS["tiny_qwen2.5"],
+    "qwen3": presets.PRESETS["tiny_qwen3"],
     "qwen3_untied": dataclasses.replace(
         oracle.text(
-            config.PRESETS["tiny_qwen3"], own_head_width=0, mrope_section=(16, 0, 0), num_kv_heads=1
+            presets.PRESETS["tiny_qwen3"],
+            own_head_width=0,
+            mrope_section=(16, 0, 0),
+            num_kv_heads=1,
         ),
         tie_embeddings=False,
     ),
@@ -46,10 +65,10 @@ def exact_matmuls():
 
 
 def examples(shape, seed=0):
-    """Two images, one ragged; one tall image; one with text on both sides of a large one."""
-    rng = np.random.default_rng(seed)
-    sizes = [[(3, 5), (4, 4)], [(6, 1)], [(5, 9)]]
-    return [inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)]
+    """Three images, one ragged; one tall image; one with text on both sides of a large one."""
+    rng, patch = np.random.default_rng(seed), shape.vision.patch_size
+    sizes = [[(3, 5), (4, 4), (1, 2)], [(6, 1)], [(5, 9)]]
+    return [inputs.example(rng, s, shape.image_token_id, 9 + i, patch) for i, s in enumerate(sizes)]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -63,10 +82,12 @@ def run(shape, params, prompts, **kwargs):
     return jax.tree.map(np.asarray, forward(model.graph(shape, **kwargs), params, prompts))
 
 
-def valid_features(features_BWCD, batch):
-    images = [image for e in batch for image in e.images]
-    rows = [features_BWCD[b][tuple(np.transpose(inputs.cells(i)))] for b, i in enumerate(images)]
-    return np.concatenate(rows)
+def valid_features(features, batch):
+    """The features of all images, for each kind: those that replace tokens, then those of DeepStack."""
+    images, patch = [image for e in batch for image in e.images], batch[0].patch
+    cells = [tuple(np.transpose(inputs.cells(image, patch))) for image in images]
+    kinds = [features.cell_BWCD, *features.deep_KBWCD]
+    return [np.concatenate([x[b][cell] for b, cell in enumerate(cells)]) for x in kinds]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -142,7 +163,7 @@ def answer_logps(qwen, hidden_NTD, token_NT):
 @pytest.fixture(scope="module", params=["tiny", "tiny_qwen3"])
 def plain(request):
     """A shape, its parameters, log-probs and gradients of one plain row per answer."""
-    shape = config.PRESETS[request.param]
+    shape = presets.PRESETS[request.param]
     prompts, token_NT, weight_NT, group_R = grouped_case(shape)
     params = weights.to_params(shape, oracle.random_tensors(shape, 3))
     rows = inputs.join(prompts, token_NT, np.repeat(group_R, 2))
@@ -262,7 +283,7 @@ def test_rows_default_to_prompts(plain):
     ],
 )
 def test_parameter_counts(name, count):
-    leaves = jax.tree.leaves(model.abstract(config.PRESETS[name]))
+    leaves = jax.tree.leaves(model.abstract(presets.PRESETS[name]))
     assert sum(leaf.size for leaf in leaves) == count
 
 

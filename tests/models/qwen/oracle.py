@@ -1,4 +1,4 @@
-"""transformers' Qwen2.5-VL with every weight random, norms and biases too."""
+"""transformers' models with every weight random, norms, biases and positions too."""
 
 import dataclasses
 
@@ -18,10 +18,12 @@ def random_tensors(shape: config.Config, seed: int) -> dict[str, np.ndarray]:
     result = {}
     for name, size in weights.names_and_shapes(shape):
         r = rng.standard_normal(size).astype(np.float32)
-        if "norm" in name or "ln_q" in name:
-            r = 1 + 0.2 * r
-        elif name.endswith("bias"):
+        if name.endswith("bias"):
             r = 0.2 * r
+        elif "norm" in name or "ln_q" in name:
+            r = 1 + 0.2 * r
+        elif "pos_embed" in name:
+            pass
         elif shape.tie_embeddings or "embed_tokens" not in name:
             r = r / np.sqrt(np.prod(size[1:]))
         result[name] = r.astype(np.float32)
@@ -37,24 +39,27 @@ def build(shape: config.Config, tensors):
     hf = transformers.AutoConfig.for_model(**fields)
     hf._attn_implementation = "eager"
     model = getattr(transformers, fields["architectures"][0])(hf).eval()
-    own = {
-        in_memory(name) if shape.vision else name: torch.tensor(x) for name, x in tensors.items()
-    }
+    own = {in_memory(shape, name): torch.tensor(x) for name, x in tensors.items()}
     missing, extra = model.load_state_dict(own, strict=False)
     assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
     model.tie_weights()
     return model
 
 
-def in_memory(name: str) -> str:
+def in_memory(shape: config.Config, name: str) -> str:
     """Returns the name that transformers 5 has for a published one."""
+    if shape.family != "qwen2_5_vl":
+        return name
     if name.startswith("visual."):
         return "model." + name
     return name.replace("model.", "model.language_model.", 1)
 
 
 def forward(model, examples, pixels, image_token: int, side: str = "right"):
-    """Returns each example's logits [length, V] and the features of all images."""
+    """Returns each example's logits [length, V], and the features of all images by kind.
+
+    The first kind replaces tokens; the others are those of DeepStack.
+    """
     import torch
 
     size = max(len(e.ids) for e in examples)
@@ -67,8 +72,9 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
         with torch.no_grad():
             found = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)).logits
         return [row[keep > 0] for row, keep in zip(found.numpy(), mask, strict=True)], None
-    grid = torch.tensor([[1, i.shape[0] // 14, i.shape[1] // 14] for i in images])
-    flat = torch.tensor(np.concatenate([pixels(i) for i in images]))
+    patch = examples[0].patch
+    grid = torch.tensor([[1, i.shape[0] // patch, i.shape[1] // patch] for i in images])
+    flat = torch.tensor(np.concatenate([pixels(i, patch) for i in images]))
     model.model.rope_deltas = None
     with torch.no_grad():
         logits = model(
@@ -78,9 +84,10 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
             pixel_values=flat,
             image_grid_thw=grid,
         ).logits.numpy()
-        features = model.model.visual(flat, grid_thw=grid)
-    features = getattr(features, "pooler_output", features)
-    return [row[keep > 0] for row, keep in zip(logits, mask, strict=True)], features.numpy()
+        found = model.model.visual(flat, grid_thw=grid)
+    features = [found.pooler_output, *(getattr(found, "deepstack_features", None) or [])]
+    logits = [row[keep > 0] for row, keep in zip(logits, mask, strict=True)]
+    return logits, [np.asarray(x) for x in features]
 
 
 def blocks(shape: config.Config, **fields) -> config.Config:

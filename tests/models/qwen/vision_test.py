@@ -4,9 +4,9 @@ import jax
 import numpy as np
 
 from tests.models.qwen import inputs, oracle
-from vade_jax.models.qwen import config, model, vision, weights
+from vade_jax.models.qwen import model, presets, vision, weights
 
-TINY = config.PRESETS["tiny"]
+TINY = presets.PRESETS["tiny"]
 
 
 def test_every_level_of_every_channel_is_bit_equal_to_the_processor():

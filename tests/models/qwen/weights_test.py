@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.models.qwen import oracle
-from vade_jax.models.qwen import config, model, weights
+from vade_jax.models.qwen import model, presets, weights
 from vade_jax.trainer import mesh
 
-TINY = config.PRESETS["tiny"]
+TINY = presets.PRESETS["tiny"]
 UNTIED = dataclasses.replace(TINY, tie_embeddings=False)
 
 
@@ -54,7 +54,7 @@ def test_transformers_5_names_are_read():
 
 
 def test_published_sizes_of_the_largest_tensors():
-    shapes = dict(weights.names_and_shapes(config.PRESETS["7b"]))
+    shapes = dict(weights.names_and_shapes(presets.PRESETS["7b"]))
     assert shapes["visual.patch_embed.proj.weight"] == (1280, 3, 2, 14, 14)
     assert shapes["visual.blocks.31.attn.qkv.weight"] == (3840, 1280)
     assert shapes["visual.merger.mlp.2.weight"] == (3584, 5120)

@@ -52,7 +52,7 @@ def test_every_family_keeps_its_answers_and_its_size(part):
             assert (variant.answer, variant.kind, variant.metadata.get("choices")) == graded
             assert variant.metadata.get("tolerance") == item.metadata.get("tolerance")
             assert verify.verify_item(procedural.target_text(item), variant).correct
-            picture = images.load(variant.images[0], **LIMITS)
+            picture = images.load(variant.images[0], patch=14, **LIMITS)
             assert picture.shape == (112, 112, 3)
             # Without steps, as of what is hidden or read, there are no hints to make it easier.
             easiest = -1 if built_in.texts(item).steps else 0

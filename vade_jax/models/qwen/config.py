@@ -1,22 +1,35 @@
-"""Sizes and token ids of Qwen2.5-VL, and their conversion from and to Hugging Face's config.json.
+"""Sizes and token ids of a model, and their conversion from and to Hugging Face's config.json.
 
-The dense text models Qwen2.5 and Qwen3 use the same decoder without a vision tower. Qwen2.5 has exactly
-the decoder of Qwen2.5-VL. Qwen3 normalises queries and keys, has no biases, and may have a head width
-other than width / num_heads.
+The families differ in few things, which are fields here. `FAMILIES` says what each has: the vision-language
+models Qwen2.5-VL and Qwen3-VL, and the text models Qwen2.5 and Qwen3, which are their decoders. `presets` has
+the published sizes.
 
-Two layouts are read: the published one (text fields at the root, `rope_scaling`) and the one that
-transformers 5 saves (`text_config`, `rope_parameters`). The published one is written.
+Two layouts are read: text fields at the root with `rope_scaling`, as published Qwen2.5-VL files have them,
+and `text_config` with `rope_parameters`, which transformers 5 saves. Each family is written as it is
+published.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Family(NamedTuple):
+    """What sets a family apart, besides its sizes."""
+
+    architecture: str  # the class in transformers
+    bias: bool  # whether queries, keys and values have biases
+    qk_norm: bool  # whether each head's query and key are normalised
+    tower: str = ""  # "windowed" or "plain", see `VisionConfig`; "": a text model
+
 
 # By Hugging Face's model_type.
-ARCHITECTURES = {
-    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
+FAMILIES = {
+    "qwen2_5_vl": Family("Qwen2_5_VLForConditionalGeneration", True, False, "windowed"),
+    "qwen3_vl": Family("Qwen3VLForConditionalGeneration", False, True, "plain"),
+    "qwen2": Family("Qwen2ForCausalLM", True, False),
+    "qwen3": Family("Qwen3ForCausalLM", False, True),
 }
 
 # Our field -> Hugging Face's. Fields without a line here (rotation, token ids) are converted in code.
@@ -35,8 +48,8 @@ _VISION_NAMES = {
     "width": "hidden_size",
     "num_heads": "num_heads",
     "mlp_width": "intermediate_size",
-    "full_blocks": "fullatt_block_indexes",
 }
+VISION_THETA = 10000.0  # of the vision tower's rotation, in every published checkpoint
 _TOKEN_NAMES = ("bos_token_id", "eos_token_id")
 _VISION_TOKEN_NAMES = (
     "image_token_id",
@@ -47,13 +60,21 @@ _VISION_TOKEN_NAMES = (
 # Upper limits: a wrong number in a file must be found before arrays of that size fill the memory.
 _MOST = {"num_hidden_layers": 1_000, "depth": 1_000}
 _MOST_ELSE = 10_000_000
-# types.Images and the patch embedding support only these values; all published checkpoints have them.
+# By tower. types.Images and the modules support only these values; all published checkpoints have them.
 _FIXED_VISION = {
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "window_size": 112,
-    "hidden_act": "silu",
+    "windowed": {
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 112,
+        "hidden_act": "silu",
+    },
+    "plain": {
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
 }
 
 
@@ -75,7 +96,9 @@ class TextConfig:
     norm_eps: float = 1e-6
     max_positions: int = 128000
     own_head_width: int = 0  # 0: width / num_heads
-    qk_norm: bool = False  # Qwen3: norms of each head's query and key, and no biases
+    bias: bool = True  # of queries, keys and values
+    qk_norm: bool = False  # whether each head's query and key are normalised
+    interleaved: bool = False  # whether the axes of M-RoPE take turns over the frequencies
 
     def __post_init__(self):
         if not self.own_head_width:
@@ -95,16 +118,37 @@ class TextConfig:
     def query_width(self) -> int:
         return self.num_heads * self.head_width
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axis (0: t, 1: h, 2: w) with which each frequency turns.
+
+        In Qwen2.5-VL the frequencies of an axis are contiguous. In Qwen3-VL the axes take turns, and t has
+        what is left: t, h, w, t, h, w, ..., t, t.
+        """
+        t, h, w = self.mrope_section
+        if not self.interleaved:
+            return (0,) * t + (1,) * h + (2,) * w
+        counts = (0, h, w)
+        return tuple(j % 3 if j < 3 * counts[j % 3] else 0 for j in range(t + h + w))
+
 
 @dataclasses.dataclass(frozen=True)
 class VisionConfig:
-    """The vision tower: attention in windows of 64 patches, except in `full_blocks`."""
+    """The vision tower, of one of two kinds.
+
+    "windowed" is Qwen2.5-VL's: patches of 14 pixels, RMSNorm, gated MLPs, and attention in windows of 64
+    patches except in `full_blocks`. "plain" is Qwen3-VL's: patches of 16 pixels, LayerNorm, MLPs without a
+    gate, full attention in all blocks, and learned positions besides the rotation.
+    """
 
     depth: int
     width: int
     num_heads: int
     mlp_width: int
-    full_blocks: tuple[int, ...]
+    full_blocks: tuple[int, ...] = ()  # of a windowed tower
+    table_side: int = 0  # of a plain tower: the learned positions are a square table with this side
+    # Of a plain tower: the blocks whose features are added after the decoder's first layers (DeepStack)
+    deepstack: tuple[int, ...] = ()
 
     def __post_init__(self):
         _divides("vision num_heads", self.num_heads, "vision width", self.width)
@@ -113,8 +157,20 @@ class VisionConfig:
                 f"the vision head width {self.head_width} (width {self.width} / "
                 f"{self.num_heads} heads) must be a multiple of 4 for its 2-D rotation"
             )
-        if bad := [i for i in self.full_blocks if not 0 <= i < self.depth]:
-            raise ValueError(f"full_blocks {bad} are outside of depth {self.depth}")
+        for name, blocks in (("full_blocks", self.full_blocks), ("deepstack", self.deepstack)):
+            if bad := [i for i in blocks if not 0 <= i < self.depth]:
+                raise ValueError(f"{name} {bad} are outside of depth {self.depth}")
+        if list(self.deepstack) != sorted(set(self.deepstack)):
+            raise ValueError(f"deepstack {list(self.deepstack)} must be in ascending order")
+
+    @property
+    def kind(self) -> str:
+        return "plain" if self.table_side else "windowed"
+
+    @property
+    def patch_size(self) -> int:
+        """Pixels per side of a patch."""
+        return _FIXED_VISION[self.kind]["patch_size"]
 
     @property
     def head_width(self) -> int:
@@ -144,6 +200,18 @@ class Config:
                     f"{self.text.vocab_size} rows"
                 )
 
+        if self.vision and len(self.vision.deepstack) > self.text.num_layers:
+            raise ValueError(
+                f"deepstack {list(self.vision.deepstack)} needs as many decoder layers, found "
+                f"{self.text.num_layers}"
+            )
+
+    @property
+    def family(self) -> str:
+        """Hugging Face's model_type."""
+        own = (self.text.bias, self.text.qk_norm, self.vision.kind if self.vision else "")
+        return next(name for name, family in FAMILIES.items() if family[1:] == own)
+
     def _token_names(self) -> tuple[str, ...]:
         return _TOKEN_NAMES + (_VISION_TOKEN_NAMES if self.vision else ())
 
@@ -160,8 +228,9 @@ class Config:
         nested = _section(fields, "text_config")
         text = {**fields, **{k: v for k, v in nested.items() if v is not None}}
         vision, names = None, _TOKEN_NAMES
-        if family == "qwen2_5_vl":
-            vision = _read_vision(_section(fields, "vision_config"), _number(text, "hidden_size"))
+        if tower := FAMILIES[family].tower:
+            of_vision = _section(fields, "vision_config")
+            vision = _read_vision(of_vision, tower, _number(text, "hidden_size"))
             names += _VISION_TOKEN_NAMES
         tied = fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
         if not isinstance(tied, bool | None):
@@ -173,44 +242,54 @@ class Config:
 
     def to_hf(self) -> dict[str, Any]:
         """Returns the config in the published layout, which vLLM and all versions of transformers read."""
-        qwen3 = self.text.qk_norm
-        family = "qwen2_5_vl" if self.vision else "qwen3" if qwen3 else "qwen2"
-        return {
-            "architectures": [ARCHITECTURES[family]],
-            "model_type": family,
-            **{name: getattr(self, name) for name in self._token_names()},
+        text = {
             **{hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()},
+            **{name: getattr(self, name) for name in _TOKEN_NAMES},
             # Fields that our model does not have but transformers' classes need, with published values.
             "attention_dropout": 0.0,
             "hidden_act": "silu",
             "initializer_range": 0.02,
             "rope_theta": self.text.rope_theta,
-            "sliding_window": 32768,
-            "max_window_layers": self.text.num_layers,
-            "use_sliding_window": False,
             "use_cache": True,
-            "tie_word_embeddings": self.tie_embeddings,
-            # Without head_dim, transformers' Qwen3 takes 128, whatever the model's width.
-            **({"attention_bias": False, "head_dim": self.text.head_width} if qwen3 else {}),
-            **(self._vision_to_hf() if self.vision else {}),
         }
-
-    def _vision_to_hf(self) -> dict[str, Any]:
-        assert self.vision is not None
+        if self.text.qk_norm:
+            # Without head_dim, transformers' Qwen3 takes 128, whatever the model's width.
+            text |= {"attention_bias": False, "head_dim": self.text.head_width}
+        if self.vision is None or self.vision.kind == "windowed":
+            sliding = {"sliding_window": 32768, "use_sliding_window": False}
+            text |= {**sliding, "max_window_layers": self.text.num_layers}
+        root = {
+            "architectures": [FAMILIES[self.family].architecture],
+            "model_type": self.family,
+            "tie_word_embeddings": self.tie_embeddings,
+        }
+        if self.vision is None:
+            return root | text
+        root |= {name: getattr(self, name) for name in _VISION_TOKEN_NAMES}
+        root["vision_config"] = self._vision_to_hf(self.vision)
         section = list(self.text.mrope_section)
-        vision = {hf: getattr(self.vision, ours) for ours, hf in _VISION_NAMES.items()}
-        return {
-            "rope_scaling": {"type": "mrope", "mrope_section": section},
-            "vision_config": {
-                **vision,
-                **_FIXED_VISION,
-                "model_type": "qwen2_5_vl",
-                "fullatt_block_indexes": list(self.vision.full_blocks),
-                "out_hidden_size": self.text.width,
-                "in_chans": 3,
-                "spatial_patch_size": 14,
-                "tokens_per_second": 2,
-            },
+        if self.vision.kind == "windowed":
+            return root | text | {"rope_scaling": {"type": "mrope", "mrope_section": section}}
+        interleaved = {"mrope_interleaved": True, "mrope_section": section, "rope_type": "default"}
+        text |= {"model_type": f"{self.family}_text", "rope_scaling": interleaved}
+        return root | {"text_config": text}
+
+    def _vision_to_hf(self, vision: VisionConfig) -> dict[str, Any]:
+        shape = {hf: getattr(vision, ours) for ours, hf in _VISION_NAMES.items()}
+        shape |= _FIXED_VISION[vision.kind]
+        shape |= {"model_type": self.family, "out_hidden_size": self.text.width}
+        if vision.kind == "plain":
+            return shape | {
+                "deepstack_visual_indexes": list(vision.deepstack),
+                "in_channels": 3,
+                "initializer_range": 0.02,
+                "num_position_embeddings": vision.table_side**2,
+            }
+        return shape | {
+            "fullatt_block_indexes": list(vision.full_blocks),
+            "in_chans": 3,
+            "spatial_patch_size": vision.patch_size,
+            "tokens_per_second": 2,
         }
 
 
@@ -226,32 +305,36 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     }
     shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
     shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
-    shape["qk_norm"] = family == "qwen3"
-    # Qwen2.5 always has biases in its attention, Qwen3 never.
-    if fields.get("attention_bias", not shape["qk_norm"]) == shape["qk_norm"]:
+    known = FAMILIES[family]
+    shape["bias"], shape["qk_norm"] = known.bias, known.qk_norm
+    if fields.get("attention_bias", known.bias) != known.bias:
         raise ValueError(f"attention_bias {fields['attention_bias']} is not that of a {family}")
     usual = shape["width"] // shape["num_heads"]
     head_width = _number(fields, "head_dim") if fields.get("head_dim") else usual
     if head_width != usual:
-        if family != "qwen3":
+        if not known.qk_norm:
             raise ValueError(
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
     section: Any = (head_width // 2, 0, 0)
-    if is_vl := family == "qwen2_5_vl":
+    if known.tower:
         section = _numbers(rope, "mrope_section")
+        shape["interleaved"] = known.tower == "plain"
+        if rope.get("mrope_interleaved", shape["interleaved"]) != shape["interleaved"]:
+            found = rope["mrope_interleaved"]
+            raise ValueError(f"mrope_interleaved {found!r} is not that of a {family}")
     # Published files name the kind `type`. transformers 5 names it `rope_type`, and M-RoPE "default".
     for kind in filter(None, (rope.get("rope_type"), rope.get("type"))):
-        if kind != "default" and not (is_vl and kind == "mrope"):
+        if kind != "default" and not (known.tower and kind == "mrope"):
             raise ValueError(
                 f"rope scaling {kind!r} is not supported: only plain rotary positions are"
             )
     return TextConfig(**shape, mrope_section=section)
 
 
-def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
-    expected = {**_FIXED_VISION, "out_hidden_size": text_width}
+def _read_vision(fields: Mapping[str, Any], tower: str, text_width: int) -> VisionConfig:
+    expected = {**_FIXED_VISION[tower], "out_hidden_size": text_width}
     # Published files have in_chans, transformers' own class in_channels. A file may have neither.
     if "in_channels" in fields or "in_chans" in fields:
         channels = fields.get("in_chans", fields.get("in_channels"))
@@ -259,21 +342,31 @@ def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
     for name, value in expected.items():
         if (found := fields.get(name, value)) != value:
             raise ValueError(f"vision_config {name} must be {value}, found {found}")
-    shape = {
-        ours: _number(fields, hf) for ours, hf in _VISION_NAMES.items() if ours != "full_blocks"
-    }
-    return VisionConfig(**shape, full_blocks=_numbers(fields, "fullatt_block_indexes"))
+    shape: dict[str, Any] = {ours: _number(fields, hf) for ours, hf in _VISION_NAMES.items()}
+    if tower == "windowed":
+        return VisionConfig(**shape, full_blocks=_numbers(fields, "fullatt_block_indexes"))
+    rope = _section(fields, "rope_parameters")
+    theta = rope.get("rope_theta", VISION_THETA)
+    if rope.get("rope_type", "axial") != "axial" or theta != VISION_THETA:
+        raise ValueError(
+            f"vision_config rope_parameters {dict(rope)} are not axial with {VISION_THETA}"
+        )
+    side = math.isqrt(num := _number(fields, "num_position_embeddings"))
+    if side * side != num or side < 2:
+        raise ValueError(f"num_position_embeddings {num} is not the size of a square table")
+    deepstack = _numbers(fields, "deepstack_visual_indexes")
+    return VisionConfig(**shape, table_side=side, deepstack=deepstack)
 
 
 def _family(fields: Mapping[str, Any]) -> str:
-    """Returns the model_type; raises ValueError if it is not one of `ARCHITECTURES`."""
+    """Returns the model_type; raises ValueError if it is not one of `FAMILIES`."""
     family = fields.get("model_type")
     named = fields.get("architectures") or [family]
     found = named[0] if isinstance(named, list) else named
-    if family not in list(ARCHITECTURES) or found not in (ARCHITECTURES[family], family):
+    if family not in list(FAMILIES) or found not in (FAMILIES[family].architecture, family):
         raise ValueError(
             f"config.json describes {found!r} (model_type {family!r}); supported are "
-            + ", ".join(f"{name!r} ({kind!r})" for kind, name in ARCHITECTURES.items())
+            + ", ".join(f"{x.architecture!r} ({kind!r})" for kind, x in FAMILIES.items())
         )
     return family
 
@@ -319,106 +412,3 @@ def _real(fields: Mapping[str, Any], name: str, most: float) -> float:
 def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
     if small < 1 or large % small:
         raise ValueError(f"{large_name} {large} must be a multiple of {small_name} {small}")
-
-
-def _published(*, tie_embeddings: bool, **text: Any) -> Config:
-    """Returns a published Qwen2.5-VL: all have the same vision tower, head width and special tokens."""
-    vision = VisionConfig(
-        depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
-    )
-    return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
-
-
-def _text_model(
-    *sizes: int,
-    vocab_size: int = 151936,
-    tie_embeddings: bool = True,
-    own_head_width: int = 0,
-    **more: Any,
-) -> Config:
-    """Returns a published text model; `sizes` are the fields of `TextConfig` from width to mlp_width."""
-    width, num_layers, num_heads, num_kv_heads, mlp_width = sizes
-    section = ((own_head_width or width // num_heads) // 2, 0, 0)
-    text = TextConfig(
-        vocab_size,
-        width,
-        num_layers,
-        num_heads,
-        num_kv_heads,
-        mlp_width,
-        section,
-        own_head_width=own_head_width,
-        **more,
-    )
-    return Config(text, None, tie_embeddings)
-
-
-def _tiny_text_model(**text: Any) -> Config:
-    """Returns a text model with the sizes and token ids of "tiny"."""
-    tokens = {name: getattr(TINY, name) for name in _TOKEN_NAMES}
-    return Config(dataclasses.replace(TINY.text, **text), None, TINY.tie_embeddings, **tokens)
-
-
-# Token ids of the tiny tokenizer, which has 256 bytes, 64 merges, and then the published special tokens.
-TINY = Config(
-    text=TextConfig(
-        vocab_size=512,
-        width=128,
-        num_layers=4,
-        num_heads=4,
-        num_kv_heads=2,
-        mlp_width=352,
-        mrope_section=(4, 6, 6),
-        max_positions=4096,
-    ),
-    vision=VisionConfig(depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)),
-    tie_embeddings=True,
-    image_token_id=332,
-    video_token_id=333,
-    vision_start_token_id=329,
-    vision_end_token_id=330,
-    bos_token_id=320,
-    eos_token_id=322,
-)
-_QWEN25: dict[str, Any] = {"max_positions": 32768}
-_QWEN3: dict[str, Any] = {"max_positions": 40960, "qk_norm": True}
-PRESETS = {
-    "tiny": TINY,
-    "tiny_reader": TINY,  # its trained weights are part of the package: models/qwen/tiny_checkpoint.py
-    "tiny_6m": dataclasses.replace(
-        TINY,
-        text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
-        vision=VisionConfig(depth=4, width=160, num_heads=5, mlp_width=432, full_blocks=(1, 3)),
-    ),
-    "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
-    "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, qk_norm=True),
-    "3b": _published(
-        vocab_size=151936,
-        width=2048,
-        num_layers=36,
-        num_heads=16,
-        num_kv_heads=2,
-        mlp_width=11008,
-        tie_embeddings=True,
-    ),
-    "7b": _published(
-        vocab_size=152064,
-        width=3584,
-        num_layers=28,
-        num_heads=28,
-        num_kv_heads=4,
-        mlp_width=18944,
-        tie_embeddings=False,
-    ),
-    # Width, layers, heads, key/value heads, MLP width.
-    "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
-    "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
-    "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),
-    "qwen2.5-7b": _text_model(
-        3584, 28, 28, 4, 18944, vocab_size=152064, tie_embeddings=False, **_QWEN25
-    ),
-    "qwen3-0.6b": _text_model(1024, 28, 16, 8, 3072, own_head_width=128, **_QWEN3),
-    "qwen3-1.7b": _text_model(2048, 28, 16, 8, 6144, **_QWEN3),
-    "qwen3-4b": _text_model(2560, 36, 32, 8, 9728, own_head_width=128, **_QWEN3),
-    "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, tie_embeddings=False, **_QWEN3),
-}

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from vade_jax import arrays
-from vade_jax.models.qwen import blockwise
+from vade_jax.models.qwen import blockwise, config
 from vade_jax.types import Array
 
 T = TypeVar("T")
@@ -21,7 +21,6 @@ T = TypeVar("T")
 # published value, the outputs of the first layers drown the embedding, and a small model that is trained
 # from scratch takes hundreds of steps before it starts to use the image.
 EMBEDDING_STD = 0.2
-VISION_THETA = 10000.0  # fixed in every published checkpoint
 
 
 # ------------------------------------------------------------------------------ placement
@@ -181,6 +180,24 @@ class RMSNorm(nnx.Module):
         return x.astype(x_D.dtype) * arrays.rounded(self.scale[...], x_D.dtype)
 
 
+class LayerNorm(nnx.Module):
+    """(x - mean) / std * scale + bias, in float32."""
+
+    def __init__(self, width: int, eps: float, *, param_dtype):
+        self.eps = eps
+        self.scale = nnx.Param(jnp.ones(width, param_dtype))
+        self.bias = nnx.Param(jnp.zeros(width, param_dtype))
+
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        x = x_D.astype(jnp.float32)
+        x = x - jnp.mean(x, -1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
+        scale, bias = (
+            arrays.rounded(w[...], x_D.dtype).astype(x.dtype) for w in (self.scale, self.bias)
+        )
+        return (x * scale + bias).astype(x_D.dtype)
+
+
 class Linear(nnx.Module):
     """x @ kernel + bias in the compute dtype.
 
@@ -219,6 +236,50 @@ class GatedMLP(nnx.Module):
         return self.down(jax.nn.silu(self.gate(x_D)) * self.up(x_D))
 
 
+class MLP(nnx.Module):
+    """down(gelu(up(x))), with biases.
+
+    Args:
+        sizes: widths of the input, between the two layers, and of the output.
+        make: random numbers and dtypes.
+        approximate: whether GELU is computed with tanh, as in the blocks of a tower, or exactly, as in its
+            mergers.
+        scale: as in `Linear`, for the second layer.
+    """
+
+    def __init__(
+        self, sizes: tuple[int, int, int], make: Make, *, approximate: bool, scale: float = 1.0
+    ):
+        width, mlp_width, out_width = sizes
+        self.approximate = approximate
+        self.fc1 = Linear(width, mlp_width, make)
+        self.fc2 = Linear(mlp_width, out_width, make, scale=scale)
+
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        return self.fc2(jax.nn.gelu(self.fc1(x_D), approximate=self.approximate))
+
+
+# A custom_vjp, because JAX would sum the gradients of all occurrences of a row in the dtype of the table,
+# and in bfloat16 a sum stops growing once its terms are below 1/256 of it.
+@jax.custom_vjp
+def look_up(table_VD: jax.Array, index: Array) -> jax.Array:
+    """Returns the rows of a table at these indices; their gradients are summed in float32."""
+    return jnp.take(table_VD, index, axis=0, mode="clip")
+
+
+def _look_up_forward(table_VD, index):
+    return look_up(table_VD, index), (table_VD, index)
+
+
+def _look_up_backward(residuals, dx_D):
+    table_VD, index = residuals
+    zeros_VD = jnp.zeros(table_VD.shape, jnp.float32)
+    return zeros_VD.at[index].add(dx_D.astype(jnp.float32)).astype(table_VD.dtype), None
+
+
+look_up.defvjp(_look_up_forward, _look_up_backward)
+
+
 # ------------------------------------------------------------------------------ rotary positions
 class Rotation(NamedTuple):
     """Cosine and sine of the angle of every frequency, `[..., K / 2]`; the same for all heads."""
@@ -227,24 +288,22 @@ class Rotation(NamedTuple):
     sin: jax.Array
 
 
-def text_rotation(position_X: Array, section: tuple[int, int, int], theta: float) -> Rotation:
+def text_rotation(position_X: Array, axes: tuple[int, ...], theta: float) -> Rotation:
     """Returns the rotation of tokens by M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
 
     Args:
         position_X: positions on the three axes t, h, w, `[..., 3]`. They are equal for text. In an image,
             t stays at the image's start, and h and w count rows and columns.
-        section: how many frequencies turn with t, h and w. The frequencies of an axis are contiguous,
-            unlike in Qwen3-VL, which interleaves the axes.
+        axes: the axis of each frequency, see `config.TextConfig.axes`.
         theta: the base of the frequencies.
     """
-    axis = np.repeat(np.arange(3), section)
-    position = jnp.asarray(position_X)[..., axis].astype(jnp.float32)
-    return _rotation(position * _frequencies(2 * sum(section), theta))
+    position = jnp.asarray(position_X)[..., np.array(axes)].astype(jnp.float32)
+    return _rotation(position * _frequencies(2 * len(axes), theta))
 
 
 def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
     """Returns the rotation of patches: half of the frequencies turn with the row, half with the column."""
-    frequency = _frequencies(head_width // 2, VISION_THETA)
+    frequency = _frequencies(head_width // 2, config.VISION_THETA)
     angles = [jnp.asarray(x, jnp.float32)[..., None] * frequency for x in (row, col)]
     return _rotation(jnp.concatenate(angles, -1))
 

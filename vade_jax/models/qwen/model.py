@@ -1,4 +1,4 @@
-"""Qwen2.5-VL (arXiv:2502.13923) in Flax NNX, with the numerics of transformers.
+"""Qwen2.5-VL (arXiv:2502.13923) and Qwen3-VL (arXiv:2511.21631) in Flax NNX; numerics as in transformers.
 
 Without the vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
 
@@ -29,7 +29,7 @@ GraphDef = Any
 TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
 
 
-class Qwen25VL(nnx.Module):
+class Model(nnx.Module):
     """Vision tower (if the config has one), decoder and head.
 
     Args:
@@ -65,23 +65,25 @@ class Qwen25VL(nnx.Module):
         if adapter is not None:
             lora.attach(self, adapter, rngs)
 
-    def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
-        """Returns the features of merged cells, `[B, W, C, D]`; invalid cells have finite garbage."""
+    def image_features(self, images: types.Images, *, remat: bool = True) -> vision.Features:
+        """Returns the features of merged cells; invalid cells have finite garbage."""
         assert self.vision is not None
         return self.vision(images, remat=remat)
 
     def hidden(self, prompts: types.Prompts, *, remat: bool = True) -> jax.Array:
         """Returns the final hidden states `[M, P, D]` of whole rows."""
-        x_MPD = self._embed_prompts(prompts, remat)
-        return self.text.hidden(x_MPD, prompts.position_MPX, prompts.length_M, remat=remat)
+        embedded = self._embed_prompts(prompts, remat)
+        return self.text.hidden(embedded, prompts.position_MPX, prompts.length_M, remat=remat)
 
     def prefill(self, prompts: types.Prompts) -> tuple[jax.Array, attention.Cache]:
         """Returns the hidden state `[M, D]` of each prompt's last token, and the cache for `decode`.
 
         The hidden state predicts the first token of an answer.
         """
-        x_MPD = self._embed_prompts(prompts, remat=False)
-        x_MPD, keys_L = self.text.prompt(x_MPD, prompts.position_MPX, prompts.length_M, remat=False)
+        embedded = self._embed_prompts(prompts, remat=False)
+        x_MPD, keys_L = self.text.prompt(
+            embedded, prompts.position_MPX, prompts.length_M, remat=False
+        )
         cache = attention.Cache(
             key_LMJPK=keys_L.key,
             value_LMJPK=keys_L.value,
@@ -194,33 +196,39 @@ class Qwen25VL(nnx.Module):
         Each device looks up all tokens in its part of the table's width, then the devices exchange the
         results. These are small, whereas the table (2 GB in the 7B) is never gathered.
         """
-        x_D = look_up(self.embedding[...], token)
+        x_D = layers.look_up(self.embedding[...], token)
         return self.place.rows(self.place.looked_up(arrays.rounded(x_D, self.dtype)))
 
-    def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
+    def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> text.Embedded:
         """Returns the embedded tokens, in which an image's features replace its placeholder tokens."""
         x_MPD = self._embed(prompts.token_MP)
         # If there is no slot for an image, as in a benchmark of text alone, the program does not contain the
         # vision tower. (`data.batching` always makes a slot, so that batches with and without images share
         # a program.)
         if self.vision is None or prompts.images.patch_BWSE.size == 0:
-            return x_MPD
-        feature_BWCD = self.image_features(prompts.images, remat=remat)
-        feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
-        # Cells are in the order of windows; `cell_MP` is the cell of each placeholder, and -1 for text. Text
-        # looks up cell 0, and `where` drops the result and its gradient.
+            return text.Embedded(x_MPD)
+        features = self.image_features(prompts.images, remat=remat)
         cell_MP = jnp.asarray(prompts.cell_MP)
-        image_MPD = layers.take(feature_D, jnp.maximum(cell_MP, 0), self.place)
-        return jnp.where(cell_MP[..., None] >= 0, image_MPD, x_MPD)
+
+        def of_tokens(feature_BWCD, text_MPD):
+            # Cells are in the order of windows; `cell_MP` is the cell of each placeholder, and -1 for text.
+            # Text looks up cell 0, and `where` drops the result and its gradient.
+            feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
+            image_MPD = layers.take(feature_D, jnp.maximum(cell_MP, 0), self.place)
+            return jnp.where(cell_MP[..., None] >= 0, image_MPD, text_MPD)
+
+        deep = [of_tokens(deep_BWCD, 0) for deep_BWCD in features.deep_KBWCD]
+        x_MPD = of_tokens(features.cell_BWCD, x_MPD)
+        return text.Embedded(x_MPD, self.place.rows(jnp.stack(deep, 1)) if deep else None)
 
 
-def split(model: Qwen25VL) -> tuple[GraphDef, types.Params]:
+def split(model: Model) -> tuple[GraphDef, types.Params]:
     """Returns the static description and the parameters, as a nested plain dict."""
     graphdef, state = nnx.split(model)
     return graphdef, nnx.to_pure_dict(state)
 
 
-def merge(graphdef: GraphDef, params: types.Params) -> Qwen25VL:
+def merge(graphdef: GraphDef, params: types.Params) -> Model:
     """Returns the module with these parameters; for use inside a traced function."""
     return nnx.merge(graphdef, params)
 
@@ -241,41 +249,20 @@ def init(shape: config.Config, key: jax.Array, **kwargs) -> types.Params:
 
     @jax.jit  # one program; without jit, each shape of a matrix would be compiled separately
     def parameters(key):
-        return split(Qwen25VL(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
+        return split(Model(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
 
     return parameters(key)
 
 
 @functools.cache  # tracing all layers takes 0.1 s, and loading, saving and sharding all need it
 def _abstract(shape: config.Config, **kwargs) -> tuple[GraphDef, types.Params]:
-    return split(nnx.eval_shape(lambda: Qwen25VL(shape, rngs=nnx.Rngs(0), **kwargs)))
+    return split(nnx.eval_shape(lambda: Model(shape, rngs=nnx.Rngs(0), **kwargs)))
 
 
 def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
     """Returns the state of each row's last real token; for an empty row that of its first padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
-
-
-# A custom_vjp, because JAX would sum the gradients of all occurrences of a token in the dtype of the table,
-# and in bfloat16 a sum stops growing once its terms are below 1/256 of it.
-@jax.custom_vjp
-def look_up(table_VD: jax.Array, token: types.Array) -> jax.Array:
-    """Returns the table's rows for these tokens; their gradients are summed in float32."""
-    return jnp.take(table_VD, token, axis=0, mode="clip")
-
-
-def _look_up_forward(table_VD, token):
-    return look_up(table_VD, token), (table_VD, token)
-
-
-def _look_up_backward(residuals, dx_D):
-    table_VD, token = residuals
-    zeros_VD = jnp.zeros(table_VD.shape, jnp.float32)
-    return zeros_VD.at[token].add(dx_D.astype(jnp.float32)).astype(table_VD.dtype), None
-
-
-look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def _on_all_axes(position: jax.Array) -> jax.Array:

@@ -98,16 +98,9 @@ def _tensors(
     for path in adapter.paths:
         found = weights.get(params, f"{path}/{lora.NAME}")
         name = of_path[f"{path}/kernel"].removesuffix(".weight")
-        name = name if shape.vision is None else _in_memory(name)
+        name = weights.in_memory(shape, name)
         for letter, leaf in (("A", found[lora.A]), ("B", found[lora.B])):
             leaf = np.asarray(leaf, np.float32)
             for i, layer in enumerate(leaf if leaf.ndim == 3 else leaf[None]):
                 tensor = f"{_PREFIX}{name.format(i)}.lora_{letter}.weight"
                 yield tensor, np.ascontiguousarray(layer.T)
-
-
-def _in_memory(name: str) -> str:
-    """Returns the name that a module of Qwen2.5-VL has in transformers 5; inverts `weights.published`."""
-    if name.startswith("visual."):
-        return f"model.{name}"
-    return name.replace("model.", "model.language_model.", 1)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from vade_jax.models.qwen import attention, config, layers
@@ -34,6 +35,14 @@ class Keys(NamedTuple):
     value: jax.Array
 
 
+class Embedded(NamedTuple):
+    """Prompts as the first layer gets them."""
+
+    x_MPD: jax.Array
+    # DeepStack features, 0 where a token is text; one array for each of the first K layers, or None
+    deep_MKPD: jax.Array | None = None
+
+
 class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
@@ -44,7 +53,7 @@ class Attention(nnx.Module):
     def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
         self.head_width = shape.head_width
         kv_width = shape.num_kv_heads * shape.head_width
-        bias = not shape.qk_norm
+        bias = shape.bias
         self.query = layers.Linear(shape.width, shape.query_width, make, bias=bias)
         self.key = layers.Linear(shape.width, kv_width, make, bias=bias)
         self.value = layers.Linear(shape.width, kv_width, make, bias=bias)
@@ -98,19 +107,20 @@ class Decoder(nnx.Module):
         self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
 
     def prompt(
-        self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
+        self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> tuple[jax.Array, Keys]:
         """Returns hidden states `[M, P, D]`, and the keys and values of all layers, `[L, M, J, P, K]`."""
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
-            return self._prompt_layer(layer, x_MPD, rotation, length_M)
+            x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation, length_M)
+            return (x_MPD,), keys
 
-        x_MPD, keys_L = self._scan(step, x_MPD, self.layers, remat)
+        (x_MPD,), keys_L = self._scan(step, prompts, remat)
         return self.norm(x_MPD), keys_L
 
     def hidden(
-        self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
+        self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> jax.Array:
         """Returns the hidden states of `prompt` without the keys.
 
@@ -120,13 +130,14 @@ class Decoder(nnx.Module):
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
-            return self._prompt_layer(layer, x_MPD, rotation, length_M)[0], None
+            return (self._prompt_layer(layer, x_MPD, rotation, length_M)[0],), None
 
-        return self.norm(self._scan(step, x_MPD, self.layers, remat)[0])
+        (x_MPD,), _ = self._scan(step, prompts, remat)
+        return self.norm(x_MPD)
 
     def grouped(
         self,
-        x_MPD: jax.Array,
+        prompts: Embedded,
         position_MPX: Array,
         length_M: Array,
         y_NUD: jax.Array,
@@ -142,7 +153,7 @@ class Decoder(nnx.Module):
         it gets a gradient through each of them.
 
         Args:
-            x_MPD: embedded prompts.
+            prompts: embedded prompts.
             position_MPX: their positions.
             length_M: their lengths.
             y_NUD: embedded answers, in R rows with the same number of answers.
@@ -152,10 +163,9 @@ class Decoder(nnx.Module):
         """
         rotation_x = self._rotation(position_MPX)
         rotation_y = self._rotation(position_NUX)
-        group_size = len(y_NUD) // len(x_MPD if group_R is None else group_R)
+        group_size = len(y_NUD) // len(prompts.x_MPD if group_R is None else group_R)
 
-        def step(streams, layer):
-            x_MPD, y_NUD = streams
+        def step(x_MPD, y_NUD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
             # With `group_R`, each row gathers the keys of its prompt, for example when a micro-batch has
             # several rows of one prompt. The gradient of the gather sums over these rows.
@@ -167,7 +177,7 @@ class Decoder(nnx.Module):
             y_NUD, _ = layer(y_NUD, rotation_y, attend)
             return (x_MPD, self.place.rows(y_NUD)), None
 
-        (x_MPD, y_NUD), _ = self._scan(step, (x_MPD, y_NUD), self.layers, remat)
+        (x_MPD, y_NUD), _ = self._scan(step, prompts, remat, y_NUD)
         return self.norm(x_MPD), self.norm(y_NUD)
 
     def decode(
@@ -236,13 +246,64 @@ class Decoder(nnx.Module):
         return attention.prompt_keys(*keys, length_M)
 
     def _rotation(self, position_X: Array) -> layers.Rotation:
-        return layers.text_rotation(position_X, self.shape.mrope_section, self.shape.rope_theta)
+        return layers.text_rotation(position_X, self.shape.axes, self.shape.rope_theta)
 
-    def _scan(self, step, carry, xs, remat: bool):
-        def run(carry, layer):
-            return step(carry, self.place.weights(layer, "text/layers", self.dtype))
+    def _scan(self, step, prompts: Embedded, remat: bool, *others: jax.Array):
+        """Runs `step` for every layer on the prompts and `others`; returns what each gives at the end.
 
-        return jax.lax.scan(layers.checkpoint(run) if remat else run, carry, xs)
+        After each of the first layers, its DeepStack features are added to the prompts.
+        """
+
+        def run(streams, layer):
+            return step(*streams, self.place.weights(layer, "text/layers", self.dtype))
+
+        run = layers.checkpoint(run) if remat else run
+
+        def next_layer(carry, numbered):
+            (streams, deep_MKPD), (number, layer) = carry, numbered
+            (x_MPD, *others), made = run(streams, layer)
+            if deep_MKPD is not None:
+                x_MPD, deep_MKPD = add_deep(x_MPD, deep_MKPD, number)
+                x_MPD = self.place.rows(x_MPD)
+            return ((x_MPD, *others), deep_MKPD), made
+
+        carry = (prompts.x_MPD, *others), prompts.deep_MKPD
+        numbered = np.arange(self.shape.num_layers), self.layers
+        (streams, _), made_L = jax.lax.scan(next_layer, carry, numbered)
+        return streams, made_L
+
+
+# The features are in the scan's carry and not among its inputs, where they would need a copy for each layer.
+# JAX would make the gradient of one layer's lookup as large as all features, and add it to that of the others
+# in every layer. Written out, it touches one layer's part, in place.
+@jax.custom_vjp
+def add_deep(x_MPD: jax.Array, deep_MKPD: jax.Array, number: Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the states with the features of this layer added, if it has any, and all features."""
+    k, has_features = _deep_place(deep_MKPD, number)
+    feature_MPD = jax.lax.dynamic_index_in_dim(deep_MKPD, k, 1, keepdims=False)
+    return x_MPD + jnp.where(has_features, feature_MPD, 0).astype(x_MPD.dtype), deep_MKPD
+
+
+def _add_deep_forward(x_MPD, deep_MKPD, number):
+    return add_deep(x_MPD, deep_MKPD, number), number
+
+
+def _add_deep_backward(number, gradients):
+    dx_MPD, ddeep_MKPD = gradients
+    k, has_features = _deep_place(ddeep_MKPD, number)
+    old_MPD = jax.lax.dynamic_index_in_dim(ddeep_MKPD, k, 1, keepdims=False)
+    new_MPD = old_MPD + jnp.where(has_features, dx_MPD, 0).astype(old_MPD.dtype)
+    write = jax.lax.dynamic_update_index_in_dim
+    return dx_MPD, write(ddeep_MKPD, new_MPD[:, None], k, 1), None
+
+
+def _deep_place(deep_MKPD, number):
+    """Returns the place of a layer's features, and whether it has any."""
+    num = deep_MKPD.shape[1]
+    return jnp.minimum(number, num - 1), number < num
+
+
+add_deep.defvjp(_add_deep_forward, _add_deep_backward)
 
 
 def _heads_first(keys: Keys) -> Keys:

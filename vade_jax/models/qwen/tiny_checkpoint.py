@@ -14,10 +14,10 @@ import tempfile
 import jax
 import jax.numpy as jnp
 
-from vade_jax.data import procedural, tokens
-from vade_jax.models.qwen import config, files, model
+from vade_jax.data import images, procedural, tokens
+from vade_jax.models.qwen import files, model, presets
 
-PIXELS = 112 * 112  # the area of every image
+CELLS = 4  # cells per side of every image
 READER = "tiny_reader"
 READER_FILES = pathlib.Path(__file__).with_name(READER)
 
@@ -29,7 +29,7 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
         directory: where to write.
         seed: decides the weights, and the warm-up questions and answers that the tokenizer learns its
             merges from.
-        preset: a key of `config.PRESETS`; the tokenizer's ids replace its token ids. For "tiny_reader" the
+        preset: a key of `presets.PRESETS`; the tokenizer's ids replace its token ids. For "tiny_reader" the
             files of the package are copied, whatever the seed.
     """
     if preset == READER:
@@ -38,12 +38,14 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
         files.copy_tokenizer(READER_FILES, directory)
         files.save(directory, shape, params, jnp.bfloat16)
         return
-    shape = config.PRESETS[preset]
+    shape = presets.PRESETS[preset]
     texts = [
         text
         for item in procedural.Procedural(seed, 2000, "warmup")
         for text in (item.question, procedural.target_text(item))
     ]
+    patch = shape.vision.patch_size if shape.vision else images.PATCH
+    pixels = (CELLS * images.cell_side(patch)) ** 2
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     building = tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
@@ -51,9 +53,10 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
         building,
         texts,
         shape.text.vocab_size,
-        min_pixels=PIXELS,
-        max_pixels=PIXELS,
+        min_pixels=pixels,
+        max_pixels=pixels,
         shows_images=shape.vision is not None,
+        patch=patch,
     )
     ids = {"bos_token_id": tokenizer.pad, "eos_token_id": tokenizer.im_end}
     if shape.vision:

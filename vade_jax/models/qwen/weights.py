@@ -1,8 +1,9 @@
 """An invertible table (Hugging Face tensor <-> parameter), and how each tensor moves to and from the devices.
 
-Import, export and the weight sync of engines all use TABLE. Both naming schemes can be read: the published
-one (`model.layers`, `visual`), and the one that transformers 5 has in memory (`model.language_model`,
-`model.visual`). The published one is written.
+Import, export and the weight sync of engines all use TABLE. Two naming schemes can be read: that of the table
+(`model.layers`, `visual`), as text models and Qwen2.5-VL are published, and the one that transformers 5 has
+in memory (`model.language_model`, `model.visual`), as Qwen3-VL is published. Each family is written as
+published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
 So no function here holds more than one tensor besides the parameters. A tensor goes to the devices in the
@@ -12,6 +13,7 @@ there, and written into its layer of the parameter.
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -61,8 +63,10 @@ LINEAR = Transform(  # torch stores (out, in)
     lambda x: x.T, lambda x: x.T, lambda axes: axes[::-1]
 )
 CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
-    lambda x: x.transpose(2, 1, 3, 4, 0).reshape(2, 588, -1),
-    lambda x: x.reshape(2, 3, 14, 14, -1).transpose(4, 1, 0, 2, 3),
+    lambda x: x.transpose(2, 1, 3, 4, 0).reshape(2, -1, x.shape[0]),
+    lambda x: x.reshape(2, 3, side := math.isqrt(x.shape[1] // 3), side, -1).transpose(
+        4, 1, 0, 2, 3
+    ),
     lambda axes: axes[2:],  # only D may be split; it is the tensor's first dimension
 )
 
@@ -72,9 +76,13 @@ def _linear(theirs: str, ours: str, *, bias: bool = True) -> dict[str, tuple[str
     return found | ({f"{theirs}.bias": (f"{ours}/bias", SAME)} if bias else {})
 
 
+def _norm(theirs: str, ours: str) -> dict[str, tuple[str, Transform]]:
+    return {f"{theirs}.weight": (f"{ours}/scale", SAME), f"{theirs}.bias": (f"{ours}/bias", SAME)}
+
+
 # `{}` stands for the number of a layer; the tensors of all layers are stacked along L. Files are written in
 # the order of the table.
-_LAYER, _BLOCK = "model.layers.{}.", "visual.blocks.{}."
+_LAYER, _BLOCK, _DEEP = "model.layers.{}.", "visual.blocks.{}.", "visual.deepstack_merger_list.{}."
 _OURS_LAYER, _OURS_BLOCK = "text/layers/", "vision/blocks/"
 TABLE: dict[str, tuple[str, Transform]] = {
     "model.embed_tokens.weight": ("embedding", SAME),
@@ -92,16 +100,27 @@ TABLE: dict[str, tuple[str, Transform]] = {
     **_linear(_LAYER + "mlp.up_proj", _OURS_LAYER + "mlp/up", bias=False),
     **_linear(_LAYER + "mlp.down_proj", _OURS_LAYER + "mlp/down", bias=False),
     "visual.patch_embed.proj.weight": ("vision/patch/kernel", CONV),
-    _BLOCK + "norm1.weight": (_OURS_BLOCK + "norm1/scale", SAME),
-    _BLOCK + "norm2.weight": (_OURS_BLOCK + "norm2/scale", SAME),
+    "visual.patch_embed.proj.bias": ("vision/patch/bias", SAME),
+    "visual.pos_embed.weight": ("vision/positions/table", SAME),
+    **_norm(_BLOCK + "norm1", _OURS_BLOCK + "norm1"),
+    **_norm(_BLOCK + "norm2", _OURS_BLOCK + "norm2"),
     **_linear(_BLOCK + "attn.qkv", _OURS_BLOCK + "qkv"),
     **_linear(_BLOCK + "attn.proj", _OURS_BLOCK + "proj"),
     **_linear(_BLOCK + "mlp.gate_proj", _OURS_BLOCK + "mlp/gate"),
     **_linear(_BLOCK + "mlp.up_proj", _OURS_BLOCK + "mlp/up"),
     **_linear(_BLOCK + "mlp.down_proj", _OURS_BLOCK + "mlp/down"),
+    **_linear(_BLOCK + "mlp.linear_fc1", _OURS_BLOCK + "mlp/fc1"),
+    **_linear(_BLOCK + "mlp.linear_fc2", _OURS_BLOCK + "mlp/fc2"),
+    # The merger of Qwen2.5-VL, then those of Qwen3-VL.
     **_linear("visual.merger.mlp.0", "vision/merger/up"),
     **_linear("visual.merger.mlp.2", "vision/merger/down"),
     "visual.merger.ln_q.weight": ("vision/merger/norm/scale", SAME),
+    **_norm("visual.merger.norm", "vision/merger/layer_norm"),
+    **_linear("visual.merger.linear_fc1", "vision/merger/mlp/fc1"),
+    **_linear("visual.merger.linear_fc2", "vision/merger/mlp/fc2"),
+    **_norm(_DEEP + "norm", "vision/deepstack/layer_norm"),
+    **_linear(_DEEP + "linear_fc1", "vision/deepstack/mlp/fc1"),
+    **_linear(_DEEP + "linear_fc2", "vision/deepstack/mlp/fc2"),
 }
 
 
@@ -116,15 +135,29 @@ class _Entry(NamedTuple):
     tensor_size: tuple[int, ...]  # shape of one tensor
 
 
-def published(name: str) -> str:
-    """Returns the published name of a tensor that is named in either scheme."""
-    for ours, theirs in (
+def in_table(name: str) -> str:
+    """Returns the table's name of a tensor that is named in either scheme."""
+    for theirs, ours in (
         ("model.language_model.", "model."),
         ("model.visual.", "visual."),
     ):
-        if name.startswith(ours):
-            return theirs + name[len(ours) :]
+        if name.startswith(theirs):
+            return ours + name[len(theirs) :]
     return name
+
+
+def in_memory(shape: config.Config, name: str) -> str:
+    """Returns the name that a tensor or module of the table has in memory in transformers 5."""
+    if shape.vision is None:
+        return name
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name.replace("model.", "model.language_model.", 1)
+
+
+def published(shape: config.Config, name: str) -> str:
+    """Returns the name that a tensor of the table has in published files of its family."""
+    return in_memory(shape, name) if shape.family == "qwen3_vl" else name
 
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
@@ -335,6 +368,7 @@ def _entries(shape: config.Config) -> Iterator[_Entry]:
         if path not in own:
             continue
         size, stacked = own[path].shape, "{}" in pattern
+        pattern = published(shape, pattern)
         names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
         # The shape of the tensor is found by inverting a stand-in, which is broadcast from one byte.
         stand_in = np.broadcast_to(np.int8(0), size[1:] if stacked else size)
@@ -348,13 +382,14 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     sources: dict[str, str] = {}
     problems = []
     for name in named:
-        target = published(name)
+        target = published(shape, in_table(name))
         if target in sources:
             problems.append(f"{name} is given twice, also as {sources[target]}")
         sources[target] = name
     if shape.tie_embeddings and "lm_head.weight" in sources:
         # Some tied checkpoints have a copy of the embedding as their head. It is ignored if it is equal.
-        head, embedding = sources.pop("lm_head.weight"), "model.embed_tokens.weight"
+        head = sources.pop("lm_head.weight")
+        embedding = published(shape, "model.embed_tokens.weight")
         if embedding in sources and not _equal(named[head], named[sources[embedding]]):
             problems.append(
                 f"{head} differs from {sources[embedding]}, but tie_word_embeddings is true"

@@ -86,4 +86,5 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
     else:
         texts, more = variants.from_metadata, {}
     limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
+    limits["patch"] = build_prompt.tokenizer.patch
     return variants.Vary(texts, changes=run.diva.changes, fits=fits, **limits, **more)

@@ -231,7 +231,9 @@ def _is_unicode(text: str) -> bool:
 def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
     """Returns a data URL of the pixels that a policy with the same limit gets."""
     try:
-        pixels = images.load(image, min_pixels=_MIN_PIXELS, max_pixels=max_pixels)
+        pixels = images.load(
+            image, patch=images.PATCH, min_pixels=_MIN_PIXELS, max_pixels=max_pixels
+        )
     except ValueError as error:
         raise columns.RejectedItem(item.uid, "bad_image", str(error)) from error
     return client.data_url(pixels)

@@ -109,6 +109,7 @@ class Vary:
         find_texts: item -> its paraphrases and steps.
         min_pixels: least area of a resized image; what is changed is what the model would see.
         max_pixels: greatest area.
+        patch: pixels per side of a patch of the model.
         changes: of pictures, those of `pictures.CHANGES` to make.
         allowed: item -> those that leave its answer as it is; all by default.
         fits: item -> whether it can become a prompt; a variant that cannot is replaced by its item.
@@ -128,13 +129,14 @@ class Vary:
         *,
         min_pixels: int,
         max_pixels: int,
+        patch: int = images.PATCH,
         changes: Collection[str] = pictures.CHANGES,
         allowed: Callable[[Item], Collection[str]] = lambda item: pictures.CHANGES,
         fits: Callable[[Item], bool] = lambda item: True,
     ):
         check_changes(changes)
         self._find_texts, self._allowed, self._fits = find_texts, allowed, fits
-        self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
+        self._limits = {"patch": patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
         self._changes = frozenset(changes)
         self.counts: collections.Counter[str] = collections.Counter()
 

@@ -192,7 +192,7 @@ def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -
     found = []
     for item in tqdm.tqdm(benchmark.read(path), f"reading {path}", delay=5, leave=False):
         pixels = [
-            images.load(image, min_pixels=min_pixels, max_pixels=max_pixels)
+            images.load(image, patch=images.PATCH, min_pixels=min_pixels, max_pixels=max_pixels)
             for image in item.images
         ]
         for image in item.images:

@@ -184,7 +184,7 @@ class Drawer:
         entry = audit.Entry(uid, texts.key(made["question"]), hashes)
         if found := self._asked(entry):
             raise texts.Refused("in_benchmark", f"{found} asks it too")
-        grids = [images.grid(image) for image in prompt.images]
+        grids = [images.grid(image, prompt.patch) for image in prompt.images]
         return {
             **made,
             **sample.more,

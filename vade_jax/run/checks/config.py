@@ -8,7 +8,7 @@ import jax
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.models.qwen import peft
-from vade_jax.models.qwen.config import PRESETS
+from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import hooks
 from vade_jax.run.checks import machine, selector

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from vade_jax import settings
-from vade_jax.models.qwen import config, files
+from vade_jax.models.qwen import config, files, presets
 from vade_jax.run import build
 from vade_jax.run.policy import abstract_policy, compute_dtype
 from vade_jax.trainer import mesh
@@ -47,7 +47,7 @@ def _same_sizes(one: config.TextConfig, other: config.TextConfig) -> bool:
 def check_size(wanted: str, shape: config.Config, directory: str) -> None:
     """Raises ValueError if the shape is not `wanted`, before weights are read."""
     text = shape.text
-    names = [name for name, preset in config.PRESETS.items() if _same_sizes(preset.text, text)]
+    names = [name for name, preset in presets.PRESETS.items() if _same_sizes(preset.text, text)]
     if not wanted or wanted in names:
         return
     found = names[0] if names else f"{text.num_layers} layers of width {text.width}"

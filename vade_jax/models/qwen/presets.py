@@ -1,0 +1,144 @@
+"""The published models by name, and tiny ones of each family for tests and examples."""
+
+import dataclasses
+from typing import Any
+
+from vade_jax.models.qwen.config import Config, TextConfig, VisionConfig
+
+
+def _published(*, tie_embeddings: bool, **text: Any) -> Config:
+    """Returns a published Qwen2.5-VL. All have the same vision tower, head width and special tokens."""
+    vision = VisionConfig(
+        depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
+    )
+    return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
+
+
+def _text_model(
+    *sizes: int,
+    vocab_size: int = 151936,
+    tie_embeddings: bool = True,
+    own_head_width: int = 0,
+    **more: Any,
+) -> Config:
+    """Returns a published text model; `sizes` are the fields of `TextConfig` from width to mlp_width."""
+    width, num_layers, num_heads, num_kv_heads, mlp_width = sizes
+    section = ((own_head_width or width // num_heads) // 2, 0, 0)
+    text = TextConfig(
+        vocab_size,
+        width,
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        mlp_width,
+        section,
+        own_head_width=own_head_width,
+        **more,
+    )
+    return Config(text, None, tie_embeddings)
+
+
+def _qwen3vl(*sizes: int, tie_embeddings: bool) -> Config:
+    """Returns a published Qwen3-VL: its text model is the Qwen3 of these sizes."""
+    text = _text_model(
+        *sizes, own_head_width=128 if sizes[0] != 128 * sizes[2] else 0, **_QWEN3_HEADS
+    ).text
+    text = dataclasses.replace(
+        text,
+        mrope_section=(24, 20, 20),
+        interleaved=True,
+        rope_theta=5e6,
+        max_positions=262144,
+    )
+    vision = VisionConfig(
+        depth=24, width=1024, num_heads=16, mlp_width=4096, table_side=48, deepstack=(5, 11, 17)
+    )
+    if not tie_embeddings:  # the 8B and larger
+        vision = VisionConfig(
+            depth=27, width=1152, num_heads=16, mlp_width=4304, table_side=48, deepstack=(8, 16, 24)
+        )
+    return Config(text, vision, tie_embeddings)
+
+
+def _tiny_text_model(**text: Any) -> Config:
+    """Returns a text model with the sizes and token ids of "tiny"."""
+    tokens = {"bos_token_id": TINY.bos_token_id, "eos_token_id": TINY.eos_token_id}
+    return Config(dataclasses.replace(TINY.text, **text), None, TINY.tie_embeddings, **tokens)
+
+
+# Token ids of the tiny tokenizer, which has 256 bytes, 64 merges, and then the published special tokens.
+TINY = Config(
+    text=TextConfig(
+        vocab_size=512,
+        width=128,
+        num_layers=4,
+        num_heads=4,
+        num_kv_heads=2,
+        mlp_width=352,
+        mrope_section=(4, 6, 6),
+        max_positions=4096,
+    ),
+    vision=VisionConfig(depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)),
+    tie_embeddings=True,
+    image_token_id=332,
+    video_token_id=333,
+    vision_start_token_id=329,
+    vision_end_token_id=330,
+    bos_token_id=320,
+    eos_token_id=322,
+)
+_QWEN25: dict[str, Any] = {"max_positions": 32768}
+_QWEN3_HEADS: dict[str, Any] = {"bias": False, "qk_norm": True}
+_QWEN3: dict[str, Any] = {"max_positions": 40960, **_QWEN3_HEADS}
+PRESETS = {
+    "tiny": TINY,
+    "tiny_reader": TINY,  # its trained weights are part of the package: models/qwen/tiny_checkpoint.py
+    "tiny_6m": dataclasses.replace(
+        TINY,
+        text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
+        vision=VisionConfig(depth=4, width=160, num_heads=5, mlp_width=432, full_blocks=(1, 3)),
+    ),
+    "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
+    "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, **_QWEN3_HEADS),
+    "tiny_qwen3vl": dataclasses.replace(
+        TINY,
+        text=dataclasses.replace(
+            TINY.text, mrope_section=(6, 5, 5), interleaved=True, rope_theta=5e6, **_QWEN3_HEADS
+        ),
+        vision=VisionConfig(
+            depth=4, width=96, num_heads=3, mlp_width=256, table_side=8, deepstack=(0, 1, 2)
+        ),
+    ),
+    "3b": _published(
+        vocab_size=151936,
+        width=2048,
+        num_layers=36,
+        num_heads=16,
+        num_kv_heads=2,
+        mlp_width=11008,
+        tie_embeddings=True,
+    ),
+    "7b": _published(
+        vocab_size=152064,
+        width=3584,
+        num_layers=28,
+        num_heads=28,
+        num_kv_heads=4,
+        mlp_width=18944,
+        tie_embeddings=False,
+    ),
+    # Width, layers, heads, key/value heads, MLP width.
+    "qwen3vl-2b": _qwen3vl(2048, 28, 16, 8, 6144, tie_embeddings=True),
+    "qwen3vl-4b": _qwen3vl(2560, 36, 32, 8, 9728, tie_embeddings=True),
+    "qwen3vl-8b": _qwen3vl(4096, 36, 32, 8, 12288, tie_embeddings=False),
+    "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
+    "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
+    "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),
+    "qwen2.5-7b": _text_model(
+        3584, 28, 28, 4, 18944, vocab_size=152064, tie_embeddings=False, **_QWEN25
+    ),
+    "qwen3-0.6b": _text_model(1024, 28, 16, 8, 3072, own_head_width=128, **_QWEN3),
+    "qwen3-1.7b": _text_model(2048, 28, 16, 8, 6144, **_QWEN3),
+    "qwen3-4b": _text_model(2560, 36, 32, 8, 9728, own_head_width=128, **_QWEN3),
+    "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, tie_embeddings=False, **_QWEN3),
+}
