@@ -59,7 +59,8 @@ class Lengths(NamedTuple):
 def largest(run: settings.Run) -> Lengths:
     """Returns the largest prompt and answer that the settings allow."""
     length = arrays.bucket(run.data.max_prompt_length, run.data.length_multiple)
-    return Lengths(length, run.sampling.max_tokens, image_cells(run.data.max_pixels))
+    cells = image_cells(run.data.max_pixels, patch_size(run))
+    return Lengths(length, run.sampling.max_tokens, cells)
 
 
 def typical(run: settings.Run) -> Lengths:
@@ -67,13 +68,19 @@ def typical(run: settings.Run) -> Lengths:
     return Lengths(
         min(TYPICAL["prompt"], run.data.max_prompt_length),
         min(TYPICAL["answer"], run.sampling.max_tokens),
-        image_cells(min(TYPICAL["pixels"], run.data.max_pixels)),
+        image_cells(min(TYPICAL["pixels"], run.data.max_pixels), patch_size(run)),
     )
 
 
-def image_cells(num_pixels: int) -> tuple[int, int]:
+def patch_size(run: settings.Run) -> int:
+    """Returns the pixels per side of a patch of the run's model; Qwen2.5-VL's for a model without images."""
+    shape = presets.PRESETS.get(run.model.preset or run.model.size)
+    return shape.vision.patch_size if shape and shape.vision else images.PATCH
+
+
+def image_cells(num_pixels: int, patch: int) -> tuple[int, int]:
     """Returns rows and columns of the image with the most cells; of several, the squarest."""
-    cells = max(1, num_pixels // images.CELL**2)
+    cells = max(1, num_pixels // images.cell_side(patch) ** 2)
     rows = np.arange(max(1, int((cells / 2) ** 0.5)), int(cells**0.5) + 1)
     best = rows[(rows * (cells // rows) == (rows * (cells // rows)).max())][-1]
     return int(best), int(cells // best)
@@ -105,7 +112,9 @@ def abstract_policy(run: settings.Run, devices: Sequence) -> Policy:
     return dataclasses.replace(policy, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
-def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: int) -> Prompts:
+def abstract_prompts(
+    policy: Policy, num_prompts: int, lengths: Lengths, ways: int, *leading: int
+) -> Prompts:
     """Returns the shapes of a batch of prompts, padded as `batching` pads them."""
 
     def put(*shape, dtype=jnp.int32):
@@ -115,6 +124,7 @@ def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: in
     B = arrays.bucket(num_prompts, 1)
     B += -B % ways
     slots = (B, arrays.bucket(lengths.windows, 1), images.SLOTS)
+    patch = policy.shape.vision.patch_size if policy.shape.vision else images.PATCH
     return Prompts(
         token_MP=put(M, P),
         length_M=put(M),
@@ -122,7 +132,7 @@ def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: in
         next_position_M=put(M),
         cell_MP=put(M, P),
         images=Images(
-            patch_BWSE=put(*slots, images.WIDTH, dtype=jnp.uint8),
+            patch_BWSE=put(*slots, 3 * patch * patch, dtype=jnp.uint8),
             row_BWS=put(*slots),
             col_BWS=put(*slots),
             valid_BWS=put(*slots, dtype=jnp.bool_),
@@ -148,7 +158,7 @@ def abstract_batch(run: settings.Run, policy: Policy, lengths: Lengths) -> Batch
     of_tokens = {name: put(N, T) for name in names}
     of_tokens["token_NT"] = put(N, T, dtype=jnp.int32)
     return Batch(
-        prompts=abstract_prompts(size, lengths, shape.ways, leading),
+        prompts=abstract_prompts(policy, size, lengths, shape.ways, leading),
         group_R=put(num_rows, dtype=jnp.int32) if uneven else None,
         advantage_N=put(N),
         **of_tokens,
@@ -246,7 +256,7 @@ def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):
     )
     return decode.lower(
         jax.tree.map(gather, params, shardings),
-        jax.tree.map(split, abstract_prompts(size, lengths, ways)),
+        jax.tree.map(split, abstract_prompts(policy, size, lengths, ways)),
         split(jax.ShapeDtypeStruct((num_rows,), jnp.int32)) if uneven else None,
         split(jax.ShapeDtypeStruct((num_rows * build.answers_per_row(run),), jnp.int32)),
         jax.eval_shape(lambda: jax.random.key(0)),

@@ -398,5 +398,5 @@ def test_the_flops_of_a_plan_by_hand():
 
 
 def test_the_largest_image():
-    assert plan_programs.image_cells(1003520) == (32, 40)
-    assert plan_programs.image_cells(112 * 112) == (4, 4)
+    assert plan_programs.image_cells(1003520, 14) == (32, 40)
+    assert plan_programs.image_cells(112 * 112, 14) == (4, 4)

@@ -9,6 +9,7 @@ from tests.trainer import small
 from tests.trainer.update_test import SGD, UNEVEN, split, start
 from vade_jax import settings
 from vade_jax.models import logprobs
+from vade_jax.models.qwen import layers
 from vade_jax.trainer import objectives, precision, update
 
 

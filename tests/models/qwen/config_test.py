@@ -27,7 +27,11 @@ def test_transformers_reads_ours_and_we_read_theirs(name):
         return
     assert theirs.text_config.hidden_size == shape.text.width
     assert theirs.text_config.rope_parameters["mrope_section"] == list(shape.text.mrope_section)
-    assert theirs.vision_config.fullatt_block_indexes == list(shape.vision.full_blocks)
+    if shape.vision.kind == "windowed":
+        assert theirs.vision_config.fullatt_block_indexes == list(shape.vision.full_blocks)
+    else:
+        assert theirs.vision_config.deepstack_visual_indexes == list(shape.vision.deepstack)
+        assert theirs.text_config.head_dim == shape.text.head_width
     nested = theirs.to_dict()
     assert "hidden_size" not in nested and "text_config" in nested
     assert config.Config.from_hf(nested) == shape
@@ -97,6 +101,45 @@ def test_rotary_positions_are_plain(layout, types, refused):
         return
     with pytest.raises(ValueError, match=f"rope scaling '{refused}' is not supported"):
         config.Config.from_hf(fields)
+
+
+def hf3(text=(), vision=(), **changes):
+    fields = presets.PRESETS["tiny_qwen3vl"].to_hf()
+    nested = {"text_config": fields["text_config"] | dict(text)}
+    return fields | nested | {"vision_config": fields["vision_config"] | dict(vision)} | changes
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (hf3(vision={"patch_size": 14}), "patch_size must be 16, found 14"),
+        (hf3(vision={"hidden_act": "silu"}), "hidden_act must be gelu_pytorch_tanh, found silu"),
+        (hf3(vision={"num_position_embeddings": 60}), "num_position_embeddings 60 is not the size"),
+        (hf3(vision={"deepstack_visual_indexes": [2, 1]}), r"deepstack \[2, 1\] must be in asc"),
+        (hf3(vision={"deepstack_visual_indexes": [1, 4]}), r"deepstack \[4\] are outside of dep"),
+        (hf3(text={"num_hidden_layers": 2}), r"deepstack \[0, 1, 2\] needs as many .* found 2"),
+        (hf3(vision={"rope_parameters": {"rope_theta": 5.0}}), "rope_theta': 5.0.*not axial"),
+        (hf3(text={"attention_bias": True}), "attention_bias True is not that of a qwen3_vl"),
+        (
+            hf3(text={"rope_scaling": {"mrope_section": [6, 5, 5], "mrope_interleaved": False}}),
+            "mrope_interleaved False is not that of a qwen3_vl",
+        ),
+        (hf3(model_type="qwen3_vl_moe"), "'qwen3_vl_moe'.*supported are .*'qwen3_vl'"),
+        (hf3(model_type="qwen3_5"), "'qwen3_5'.*supported are .*'qwen3_vl'"),
+    ],
+)
+def test_errors_of_qwen3vl(fields, message):
+    with pytest.raises(ValueError, match=message):
+        config.Config.from_hf(fields)
+
+
+def test_axes_take_turns_as_in_transformers():
+    """By hand: sections of 10, 6 and 4; and the published 24, 20, 20, where the last four turn with t."""
+    shape = presets.PRESETS["tiny_qwen3vl"].text
+    shape = dataclasses.replace(shape, mrope_section=(10, 6, 4), own_head_width=40)
+    assert shape.axes == (0, 1, 2) * 4 + (0, 1, 0, 0, 1, 0, 0, 0)
+    published = presets.PRESETS["qwen3vl-8b"].text.axes
+    assert published == (0, 1, 2) * 20 + (0, 0, 0, 0)
 
 
 def text(name, **changes):

@@ -39,7 +39,7 @@ def test_lengths_that_differ():
 
 def test_heads_wider_than_their_share():
     """4 heads of 64 in a width of 128: q and o are 128 x 256, k and v 128 x 64."""
-    shape = dataclasses.replace(SHAPE, own_head_width=64, mrope_section=(32, 0, 0), qk_norm=True)
+    shape = dataclasses.replace(SHAPE, own_head_width=64, mrope_section=(32, 0, 0))
     layer = 2 * 128 * 256 + 2 * 128 * 64 + 3 * 128 * 64
     found = flops.grouped(shape, 1, 0, prompt=3, answer=0)
     assert found == 2 * 2 * layer * 3 + 2 * (2 * 2 * 256) * (1 + 2 + 3)
@@ -50,3 +50,13 @@ def test_full_blocks_see_the_whole_image():
     shape = config.VisionConfig(depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,))
     near, far = (flops.vision(shape, 4, 128, image_patches=n) for n in (64, 128))
     assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
+
+
+def test_a_plain_tower_by_hand():
+    """Width 8, two blocks with an MLP of 16, an image of 8 patches; one more merger for DeepStack."""
+    shape = config.VisionConfig(2, 8, 1, 16, table_side=2, deepstack=(0,))
+    embed, blocks = 768 * 8, 2 * (4 * 8 * 8 + 2 * 8 * 16)
+    attention = 2 * 2 * 8 * 8  # scores and sums over 8 keys of width 8, in two blocks
+    merger = 32 * 32 + 32 * 4
+    found = flops.vision(shape, 4, 8, image_patches=8)
+    assert found == 2 * (8 * (embed + blocks + attention) + 2 * (2 * merger))

@@ -29,7 +29,7 @@ def test_norm_is_computed_in_float32_and_cast_before_the_scale():
 
 
 def test_text_and_vision_angles_by_hand():
-    text = layers.text_rotation(np.array([[2, 3, 5]]), (1, 2, 1), 100.0)
+    text = layers.text_rotation(np.array([[2, 3, 5]]), (0, 1, 1, 2), 100.0)
     # Four frequencies 100^(-0/8), 100^(-2/8), ...: the first turns with t, two with h, one with w.
     angle = np.array([2, 3 * 100**-0.25, 3 * 100**-0.5, 5 * 100**-0.75])
     np.testing.assert_allclose(text.cos[0], np.cos(angle), atol=1e-6)

@@ -16,7 +16,7 @@ from vade_jax.trainer import mesh
 
 SHAPE = small.SHAPE
 WANTED = settings.Lora(rank=3, alpha=6.0, targets="q_proj|down_proj|qkv|merger", vision=True)
-ADAPTER = peft.choose(WANTED)
+ADAPTER = peft.choose(WANTED, SHAPE)
 PATHS = (
     *("text/layers/attention/query", "text/layers/mlp/down"),
     *("vision/blocks/qkv", "vision/blocks/mlp/down", "vision/merger/up", "vision/merger/down"),
@@ -56,9 +56,9 @@ def adapted(params):
 
 def test_the_layers_are_those_whose_names_match():
     assert set(ADAPTER.paths) == set(PATHS)
-    text = peft.choose(settings.Lora(rank=1))
+    text = peft.choose(settings.Lora(rank=1), SHAPE)
     assert len(text.paths) == 7 and all(path.startswith("text/layers/") for path in text.paths)
-    assert len(peft.choose(settings.Lora(rank=1, vision=True)).paths) == 7 + 5 + 2
+    assert len(peft.choose(settings.Lora(rank=1, vision=True), SHAPE).paths) == 7 + 5 + 2
 
 
 @pytest.mark.parametrize(

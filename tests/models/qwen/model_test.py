@@ -127,15 +127,15 @@ def test_a_text_model_equals_transformers(name):
             np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
 
 
-def test_padding_changes_nothing():
-    shape = TINY
+@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+def test_padding_changes_nothing(shape):
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
     batch = examples(shape)
     small = inputs.batch(batch, shape.image_token_id)
     large = inputs.batch(batch, shape.image_token_id, length=90, num_images=6, num_windows=9)
     logits, features = run(shape, params, small)
     more_logits, more_features = run(shape, params, large)
-    assert np.isfinite(more_logits).all() and np.isfinite(more_features).all()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((more_logits, more_features)))
     for m, e in enumerate(batch):
         n = len(e.ids)
         np.testing.assert_allclose(more_logits[m, :n], logits[m, :n], atol=1e-5, rtol=0)
@@ -148,7 +148,10 @@ def grouped_case(shape, seed=0):
     """Five rows of two answers to three prompts: 4, 4 and 2 answers; the last prompt is text."""
     rng = np.random.default_rng(seed)
     sizes = [[(3, 5), (4, 4)], [(6, 1)], []] if shape.vision else [[], [], []]
-    batch = [inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)]
+    patch = shape.vision.patch_size if shape.vision else 14
+    batch = [
+        inputs.example(rng, s, shape.image_token_id, 9 + i, patch) for i, s in enumerate(sizes)
+    ]
     group_R = np.array([0, 1, 1, 2, 0])
     token_NT = rng.integers(0, 300, (10, 5)).astype(np.int32)
     weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
@@ -160,7 +163,7 @@ def answer_logps(qwen, hidden_NTD, token_NT):
     return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3"])
+@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3", "tiny_qwen3vl"])
 def plain(request):
     """A shape, its parameters, log-probs and gradients of one plain row per answer."""
     shape = presets.PRESETS[request.param]
@@ -210,17 +213,18 @@ def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
         assert error < 1e-5, (jax.tree_util.keystr(path), error)
 
 
-def test_padding_gives_finite_gradients():
+@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+def test_padding_gives_finite_gradients(shape):
     """Empty rows, empty windows and images that nothing shows: no division by nothing."""
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
-    prompts, *answers = grouped_case(TINY)
+    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
+    prompts, *answers = grouped_case(shape)
     images = prompts.images
     empty = dataclasses.replace(
         prompts,
         images=dataclasses.replace(images, valid_BWS=np.zeros_like(images.valid_BWS)),
         length_M=np.array([0, 3, 9], np.int32),
     )
-    loss, gradient = grouped_step(model.graph(TINY), params, empty, *answers)
+    loss, gradient = grouped_step(model.graph(shape), params, empty, *answers)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((loss, gradient)))
 
 
@@ -280,6 +284,7 @@ def test_rows_default_to_prompts(plain):
         *[("qwen2.5-0.5b", 494032768), ("qwen2.5-1.5b", 1543714304)],
         *[("qwen2.5-3b", 3085938688), ("qwen2.5-7b", 7615616512), ("qwen3-1.7b", 1720574976)],
         *[("qwen3-0.6b", 596049920), ("qwen3-4b", 4022468096), ("qwen3-8b", 8190735360)],
+        *[("qwen3vl-2b", 2127532032), ("qwen3vl-4b", 4437815808), ("qwen3vl-8b", 8767123696)],
     ],
 )
 def test_parameter_counts(name, count):
@@ -287,22 +292,26 @@ def test_parameter_counts(name, count):
     assert sum(leaf.size for leaf in leaves) == count
 
 
-def test_init_is_reproducible_and_of_moderate_size():
-    init = jax.jit(functools.partial(model.init, TINY))
+@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+def test_init_is_reproducible_and_of_moderate_size(shape):
+    init = jax.jit(functools.partial(model.init, shape))
     params, again, other = (init(jax.random.key(seed)) for seed in (1, 1, 2))
     jax.tree.map(np.testing.assert_array_equal, params, again)
     assert np.any(params["embedding"] != other["embedding"])
-    logits, features = run(TINY, params, inputs.batch(examples(TINY), TINY.image_token_id))
+    logits, features = run(shape, params, inputs.batch(examples(shape), shape.image_token_id))
     assert 1 < logits.std() < 4  # 0.2 x sqrt(128) = 2.26
-    assert 1 < features.std() < 5
+    assert 1 < features.cell_BWCD.std() < 5
+    assert all(0.1 < x.std() < 1 for x in features.deep_KBWCD)
 
 
-def test_bfloat16_stays_close():
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
-    prompts = inputs.batch(examples(TINY), TINY.image_token_id)
-    exact, _ = run(TINY, params, prompts)
-    rough, features = run(TINY, params, prompts, dtype=jnp.bfloat16)
-    assert features.dtype == jnp.bfloat16 and rough.dtype == np.float32
+@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+def test_bfloat16_stays_close(shape):
+    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
+    prompts = inputs.batch(examples(shape), shape.image_token_id)
+    exact, _ = run(shape, params, prompts)
+    rough, features = run(shape, params, prompts, dtype=jnp.bfloat16)
+    assert {x.dtype for x in jax.tree.leaves(features)} == {jnp.dtype(jnp.bfloat16)}
+    assert rough.dtype == np.float32
     mask_MP = np.arange(exact.shape[1]) < prompts.length_M[:, None]
     # Logits reach 4; transformers in bfloat16 is off by 0.1.
     assert np.abs(rough - exact)[mask_MP].max() < 0.3

@@ -71,7 +71,7 @@ def load_config(directory: str | os.PathLike) -> config.Config:
     path = pathlib.Path(directory) / CONFIG
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"{path.parent} is no directory: give the folder of a Qwen2.5-VL checkpoint "
+            f"{path.parent} is no directory: give the folder of a checkpoint "
             "(config.json and *.safetensors)"
         )
     try:

@@ -76,13 +76,17 @@ def vision(
 ) -> int:
     """Returns the FLOPs for `num_patches` patches, in images of `image_patches` each.
 
-    `out_width` is the width of the decoder. In full blocks a patch sees its whole image.
+    `out_width` is the width of the decoder. In full blocks, and in all of a plain tower, a patch sees its whole
+    image.
     """
-    block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width
-    num_full = len(shape.full_blocks)
+    is_plain = shape.kind == "plain"
+    block = 4 * shape.width**2 + (2 if is_plain else 3) * shape.width * shape.mlp_width
+    num_full = shape.depth if is_plain else len(shape.full_blocks)
     keys = (shape.depth - num_full) * min(64, image_patches) + num_full * image_patches
-    cell = 4 * shape.width * (4 * shape.width + out_width)
-    per_patch = 588 * shape.width + shape.depth * block + 2 * shape.width * keys
+    num_mergers = 1 + len(shape.deepstack)
+    cell = num_mergers * 4 * shape.width * (4 * shape.width + out_width)
+    patch = 3 * shape.patch_size**2 * shape.width
+    per_patch = patch + shape.depth * block + 2 * shape.width * keys
     return int(2 * (per_patch + cell / 4) * num_patches)
 
 

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+from flax import traverse_util
 
 from vade_jax import settings, types
-from vade_jax.models.qwen import config, files, lora, weights
+from vade_jax.models.qwen import config, files, lora, model, weights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # precedes the module's name in the name of every tensor
@@ -19,7 +20,8 @@ _PREFIX = "base_model.model."  # precedes the module's name in the name of every
 def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
     """Returns the adapter that the settings ask for.
 
-    `shape` is the model's config, if it is known; it is only used to check that there is a vision tower.
+    `shape` is the model's config. None: the model is not known yet; the layers are then those of all families,
+    for the sake of the errors below.
 
     Raises:
         ValueError: the pattern is invalid or matches no layer, or the model has no vision tower.
@@ -32,7 +34,7 @@ def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Ad
         raise ValueError(f"lora.targets={wanted.targets!r} is no pattern: {error}") from error
     known = {
         path: name
-        for path, name in _layers().items()
+        for path, name in _layers(shape).items()
         if wanted.vision or not path.startswith("vision/")
     }
     paths = tuple(path for path, name in known.items() if pattern.search(name))
@@ -45,12 +47,13 @@ def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Ad
     return lora.Adapter(wanted.rank, wanted.alpha, paths)
 
 
-def _layers() -> dict[str, str]:
+def _layers(shape: config.Config | None) -> dict[str, str]:
     """Returns {path: published name without the layer's number} of all linear layers except the head."""
+    own = shape and traverse_util.flatten_dict(model.abstract(shape), sep="/")
     return {
         path.removesuffix("/kernel"): name.removesuffix(".weight").replace(".{}", "")
         for name, (path, transform) in weights.TABLE.items()
-        if transform is weights.LINEAR and path != "lm_head/kernel"
+        if transform is weights.LINEAR and path != "lm_head/kernel" and (own is None or path in own)
     }
 
 

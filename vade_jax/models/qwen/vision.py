@@ -93,11 +93,14 @@ class Positions(nnx.Module):
     def _around(self, index_BWS: types.Array) -> list[tuple[jax.Array, jax.Array]]:
         """Returns the (entry, weight) pairs below and above each patch, in one direction."""
         index_BWS = jnp.asarray(index_BWS)
-        last_B11 = jnp.max(index_BWS, (1, 2), keepdims=True)
-        place = index_BWS.astype(jnp.float32) * (self.side - 1) / jnp.maximum(last_B11, 1)
+        last_BWS = jnp.maximum(jnp.max(index_BWS, (1, 2), keepdims=True), 1) + 0 * index_BWS
+        # Without the barrier XLA would multiply by a rounded reciprocal. So entries and weights are, on a CPU,
+        # those of transformers bit for bit.
+        last_BWS = jax.lax.optimization_barrier(last_BWS)
+        place = index_BWS.astype(jnp.float32) * (self.side - 1) / last_BWS
         below = jnp.floor(place)
         share, entry = place - below, below.astype(jnp.int32)
-        return [(entry, 1 - share), (jnp.minimum(entry + 1, self.side - 1), share)]
+        return [(entry, 1 - share), (jnp.minimum(entry + 1, self.side - 1), 1 - (1 - share))]
 
 
 class Block(nnx.Module):
@@ -131,9 +134,9 @@ class Block(nnx.Module):
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         if self.kind == "windowed":
             out: Any = _attend(place, full, q, k, v, valid_BWS)
+            out = checkpoint_name(place.rows(out), blockwise.SAVED)
         else:
-            out = _whole(place, q, k, v, valid_BWS)
-        out = checkpoint_name(place.rows(out), blockwise.SAVED)
+            out = place.rows(_whole(place, q, k, v, valid_BWS))  # saved by the attention itself
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
 
