@@ -7,7 +7,8 @@ trains for 100 steps. As in Table 4, a step has four mini-batches. Its gain has 
 the tiny job of docs/tiny_job.md had a warm start for each seed, 200 steps and one mini-batch a step.
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
-`reward=paper` (0 or 1, without a part for the format); `smoke` (a minute, for tests).
+`reward=paper` (0 or 1, without a part for the format); `qwen3vl`, a Qwen3-VL of this size with a warm start
+of its own; `smoke` (a minute, for tests).
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +21,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
 
     `more` are further words that `arg` may have, with their defaults; the calling config reads them.
     """
-    args = arguments.of_run(arg, selector, **more)
+    args = arguments.of_run(arg, selector, qwen3vl=False, **more)
     c = default.get_config()
     c.seed = args.seed
     if args.reward:
@@ -60,6 +61,10 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
     default.selector(c, args.selector)
     if args.smoke:
         smoke(c)
+    if args.qwen3vl:
+        # Its patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
+        taught(c).model.preset = "tiny_qwen3vl"
+        c.data.min_pixels = c.data.max_pixels = 128 * 128
     return c
 
 

@@ -325,3 +325,44 @@ def test_merge_and_split_are_inverse():
     again = model.split(model.merge(graph, params))
     assert again[0] == graph
     jax.tree.map(np.testing.assert_array_equal, again[1], params)
+
+
+@pytest.mark.parametrize("name", ["tied", "qwen3vl", "qwen3vl_untied"])
+def test_gradients_equal_those_of_transformers(name):
+    """Of the mean log-prob of each prompt's own tokens, for every tensor of the checkpoint."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    shape = VARIANTS[name]
+    tensors = oracle.random_tensors(shape, 1)
+    batch = examples(shape, 1)[:1]
+    prompts, token_P = inputs.batch(batch, shape.image_token_id), np.array(batch[0].ids)
+
+    @jax.jit
+    @jax.grad
+    def ours(params):
+        qwen = model.merge(model.graph(shape), params)
+        logp_PV = jax.nn.log_softmax(qwen.logits(qwen.hidden(prompts))[0])
+        return jnp.mean(logp_PV[jnp.arange(len(token_P) - 1), token_P[1:]])
+
+    gradient = dict(weights.from_params(shape, ours(weights.to_params(shape, tensors))))
+    reference = oracle.build(shape, tensors)
+    ids = torch.tensor(token_P)[None]
+    patch = shape.vision.patch_size
+    logits = reference(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        mm_token_type_ids=(ids == shape.image_token_id).int(),
+        pixel_values=torch.tensor(
+            np.concatenate([inputs.processor_pixels(i, patch) for i in batch[0].images])
+        ),
+        image_grid_thw=torch.tensor(
+            [[1, i.shape[0] // patch, i.shape[1] // patch] for i in batch[0].images]
+        ),
+    ).logits
+    logp_PV = torch.log_softmax(logits[0], -1)
+    logp_PV[torch.arange(len(token_P) - 1), ids[0, 1:]].mean().backward()
+    theirs = dict(reference.named_parameters())
+    for tensor, got in gradient.items():
+        want = theirs[oracle.in_memory(shape, tensor)].grad.numpy()
+        error = np.abs(got - want).max() / max(np.abs(want).max(), 1e-3)
+        assert error < 1e-4, (tensor, error)

@@ -103,9 +103,15 @@ def engine(setup, tmp_path_factory):
 def _checkpoint(directory):
     """A tiny one with `LIMITS` on the sizes of images."""
     tiny_checkpoint.write(directory, seed=0)
-    path = directory / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | LIMITS))
+    limit_pixels(directory, LIMITS)
     return files.load_config(directory)
+
+
+def limit_pixels(directory, limits):
+    """Writes the sizes of images into a checkpoint, under both names that processors know."""
+    size = {"shortest_edge": limits["min_pixels"], "longest_edge": limits["max_pixels"]}
+    path = directory / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | limits | {"size": size}))
 
 
 def questions(tokenizer, **limits):

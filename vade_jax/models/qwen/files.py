@@ -23,10 +23,12 @@ import numpy as np
 import safetensors
 
 from vade_jax import types
+from vade_jax.data import images
 from vade_jax.models.qwen import config, weights
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
+PREPROCESSOR = "preprocessor_config.json"
 INDEX = "model.safetensors.index.json"
 CHECKSUMS = "checksums.json"  # {file name: CRC-32 of its content}
 DTYPES = {
@@ -75,9 +77,30 @@ def load_config(directory: str | os.PathLike) -> config.Config:
             "(config.json and *.safetensors)"
         )
     try:
-        return config.Config.from_hf(_read_json(path))
+        shape = config.Config.from_hf(_read_json(path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    _check_preprocessor(path.parent, shape)
+    return shape
+
+
+def _check_preprocessor(directory: pathlib.Path, shape: config.Config) -> None:
+    """Raises ValueError if the preprocessor's file is that of another family.
+
+    The trainer does not read that file, but engines do. They would cut and normalise images in another way.
+    """
+    path = directory / PREPROCESSOR
+    if shape.vision is None or not path.exists():
+        return
+    patch = shape.vision.patch_size
+    mean, std = map(list, images.PIXELS[patch])
+    fields = _read_json(path)
+    for name, wanted in (("patch_size", patch), ("image_mean", mean), ("image_std", std)):
+        if (found := fields.get(name, wanted)) != wanted:
+            raise ValueError(
+                f"{path}: {name} is {found}, but a {shape.family} has {wanted}: take the file of the model's own "
+                "checkpoint"
+            )
 
 
 def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:

@@ -76,8 +76,8 @@ def vision(
 ) -> int:
     """Returns the FLOPs for `num_patches` patches, in images of `image_patches` each.
 
-    `out_width` is the width of the decoder. In full blocks, and in all of a plain tower, a patch sees its whole
-    image.
+    `out_width` is the width of the decoder. In full blocks, and in all of a plain tower, a patch sees its
+    whole image.
     """
     is_plain = shape.kind == "plain"
     block = 4 * shape.width**2 + (2 if is_plain else 3) * shape.width * shape.mlp_width

@@ -94,8 +94,8 @@ class Positions(nnx.Module):
         """Returns the (entry, weight) pairs below and above each patch, in one direction."""
         index_BWS = jnp.asarray(index_BWS)
         last_BWS = jnp.maximum(jnp.max(index_BWS, (1, 2), keepdims=True), 1) + 0 * index_BWS
-        # Without the barrier XLA would multiply by a rounded reciprocal. So entries and weights are, on a CPU,
-        # those of transformers bit for bit.
+        # Without the barrier XLA would multiply by a rounded reciprocal. So entries and weights are, on a
+        # CPU, those of transformers bit for bit.
         last_BWS = jax.lax.optimization_barrier(last_BWS)
         place = index_BWS.astype(jnp.float32) * (self.side - 1) / last_BWS
         below = jnp.floor(place)
