@@ -1,4 +1,4 @@
-r"""Geometry3K on Qwen2.5-VL-3B-Instruct with GRPO: where most selectors for VLMs are compared. 4 x H200.
+r"""Geometry3K with GRPO, on Qwen2.5-VL-3B or Qwen3-VL-4B: the usual arena of selectors. 4 x H200.
 
     pip install -e '.[train,cuda,vllm,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
@@ -14,8 +14,9 @@ are compared as numbers, and formulas by math-verify (`data.kind`); these librar
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
 not need categories of rows (`sec` and `strata` need them, and so does `pooled` without
-`--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `arms` makes a sweep
-over uniform, dapo, vade and pooled; every arm of configs/sweep.py can be named:
+`--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `qwen3vl` takes
+Qwen3-VL-4B-Instruct in the place of Qwen2.5-VL-3B-Instruct. `arms` makes a sweep over uniform, dapo, vade and
+pooled; every arm of configs/sweep.py can be named:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
@@ -52,14 +53,15 @@ def get_config(arg=None):
 
 
 def _run(arg):
-    c = qwen.base(arg, "3b")
+    is_qwen3vl, words = arguments.without(arg, "qwen3vl")
+    c = qwen.base(words, "qwen3vl-4b" if is_qwen3vl else "3b")
     default.grpo(c)
     c.loss.clip_high = 0.28
     if c.model.preset:  # smoke: built-in questions
         return c
     c.num_epochs, c.num_steps = 0.0, 100
     c.num_prompts, c.num_rollouts = 512, 8
-    c.model.checkpoint = "Qwen/Qwen2.5-VL-3B-Instruct"
+    c.model.checkpoint = f"Qwen/{'Qwen3-VL-4B' if is_qwen3vl else 'Qwen2.5-VL-3B'}-Instruct"
     c.data.train = "hiyouga/geometry3k:train"
     c.data.validation = "hiyouga/geometry3k:test"
     c.data.kind = "expr"

@@ -82,6 +82,14 @@ def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
     return c
 
 
+def of_qwen3vl(arg: str | None, size: str) -> ConfigDict:
+    """Returns the config of a Qwen3-VL: GSPO, or with the word `grpo` GRPO."""
+    is_grpo, words = arguments.without(arg, "grpo")
+    c = base(words, size)
+    (default.grpo if is_grpo else default.gspo)(c)
+    return c
+
+
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
     """Keeps weights in bfloat16 and the reference in the host's memory, for GPUs of 80 GB.
 

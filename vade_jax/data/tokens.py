@@ -43,7 +43,10 @@ class Tokenizer:
     """Converts text to ids and back, and renders the chat template of a checkpoint.
 
     Attributes:
-        pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of these tokens.
+        pad: id of padding.
+        im_end: id that ends a turn; "<|im_end|>" where there is one.
+        vision_start, vision_end, image_pad, video_pad: ids of these tokens; -1 where there is none, as in
+            many text models.
         stop_ids: ids that end an answer (the end of the turn, the end of the text).
         banned_ids: ids that must never be sampled: all vision tokens. A sampled image pad, for example,
             would need image features that do not exist. Unused rows of the embedding are not banned,
@@ -58,8 +61,12 @@ class Tokenizer:
         template: str,
         special: Mapping[str, str] = {},
         patch: int = images.PATCH,
+        end_ids: Sequence[int] = (),
     ):
-        """Makes it from a tokenizer, the text of a template, and the special tokens that it may name."""
+        """Makes it from a tokenizer, the text of a template, and the special tokens that it may name.
+
+        `end_ids` are further ids that end an answer.
+        """
         self._tokenizer, self.patch = tokenizer, patch
         self._template = _environment().from_string(template)
         self._special = dict(special)
@@ -68,10 +75,16 @@ class Tokenizer:
         # Longest first, so that a token that starts with another one is matched whole. Without any added
         # token the pattern matches nothing.
         self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        self.pad, self.im_end = self._id("<|endoftext|>"), self._id("<|im_end|>")
-        self.banned_ids = tuple(map(self._id, VISION))
-        self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = self.banned_ids
-        self.stop_ids = (self.im_end, self.pad)
+        eos = special.get("eos_token", "")
+        self.im_end = self._first_id("<|im_end|>", eos)
+        text_end = self._first_id("<|endoftext|>", eos)
+        self.pad = self._first_id("<|endoftext|>", special.get("pad_token", ""), eos)
+        self.stop_ids = tuple(dict.fromkeys((self.im_end, text_end, *end_ids)))
+        of_vision = [tokenizer.token_to_id(name) for name in VISION]
+        self.banned_ids = tuple(index for index in of_vision if index is not None)
+        self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
+            -1 if index is None else index for index in of_vision
+        )
         self.why_no_images = _why_no_images(self)
 
     @property
@@ -79,13 +92,13 @@ class Tokenizer:
         """Whether the template has a place for images."""
         return not self.why_no_images
 
-    def _id(self, token: str) -> int:
-        index = self._tokenizer.token_to_id(token)
-        if index is None:
-            raise ValueError(
-                f"the tokenizer has no {token}; it is no tokenizer of Qwen2.5 or later"
-            )
-        return index
+    def _first_id(self, *names: str) -> int:
+        """Returns the id of the first of these tokens that there is."""
+        for name in filter(None, names):
+            if (index := self._tokenizer.token_to_id(name)) is not None:
+                return index
+        named = " and no ".join(dict.fromkeys(filter(None, names)))
+        raise ValueError(f"the tokenizer has no {named}: name its end token as eos_token")
 
     def __len__(self) -> int:
         """Number of ids that have a token; the embedding may have more rows."""
@@ -110,7 +123,8 @@ class Tokenizer:
         tokenizer.no_padding()
         try:
             template, special = _read_template(path.parent), _read_special(path.parent)
-            return cls(tokenizer, template, special, _read_patch(path.parent))
+            ends = _read_ends(path.parent)
+            return cls(tokenizer, template, special, _read_patch(path.parent), ends)
         # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
@@ -165,6 +179,8 @@ def _why_no_images(tokenizer: Tokenizer) -> str:
         shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
     except ValueError as error:  # the template needs text instead of parts, or is broken
         return str(error)
+    if tokenizer.image_pad < 0:
+        return "its tokenizer has no <|image_pad|>"
     return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
 
@@ -241,6 +257,13 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
     named = {name: found.get(name) for name in _TOKENS}
     contents = {name: x["content"] if isinstance(x, dict) else x for name, x in named.items()}
     return {name: content for name, content in contents.items() if content is not None}
+
+
+def _read_ends(directory: pathlib.Path) -> tuple[int, ...]:
+    """Returns the ids that end an answer according to generation_config.json, if there is one."""
+    path = directory / "generation_config.json"
+    found = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+    return tuple(found) if isinstance(found, list) else () if found is None else (found,)
 
 
 def _read_patch(directory: pathlib.Path) -> int:

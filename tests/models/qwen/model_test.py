@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.models.qwen import inputs, oracle
-from vade_jax.models.qwen import model, presets, weights
+from vade_jax.models.qwen import config, model, presets, weights
 
 TINY = presets.PRESETS["tiny"]
 VARIANTS = {
@@ -46,6 +46,17 @@ VARIANTS |= {
 TEXT = {
     "qwen2.5": presets.PRESETS["tiny_qwen2.5"],
     "qwen3": presets.PRESETS["tiny_qwen3"],
+    "llama": presets.PRESETS["tiny_llama"],
+    # Llama 3.1's rotation: of 20 frequencies some are kept, some slowed down, some in between.
+    "llama3": dataclasses.replace(
+        oracle.text(
+            presets.PRESETS["tiny_llama"],
+            own_head_width=40,
+            mrope_section=(20, 0, 0),
+            long_rope=config.LongRope(8.0, 1.0, 4.0, 64),
+        ),
+        tie_embeddings=False,
+    ),
     "qwen3_untied": dataclasses.replace(
         oracle.text(
             presets.PRESETS["tiny_qwen3"],
@@ -110,7 +121,7 @@ def test_equals_transformers(name):
 
 @pytest.mark.parametrize("name", TEXT)
 def test_a_text_model_equals_transformers(name):
-    """Qwen2.5 and Qwen3, which are the decoder without a vision tower."""
+    """The decoder without a vision tower."""
     pytest.importorskip("transformers")
     shape, rng = TEXT[name], np.random.default_rng(7)
     tensors = oracle.random_tensors(shape, 3)
@@ -284,6 +295,7 @@ def test_rows_default_to_prompts(plain):
         *[("qwen2.5-0.5b", 494032768), ("qwen2.5-1.5b", 1543714304)],
         *[("qwen2.5-3b", 3085938688), ("qwen2.5-7b", 7615616512), ("qwen3-1.7b", 1720574976)],
         *[("qwen3-0.6b", 596049920), ("qwen3-4b", 4022468096), ("qwen3-8b", 8190735360)],
+        *[("smollm2-135m", 134515008), ("llama3.2-1b", 1235814400), ("llama3.2-3b", 3212749824)],
         *[("qwen3vl-2b", 2127532032), ("qwen3vl-4b", 4437815808), ("qwen3vl-8b", 8767123696)],
     ],
 )

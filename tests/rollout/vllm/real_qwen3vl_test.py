@@ -29,7 +29,7 @@ def setup(tmp_path_factory):
 
 
 def test_log_probs_are_the_trainers_before_and_after_a_sync(setup, tmp_path):
-    """All weights change with the second version. An old feature of a picture would move the log-probs by 1."""
+    """All weights change with version 2: a feature from an old cache would move the log-probs by 1."""
     engine = setup.engine(tmp_path)
     for version in (1, 2):
         params = setup.params(version)

@@ -1,8 +1,8 @@
 """Sizes and token ids of a model, and their conversion from and to Hugging Face's config.json.
 
 The families differ in few things, which are fields here. `FAMILIES` says what each has: the vision-language
-models Qwen2.5-VL and Qwen3-VL, and the text models Qwen2.5 and Qwen3, which are their decoders. `presets` has
-the published sizes.
+models Qwen2.5-VL and Qwen3-VL, the text models Qwen2.5 and Qwen3, which are their decoders, and Llama-shaped
+text models such as Llama 3 and SmolLM2. `presets` has the published sizes.
 
 Two layouts are read: text fields at the root with `rope_scaling`, as published Qwen2.5-VL files have them,
 and `text_config` with `rope_parameters`, which transformers 5 saves. Each family is written as it is
@@ -30,6 +30,7 @@ FAMILIES = {
     "qwen3_vl": Family("Qwen3VLForConditionalGeneration", False, True, "plain"),
     "qwen2": Family("Qwen2ForCausalLM", True, False),
     "qwen3": Family("Qwen3ForCausalLM", False, True),
+    "llama": Family("LlamaForCausalLM", False, False),
 }
 
 # Our field -> Hugging Face's. Fields without a line here (rotation, token ids) are converted in code.
@@ -78,6 +79,15 @@ _FIXED_VISION = {
 }
 
 
+class LongRope(NamedTuple):
+    """How Llama 3.1 and later slow down the low frequencies of the rotation (rope_type "llama3")."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
     """The decoder: pre-norm, grouped-query attention with M-RoPE, SiLU-gated MLP.
@@ -99,6 +109,7 @@ class TextConfig:
     bias: bool = True  # of queries, keys and values
     qk_norm: bool = False  # whether each head's query and key are normalised
     interleaved: bool = False  # whether the axes of M-RoPE take turns over the frequencies
+    long_rope: LongRope | None = None
 
     def __post_init__(self):
         if not self.own_head_width:
@@ -252,10 +263,14 @@ class Config:
             "rope_theta": self.text.rope_theta,
             "use_cache": True,
         }
-        if self.text.qk_norm:
+        if not self.text.bias:
             # Without head_dim, transformers' Qwen3 takes 128, whatever the model's width.
             text |= {"attention_bias": False, "head_dim": self.text.head_width}
-        if self.vision is None or self.vision.kind == "windowed":
+        if self.text.long_rope:
+            text["rope_scaling"] = {"rope_type": "llama3", **self.text.long_rope._asdict()}
+        if self.family == "llama":
+            text["mlp_bias"] = False
+        elif self.family != "qwen3_vl":
             sliding = {"sliding_window": 32768, "use_sliding_window": False}
             text |= {**sliding, "max_window_layers": self.text.num_layers}
         root = {
@@ -312,7 +327,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     usual = shape["width"] // shape["num_heads"]
     head_width = _number(fields, "head_dim") if fields.get("head_dim") else usual
     if head_width != usual:
-        if not known.qk_norm:
+        if known.bias:
             raise ValueError(
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
@@ -324,6 +339,12 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
         if rope.get("mrope_interleaved", shape["interleaved"]) != shape["interleaved"]:
             found = rope["mrope_interleaved"]
             raise ValueError(f"mrope_interleaved {found!r} is not that of a {family}")
+    if fields.get("mlp_bias"):
+        raise ValueError("mlp_bias true is not supported")
+    if family == "llama" and rope.get("rope_type") == "llama3":
+        factors = (_real(rope, name, 1e6) for name in LongRope._fields[:3])
+        positions = _number(rope, LongRope._fields[3])
+        shape["long_rope"], rope = LongRope(*factors, positions), {}
     # Published files name the kind `type`. transformers 5 names it `rope_type`, and M-RoPE "default".
     for kind in filter(None, (rope.get("rope_type"), rope.get("type"))):
         if kind != "default" and not (known.tower and kind == "mrope"):

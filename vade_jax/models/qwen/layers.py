@@ -288,7 +288,12 @@ class Rotation(NamedTuple):
     sin: jax.Array
 
 
-def text_rotation(position_X: Array, axes: tuple[int, ...], theta: float) -> Rotation:
+def text_rotation(
+    position_X: Array,
+    axes: tuple[int, ...],
+    theta: float,
+    long_rope: config.LongRope | None = None,
+) -> Rotation:
     """Returns the rotation of tokens by M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
 
     Args:
@@ -296,9 +301,11 @@ def text_rotation(position_X: Array, axes: tuple[int, ...], theta: float) -> Rot
             t stays at the image's start, and h and w count rows and columns.
         axes: the axis of each frequency, see `config.TextConfig.axes`.
         theta: the base of the frequencies.
+        long_rope: if given, low frequencies are slowed down.
     """
     position = jnp.asarray(position_X)[..., np.array(axes)].astype(jnp.float32)
-    return _rotation(position * _frequencies(2 * len(axes), theta))
+    frequency = _frequencies(2 * len(axes), theta)
+    return _rotation(position * (_slowed(frequency, long_rope) if long_rope else frequency))
 
 
 def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
@@ -319,6 +326,18 @@ def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
 def _rotation(angle: jax.Array) -> Rotation:
     # The angles must be float32: bfloat16 cannot tell position 256 from 257.
     return Rotation(cos=jnp.cos(angle), sin=jnp.sin(angle))
+
+
+def _slowed(frequency: np.ndarray, rope: config.LongRope) -> np.ndarray:
+    """Returns the frequencies of Llama 3.1: the low ones divided by the factor, the high ones as they are.
+
+    A frequency's share of the second is 1 where it turns `high_freq_factor` times or more within the original
+    length, 0 where it turns `low_freq_factor` times or less, and linear between the two.
+    """
+    turns = rope.original_max_position_embeddings * frequency / np.float32(2 * np.pi)
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return (frequency * (share + (1 - share) / rope.factor)).astype(np.float32)
 
 
 def _frequencies(width: int, theta: float) -> np.ndarray:

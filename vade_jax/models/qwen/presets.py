@@ -1,9 +1,10 @@
 """The published models by name, and tiny ones of each family for tests and examples."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from vade_jax.models.qwen.config import Config, TextConfig, VisionConfig
+from vade_jax.models.qwen.config import Config, LongRope, TextConfig, VisionConfig
 
 
 def _published(*, tie_embeddings: bool, **text: Any) -> Config:
@@ -19,6 +20,7 @@ def _text_model(
     vocab_size: int = 151936,
     tie_embeddings: bool = True,
     own_head_width: int = 0,
+    tokens: Mapping[str, int] = {},
     **more: Any,
 ) -> Config:
     """Returns a published text model; `sizes` are the fields of `TextConfig` from width to mlp_width."""
@@ -35,7 +37,7 @@ def _text_model(
         own_head_width=own_head_width,
         **more,
     )
-    return Config(text, None, tie_embeddings)
+    return Config(text, None, tie_embeddings, **tokens)
 
 
 def _qwen3vl(*sizes: int, tie_embeddings: bool) -> Config:
@@ -88,6 +90,22 @@ TINY = Config(
     eos_token_id=322,
 )
 _QWEN25: dict[str, Any] = {"max_positions": 32768}
+_LLAMA: dict[str, Any] = {"bias": False, "norm_eps": 1e-5}
+_SMOLLM2: dict[str, Any] = {
+    "vocab_size": 49152,
+    "rope_theta": 1e5,
+    "max_positions": 8192,
+    "tokens": {"bos_token_id": 1, "eos_token_id": 2},
+    **_LLAMA,
+}
+_LLAMA3: dict[str, Any] = {
+    "vocab_size": 128256,
+    "rope_theta": 5e5,
+    "max_positions": 131072,
+    "long_rope": LongRope(32.0, 1.0, 4.0, 8192),
+    "tokens": {"bos_token_id": 128000, "eos_token_id": 128009},
+    **_LLAMA,
+}
 _QWEN3_HEADS: dict[str, Any] = {"bias": False, "qk_norm": True}
 _QWEN3: dict[str, Any] = {"max_positions": 40960, **_QWEN3_HEADS}
 PRESETS = {
@@ -100,6 +118,7 @@ PRESETS = {
     ),
     "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
     "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, **_QWEN3_HEADS),
+    "tiny_llama": _tiny_text_model(mrope_section=(16, 0, 0), rope_theta=1e5, **_LLAMA),
     "tiny_qwen3vl": dataclasses.replace(
         TINY,
         text=dataclasses.replace(
@@ -141,4 +160,7 @@ PRESETS = {
     "qwen3-1.7b": _text_model(2048, 28, 16, 8, 6144, **_QWEN3),
     "qwen3-4b": _text_model(2560, 36, 32, 8, 9728, own_head_width=128, **_QWEN3),
     "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, tie_embeddings=False, **_QWEN3),
+    "smollm2-135m": _text_model(576, 30, 9, 3, 1536, **_SMOLLM2),
+    "llama3.2-1b": _text_model(2048, 16, 32, 8, 8192, **_LLAMA3),
+    "llama3.2-3b": _text_model(3072, 28, 24, 8, 8192, **_LLAMA3),
 }

@@ -246,7 +246,8 @@ class Decoder(nnx.Module):
         return attention.prompt_keys(*keys, length_M)
 
     def _rotation(self, position_X: Array) -> layers.Rotation:
-        return layers.text_rotation(position_X, self.shape.axes, self.shape.rope_theta)
+        shape = self.shape
+        return layers.text_rotation(position_X, shape.axes, shape.rope_theta, shape.long_rope)
 
     def _scan(self, step, prompts: Embedded, remat: bool, *others: jax.Array):
         """Runs `step` for every layer on the prompts and `others`; returns what each gives at the end.
