@@ -1,7 +1,8 @@
-"""Converts a policy between Hugging Face files and orbax; the source decides the direction.
+"""Converts a policy between Hugging Face files and orbax, and GGUF to Hugging Face; the source decides.
 
     python -m experiments.convert --source=HF_DIRECTORY --target=DIR
     python -m experiments.convert --source=runs/tiny_gspo --target=DIR [--step=100]
+    python -m experiments.convert --source=MODEL.gguf --target=DIR     (pip install torch 'vade_jax[gguf]')
 
 vade_jax/run/convert.py describes which files are read and written.
 """
@@ -17,7 +18,7 @@ from vade_jax.run import convert
 SOURCE = paths.define(
     "source",
     None,
-    "A Hugging Face directory, an orbax checkpoint or a run directory.",
+    "A Hugging Face directory, an orbax checkpoint, a run directory or a GGUF file.",
     required=True,
 )
 TARGET = paths.define("target", None, "A new directory.", required=True)

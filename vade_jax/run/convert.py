@@ -1,9 +1,10 @@
-"""Converts a policy between Hugging Face files and orbax; the source decides the direction.
+"""Converts a policy between Hugging Face files and orbax, and GGUF to Hugging Face; the source decides.
 
 A Hugging Face directory becomes an orbax StandardCheckpoint of the parameters: a nested dict, as
 `orbax.checkpoint.StandardCheckpointer().restore(DIR)` returns it. Such a checkpoint, a run directory
 or its checkpoints/ becomes a Hugging Face directory, with the config and tokenizer of the model that it
-started from. float32 is exact in both directions. All parameters are in the host's memory once.
+started from. float32 is exact in both directions. All parameters are in the host's memory once. A GGUF file,
+the format of llama.cpp, becomes a Hugging Face directory.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,6 +22,7 @@ import orbax.checkpoint as ocp
 from vade_jax import settings, types
 from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, model, peft
+from vade_jax.run import gguf
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
 
@@ -37,7 +40,7 @@ def convert(
 
     Args:
         source: a Hugging Face directory, an orbax one of parameters, a run directory or its
-            checkpoints/.
+            checkpoints/, or a file whose name ends in .gguf.
         target: the new directory.
         dtype: of the parameters in `target`.
         step: of a run's checkpoint; default: the latest.
@@ -51,8 +54,14 @@ def convert(
     source, target = pathlib.Path(source).absolute(), pathlib.Path(target).absolute()
     if target.exists():
         raise ValueError(f"--target={target} exists: give a new directory")
+    if source.suffix == ".gguf" and source.is_file():
+        if step is not None or base:
+            raise ValueError(f"--step and --model are for orbax; {source} is GGUF")
+        with _building(target) as building:
+            gguf.to_hugging_face(source, building, dtype)
+        return
     if not source.is_dir():
-        raise FileNotFoundError(f"--source={source} is no directory")
+        raise FileNotFoundError(f"--source={source} is no directory and no GGUF file")
     # A run directory has a config.json too, but it is not a model's.
     if "model_type" in _json(source / files.CONFIG):
         if step is not None or base:
@@ -69,11 +78,18 @@ def convert(
         params = with_adapter(stored, shape, wanted, _adapted(stored, started, base))
     else:
         params = _restore(stored, model.abstract(shape), f"the model in {base}")
+    with _building(target) as building:
+        files.copy_tokenizer(base, building)
+        files.save(building, shape, params, jnp.dtype(dtype))
+
+
+@contextlib.contextmanager
+def _building(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a path beside `target`, and renames it to `target` at the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
         building = pathlib.Path(beside, target.name)
-        files.copy_tokenizer(base, building)
-        files.save(building, shape, params, jnp.dtype(dtype))
+        yield building
         building.rename(target)
 
 

