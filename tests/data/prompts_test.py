@@ -10,7 +10,7 @@ import tokenizers
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import prompts, tokens
+from vade_jax.data import images, prompts, tokens
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +194,12 @@ def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
         match=r"u has 1 images, and the checkpoint's chat template fails: TypeError.*of a text model",
     ):
         build(_item())
+
+
+def test_a_picture_of_another_patch_size_is_refused(tokenizer):
+    """448 + 28 pixels are whole cells of 28, and not of 32."""
+    with pytest.raises(ValueError, match=r"no image that was resized to cells of 32 pixels"):
+        images.grid(np.zeros((448, 476, 3), np.uint8), 16)
 
 
 def test_limits_that_make_no_sense_are_refused(tokenizer):

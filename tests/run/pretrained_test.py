@@ -122,13 +122,13 @@ def test_it_trains_two_steps_and_transformers_loads_what_comes_out(
 ):
     import transformers
 
-    rows = [
-        {"question": f"What is {a} + {b}?", "answer": f"#### {a + b}"}
-        for a in (2, 7)
-        for b in (3, 5)
-    ]
     c = config(checkpoint)
-    for name in ("train", "validation"):
+    for name, first in (("train", (2, 7)), ("validation", (4, 6))):
+        rows = [
+            {"question": f"What is {a} + {b}?", "answer": f"It is {a + b}.\n#### {a + b}"}
+            for a in first
+            for b in (3, 5)
+        ]
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         c.data[name] = str(path)

@@ -27,9 +27,9 @@ def start(params):
     return TrainState(params=params, opt_state=OPTIMIZER.init(params), step=jnp.int32(0))
 
 
-def program(devices, remat=False):
+def program(devices, remat=False, shape=small.SHAPE):
     """Returns the jitted update as `run.build` makes it, and the state's shardings."""
-    graphdef = model.graph(small.SHAPE, place=mesh.Place(devices))
+    graphdef = model.graph(shape, place=mesh.Place(devices))
     logp = update.make_logp(
         lambda params: model.merge(graphdef, params),
         temperature=1.0,
@@ -37,7 +37,7 @@ def program(devices, remat=False):
         chunk=32,
         remat=remat,
     )
-    shardings = mesh.shardings(devices, jax.eval_shape(start, small.params()))
+    shardings = mesh.shardings(devices, jax.eval_shape(start, small.params(shape=shape)))
     return jax.jit(
         update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER),
         in_shardings=(shardings, mesh.batch_sharding(devices, axis=1)),
@@ -47,9 +47,9 @@ def program(devices, remat=False):
     ), shardings
 
 
-def one_batch(ways, sizes=SIZES, T=5):
+def one_batch(ways, sizes=SIZES, T=5, shape=small.SHAPE):
     (batch,) = small.split(
-        small.prompts(8),
+        small.prompts(8, shape=shape),
         small.rollouts(sizes, T),
         small.advantages(sizes.sum()),
         prompts_per_minibatch=8,
@@ -61,10 +61,10 @@ def one_batch(ways, sizes=SIZES, T=5):
     return batch
 
 
-def run(devices, ways):
-    compiled, shardings = program(devices)
-    state = jax.jit(start, out_shardings=shardings)(small.params())
-    batch = one_batch(ways)
+def run(devices, ways, shape=small.SHAPE):
+    compiled, shardings = program(devices, shape=shape)
+    state = jax.jit(start, out_shardings=shardings)(small.params(shape=shape))
+    batch = one_batch(ways, shape=shape)
     before = jax.tree.map(lambda x: x.sharding, state)
     for _ in range(2):
         state, metrics = compiled(state, batch)
@@ -93,8 +93,17 @@ def test_parameters_and_moments_are_split(eight):
 
 
 def test_eight_devices_equal_one(eight):
-    metrics, state = eight
-    one_metrics, one = run(mesh.make(devices=jax.devices()[:1]), ways=1)
+    check_equal(eight, run(mesh.make(devices=jax.devices()[:1]), ways=1))
+
+
+def test_eight_devices_equal_one_with_deepstack():
+    shape = small.QWEN3VL
+    one = run(mesh.make(devices=jax.devices()[:1]), ways=1, shape=shape)
+    check_equal(run(mesh.make(2, 2, 2), ways=4, shape=shape), one)
+
+
+def check_equal(found, expected):
+    (metrics, state), (one_metrics, one) = found, expected
     for name, value in one_metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
     for (path, got), want in zip(
@@ -116,16 +125,17 @@ def gathered(text):
 
 
 @pytest.mark.parametrize(
-    ("axes", "sizes"),
+    ("axes", "sizes", "shape"),
     [
-        pytest.param((1, 8, 1), SIZES, marks=pytest.mark.slow),
-        pytest.param((1, 8, 1), EVEN, marks=pytest.mark.slow),
-        pytest.param((2, 4, 1), EVEN, marks=pytest.mark.slow),
-        ((2, 4, 1), SIZES),
-        ((2, 2, 2), EVEN),
+        pytest.param((1, 8, 1), SIZES, small.SHAPE, marks=pytest.mark.slow),
+        pytest.param((1, 8, 1), EVEN, small.SHAPE, marks=pytest.mark.slow),
+        pytest.param((2, 4, 1), EVEN, small.SHAPE, marks=pytest.mark.slow),
+        ((2, 4, 1), SIZES, small.SHAPE),
+        ((2, 2, 2), EVEN, small.SHAPE),
+        ((2, 4, 1), SIZES, small.QWEN3VL),
     ],
 )
-def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
+def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, shape, capfd):
     """Weights are gathered, a layer at a time; prompts, answers and images stay where they are.
 
     Activations have three dimensions or more, weights of one layer have two. What is gathered over
@@ -133,13 +143,15 @@ def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
     """
     devices = mesh.make(*axes)
     ways = mesh.batch_size(devices)
-    batch = one_batch(ways, sizes, T=16)
-    compiled, _ = program(devices, remat=True)
-    state = jax.eval_shape(start, small.params())
+    batch = one_batch(ways, sizes, T=16, shape=shape)
+    compiled, _ = program(devices, remat=True, shape=shape)
+    state = jax.eval_shape(start, small.params(shape=shape))
     text = compiled.lower(state, batch).compile().as_text()
     assert "Involuntary full rematerialization" not in capfd.readouterr().err
     share = small.SHAPE.text.width * max(batch.token_NT.size, 8 * 32) // ways
-    activations = [shape for shape in gathered(text) if len(shape) > 2]
+    mergers = jax.tree.leaves(state.params["vision"].get("deepstack", {}))  # stacked, but weights
+    shapes = set(gathered(text)) - {x.shape for x in mergers}
+    activations = [shape for shape in shapes if len(shape) > 2]
     assert all(math.prod(shape) <= share for shape in activations), activations
     if axes[2] == 1:
         assert not activations

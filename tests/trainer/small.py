@@ -1,4 +1,4 @@
-"""A two-layer Qwen2.5-VL, prompts with images, and random answers to them."""
+"""A two-layer Qwen2.5-VL and Qwen3-VL, prompts with images, and random answers to them."""
 
 import dataclasses
 
@@ -21,6 +21,14 @@ SHAPE = dataclasses.replace(
         mrope_section=(2, 3, 3),
     ),
     vision=config.VisionConfig(depth=2, width=48, num_heads=2, mlp_width=64, full_blocks=(1,)),
+)
+_TINY3 = presets.PRESETS["tiny_qwen3vl"]
+QWEN3VL = dataclasses.replace(
+    _TINY3,
+    text=dataclasses.replace(
+        _TINY3.text, width=64, num_layers=2, mlp_width=96, mrope_section=(4, 2, 2)
+    ),
+    vision=config.VisionConfig(2, 48, 2, 64, table_side=5, deepstack=(0, 1)),
 )
 STOP = (SHAPE.eos_token_id, SHAPE.bos_token_id)
 FAST = {"xla_backend_optimization_level": 0}  # half the time to compile
@@ -47,15 +55,17 @@ def merge(params):
     return model.merge(model.graph(SHAPE), params)
 
 
-def params(seed: int = 0):
-    tensors = oracle.random_tensors(SHAPE, seed)
-    return jax.tree.map(jax.numpy.asarray, weights.to_params(SHAPE, tensors))
+def params(seed: int = 0, shape: config.Config = SHAPE):
+    tensors = oracle.random_tensors(shape, seed)
+    return jax.tree.map(jax.numpy.asarray, weights.to_params(shape, tensors))
 
 
-def examples(num_prompts: int = 4, seed: int = 0) -> list[inputs.Example]:
-    rng = np.random.default_rng(seed)
+def examples(
+    num_prompts: int = 4, seed: int = 0, shape: config.Config = SHAPE
+) -> list[inputs.Example]:
+    rng, patch = np.random.default_rng(seed), shape.vision.patch_size
     return [
-        inputs.example(rng, SIZES[m % 4], SHAPE.image_token_id, 6 + m % 3)
+        inputs.example(rng, SIZES[m % 4], shape.image_token_id, 6 + m % 3, patch)
         for m in range(num_prompts)
     ]
 
@@ -65,13 +75,16 @@ def prompt(example: inputs.Example, uid: str = "") -> Prompt:
         uid=uid,
         text="",
         token_P=np.array(example.ids, np.int32),
-        position_PX=inputs.positions(example.ids, example.images, SHAPE.image_token_id),
+        position_PX=inputs.positions(
+            example.ids, example.images, SHAPE.image_token_id, example.patch
+        ),
         images=tuple(example.images),
+        patch=example.patch,
     )
 
 
-def prompts(num_prompts: int = 4, seed: int = 0) -> list[Prompt]:
-    return [prompt(e, str(m)) for m, e in enumerate(examples(num_prompts, seed))]
+def prompts(num_prompts: int = 4, seed: int = 0, shape: config.Config = SHAPE) -> list[Prompt]:
+    return [prompt(e, str(m)) for m, e in enumerate(examples(num_prompts, seed, shape))]
 
 
 def rollouts(num_rollouts_M, T: int = 5, seed: int = 0) -> Rollouts:

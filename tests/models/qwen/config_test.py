@@ -55,8 +55,8 @@ def hf(**changes):
     ("fields", "message"),
     [
         (
-            {**hf(), "architectures": ["LlamaForCausalLM"], "model_type": "llama"},
-            "LlamaFor",
+            {**hf(), "architectures": ["GemmaForCausalLM"], "model_type": "gemma"},
+            "GemmaFor",
         ),
         (hf(model_type="qwen2_vl"), "qwen2_vl"),
         (hf(rope_scaling={"mrope_section": [4, 6, 7]}), r"\(4, 6, 7\) .*sum 16"),
@@ -124,6 +124,7 @@ def hf3(text=(), vision=(), **changes):
             hf3(text={"rope_scaling": {"mrope_section": [6, 5, 5], "mrope_interleaved": False}}),
             "mrope_interleaved False is not that of a qwen3_vl",
         ),
+        (hf3(quantization_config={"quant_method": "fp8"}), r"quantised \(fp8\): give a checkpoint"),
         (hf3(model_type="qwen3_vl_moe"), "'qwen3_vl_moe'.*supported are .*'qwen3_vl'"),
         (hf3(model_type="qwen3_5"), "'qwen3_5'.*supported are .*'qwen3_vl'"),
     ],

@@ -14,7 +14,8 @@ import pytest
 import safetensors.numpy
 
 from tests.models.qwen import inputs, large, oracle
-from vade_jax.models.qwen import files, model, presets, weights
+from tests.trainer import small
+from vade_jax.models.qwen import files, model, presets, tiny_checkpoint, weights
 from vade_jax.trainer import mesh
 
 SMALL = oracle.blocks(oracle.text(presets.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
@@ -130,19 +131,20 @@ def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, params):
     assert files.load_config(tmp_path / "hf") == SMALL
 
 
+@pytest.mark.parametrize("shape", [SMALL, small.QWEN3VL], ids=["qwen2.5", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
+def test_transformers_loads_ours_and_we_load_theirs(tmp_path, shape, tied):
     """Export, their logits, their export (other layout of config.json), our import."""
     transformers = pytest.importorskip("transformers")
-    shape = dataclasses.replace(SMALL, tie_embeddings=tied)
+    shape = dataclasses.replace(shape, tie_embeddings=tied)
     params = weights.to_params(shape, oracle.random_tensors(shape, 1))
     files.save(tmp_path / "ours", shape, params)
-    reference, report = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(
+    reference, report = transformers.AutoModelForImageTextToText.from_pretrained(
         tmp_path / "ours", attn_implementation="eager", output_loading_info=True
     )
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
     rng = np.random.default_rng(0)
-    example = inputs.example(rng, [(3, 5)], shape.image_token_id, 9)
+    example = inputs.example(rng, [(3, 5)], shape.image_token_id, 9, shape.vision.patch_size)
     (expected,), _ = oracle.forward(
         reference.eval(), [example], inputs.processor_pixels, shape.image_token_id
     )
@@ -403,3 +405,29 @@ def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_pa
     shutil.rmtree(target)
     assert found["load_peak"] < found["arrays"] + 2e9
     assert found["save_peak"] < found["arrays"] + 2e9
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "message"),
+    [
+        (
+            "tiny",
+            "tiny_qwen3vl",
+            r"preprocessor_config.json: patch_size is 16, but a qwen2_5_vl has 14: ",
+        ),
+        (
+            "tiny_qwen3vl",
+            "tiny",
+            r"preprocessor_config.json: patch_size is 14, but a qwen3_vl has 16: ",
+        ),
+    ],
+)
+def test_the_preprocessor_of_another_family_is_refused_before_any_weight(
+    tmp_path, ours, other, message
+):
+    for name in (ours, other):
+        tiny_checkpoint.write(tmp_path / name, 0, name)
+    files.load_config(tmp_path / ours)
+    shutil.copy(tmp_path / other / "preprocessor_config.json", tmp_path / ours)
+    with pytest.raises(ValueError, match=message):
+        files.load_config(tmp_path / ours)

@@ -176,3 +176,35 @@ def test_transformers_and_peft_load_both_exports_and_say_the_same(tmp_path):
     np.testing.assert_allclose(peft_logits, ours, atol=3e-5, rtol=0)
     stored = json.loads((tmp_path / "adapter" / peft.CONFIG).read_text())
     assert (stored["r"], stored["lora_alpha"]) == (3, 6.0)
+
+
+def test_peft_loads_an_adapter_of_a_qwen3vl(tmp_path):
+    """On the decoder, the tower, its merger and those of DeepStack, which are stacked."""
+    import peft as theirs
+    import transformers
+
+    shape = small.QWEN3VL
+    targets = "q_proj|down_proj|qkv|linear_fc"
+    adapter = peft.choose(settings.Lora(rank=3, alpha=6.0, targets=targets, vision=True), shape)
+    assert {path for path in adapter.paths if "deepstack" in path} == {
+        "vision/deepstack/mlp/fc1",
+        "vision/deepstack/mlp/fc2",
+    }
+    rng, base = np.random.default_rng(3), small.params(shape=shape)
+    _, abstract = lora.split(model.abstract(shape, adapter=adapter))
+    learned = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape, np.float32), abstract)
+    files.save(tmp_path / "base", shape, base)
+    peft.save(tmp_path / "adapter", shape, adapter, learned, str(tmp_path / "base"))
+    kind = transformers.Qwen3VLForConditionalGeneration
+    plain = kind.from_pretrained(tmp_path / "base", attn_implementation="eager").eval()
+    adapted_theirs = theirs.PeftModel.from_pretrained(plain, tmp_path / "adapter")
+    targets = [n for n, _ in adapted_theirs.named_modules() if n.endswith("lora_A.default")]
+    assert len(targets) == 2 * 2 + 2 * 3 + 3 * 2  # layers of the text, of the tower, and mergers
+    batch = small.examples(1, shape=shape)
+    (expected,), _ = oracle.forward(
+        adapted_theirs.get_base_model(), batch, inputs.processor_pixels, shape.image_token_id
+    )
+    whole = lora.join(base, learned, adapter.scale)
+    qwen = model.merge(model.graph(shape, adapter=adapter), whole)
+    ours = qwen.logits(jax.jit(qwen.hidden)(inputs.batch(batch, shape.image_token_id)))[0]
+    np.testing.assert_allclose(expected, ours, atol=3e-5, rtol=0)

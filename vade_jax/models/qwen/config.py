@@ -234,6 +234,10 @@ class Config:
             ValueError: a field is missing or has a value that is not supported.
         """
         family = _family(fields)
+        if quantized := _section(fields, "quantization_config"):
+            raise ValueError(
+                f"the weights are quantised ({quantized.get('quant_method')}): give a checkpoint that is not"
+            )
         # transformers 5 nests the decoder's fields; published files have them at the root. A nested field
         # overrides one at the root unless it is null.
         nested = _section(fields, "text_config")

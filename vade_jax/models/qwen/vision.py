@@ -228,8 +228,11 @@ class Vision(nnx.Module):
         if kept_BKWSD is None:
             return Features(cell_BWCD, ())
         mergers = self.place.weights(self.deepstack, "vision/deepstack", self.dtype)
-        merge = jax.vmap(lambda merger, x_BWSD: merger(x_BWSD), in_axes=(0, 1))
-        return Features(cell_BWCD, tuple(map(self.place.rows, merge(mergers, kept_BKWSD))))
+        deep_KBWCD = []
+        for k in range(kept_BKWSD.shape[1]):
+            merger = jax.tree.map(lambda x, k=k: x[k], mergers)
+            deep_KBWCD.append(self.place.rows(merger(kept_BKWSD[:, k])))
+        return Features(cell_BWCD, tuple(deep_KBWCD))
 
     def _run_blocks(self, x_BWSD: jax.Array, images: types.Images, remat: bool):
         """Returns what the last block made, and what the DeepStack blocks made (None without any)."""
