@@ -4,6 +4,7 @@ transformers knows how GGUF packs its numbers, so it reads them. It does not wri
 files are written by `files.save` as ever.
 """
 
+import importlib.util
 import pathlib
 from typing import Any
 
@@ -21,14 +22,14 @@ def to_hugging_face(source: pathlib.Path, target: pathlib.Path, dtype: str) -> N
     Raises:
         ValueError: a package is missing, the file is damaged, or the model is not one of `config.FAMILIES`.
     """
-    try:
-        import gguf  # noqa: F401 (transformers uses it)
-        import torch
-        import transformers
-    except ImportError as error:
-        raise ValueError(
-            f"--source={source} needs the package {error.name}: pip install torch 'vade_jax[gguf]'"
-        ) from error
+    for package in ("torch", "gguf", "transformers"):
+        if not importlib.util.find_spec(package):
+            raise ValueError(
+                f"--source={source} needs the package {package}: pip install torch 'vade_jax[gguf]'"
+            )
+    import torch
+    import transformers
+
     where: dict[str, Any] = {"gguf_file": source.name}
     try:
         made = transformers.AutoModelForCausalLM.from_pretrained(

@@ -62,7 +62,7 @@ _VISION_TOKEN_NAMES = (
 _MOST = {"num_hidden_layers": 1_000, "depth": 1_000}
 _MOST_ELSE = 10_000_000
 # By tower. types.Images and the modules support only these values; all published checkpoints have them.
-_FIXED_VISION = {
+_FIXED_VISION: dict[str, dict[str, Any]] = {
     "windowed": {
         "patch_size": 14,
         "spatial_merge_size": 2,
@@ -277,7 +277,7 @@ class Config:
         elif self.family != "qwen3_vl":
             sliding = {"sliding_window": 32768, "use_sliding_window": False}
             text |= {**sliding, "max_window_layers": self.text.num_layers}
-        root = {
+        root: dict[str, Any] = {
             "architectures": [FAMILIES[self.family].architecture],
             "model_type": self.family,
             "tie_word_embeddings": self.tie_embeddings,
@@ -346,9 +346,9 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     if fields.get("mlp_bias"):
         raise ValueError("mlp_bias true is not supported")
     if family == "llama" and rope.get("rope_type") == "llama3":
-        factors = (_real(rope, name, 1e6) for name in LongRope._fields[:3])
-        positions = _number(rope, LongRope._fields[3])
-        shape["long_rope"], rope = LongRope(*factors, positions), {}
+        low, high = (_real(rope, f"{name}_freq_factor", 1e6) for name in ("low", "high"))
+        positions = _number(rope, "original_max_position_embeddings")
+        shape["long_rope"], rope = LongRope(_real(rope, "factor", 1e6), low, high, positions), {}
     # Published files name the kind `type`. transformers 5 names it `rope_type`, and M-RoPE "default".
     for kind in filter(None, (rope.get("rope_type"), rope.get("type"))):
         if kind != "default" and not (known.tower and kind == "mrope"):
