@@ -181,7 +181,7 @@ def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
 
 
 @pytest.mark.parametrize("arg", [None, "split"])
-@pytest.mark.parametrize("name", ["qwen3b_grpo", "qwen7b_gspo"])
+@pytest.mark.parametrize("name", ["qwen3b_grpo", "qwen7b_gspo", "qwen3vl_8b"])
 def test_the_layouts_of_four_gpus_fit(name, arg, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     c = load(name, arg)
@@ -196,6 +196,17 @@ def test_the_layouts_of_four_gpus_fit(name, arg, monkeypatch):
     ]
     assert sorted({*trainers, *servers}) == ["0", "1", "2", "3"]
     assert bool(set(trainers) & set(servers)) == (arg is None)
+
+
+def test_a_qwen3vl_takes_the_words_and_one_for_grpo():
+    for size in ("2b", "4b", "8b"):
+        gspo, grpo = load(f"qwen3vl_{size}", "local"), load(f"qwen3vl_{size}", "grpo,local")
+        assert gspo.model.size == grpo.model.size == f"qwen3vl-{size}"
+        assert (gspo.loss.ratio, grpo.loss.ratio) == ("sequence", "token")
+        check(gspo)
+    plain, other = load("geo3k", "local"), load("geo3k", "qwen3vl,local")
+    assert other.model.size == "qwen3vl-4b" and "Qwen3-VL-4B" in other.model.checkpoint
+    assert other.loss == plain.loss and other.sampling == plain.sampling
 
 
 def test_without_vllm_the_built_in_engine_decodes():

@@ -134,6 +134,21 @@ def test_errors_of_qwen3vl(fields, message):
         config.Config.from_hf(fields)
 
 
+def test_a_size_without_a_name_is_read_from_its_file():
+    """The 32B: heads wider than width / num_heads."""
+    sizes = {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64}
+    sizes |= {"num_key_value_heads": 8, "intermediate_size": 25600, "head_dim": 128}
+    fields = presets.PRESETS["qwen3vl-8b"].to_hf()
+    fields["text_config"] |= sizes
+    fields["vision_config"]["out_hidden_size"] = 5120
+    shape = config.Config.from_hf(fields)
+    assert (shape.text.head_width, shape.text.query_width, shape.text.num_layers) == (128, 8192, 64)
+    assert (
+        shape.vision == presets.PRESETS["qwen3vl-8b"].vision
+        and shape not in presets.PRESETS.values()
+    )
+
+
 def test_axes_take_turns_as_in_transformers():
     """By hand: sections of 10, 6 and 4; and the published 24, 20, 20, where the last four turn with t."""
     shape = presets.PRESETS["tiny_qwen3vl"].text

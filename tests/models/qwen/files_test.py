@@ -384,16 +384,17 @@ def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
 
 
 @pytest.mark.slow
-def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_path):
+@pytest.mark.parametrize("name", ["3b", "qwen3vl-2b"])
+def test_a_large_one_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_path, name):
     """Bit for bit, beside the arrays under 2 GB; 8 GB of disk."""
-    shape, dtype = presets.PRESETS["3b"], np.dtype(ml_dtypes.bfloat16)
+    shape, dtype = presets.PRESETS[name], np.dtype(ml_dtypes.bfloat16)
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     sizes = dict(weights.names_and_shapes(shape))
     tensors = (large.tensor(name, size) for name, size in sizes.items())
     files._write_shards(source, shape, tensors, dtype, 4 * 10**9)
     (source / files.CONFIG).write_text(json.dumps(shape.to_hf()))
-    command = [sys.executable, "-m", "tests.models.qwen.large", source, target]
+    command = [sys.executable, "-m", "tests.models.qwen.large", name, source, target]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     print(found)  # seconds and bytes, with pytest -s
     found = json.loads(found.splitlines()[-1])

@@ -1,6 +1,6 @@
-"""A random 3B checkpoint, through devices and back: what the slow test runs as a process of its own.
+"""A large random checkpoint, through devices and back: what the slow test runs as a process of its own.
 
-    python -m tests.models.qwen.large SOURCE TARGET
+    python -m tests.models.qwen.large PRESET SOURCE TARGET
 
 Loads SOURCE onto four fake devices in bfloat16, deletes it and writes TARGET; prints seconds and
 bytes as JSON. Peaks are of anonymous memory (RssAnon): the resident set also counts pages of the
@@ -19,8 +19,6 @@ import zlib
 import jax
 import ml_dtypes
 import numpy as np
-
-SHAPE_NAME = "3b"
 
 
 def tensor(name: str, size: tuple[int, ...]) -> np.ndarray:
@@ -57,13 +55,13 @@ def _anonymous() -> int:
     return 1024 * int(status.partition("RssAnon:")[2].split()[0])
 
 
-def main(source: str, target: str) -> None:
+def main(preset: str, source: str, target: str) -> None:
     jax.config.update("jax_num_cpu_devices", 4)
     from vade_jax.models.qwen import files, model, presets
     from vade_jax.trainer import mesh
 
     found = {"before": _anonymous()}
-    abstract = model.abstract(presets.PRESETS[SHAPE_NAME])
+    abstract = model.abstract(presets.PRESETS[preset])
     shardings = mesh.shardings(mesh.make(fsdp=4), abstract)
     with measured("load", found):
         shape, params = files.load(source, ml_dtypes.bfloat16, shardings)

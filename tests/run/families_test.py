@@ -1,4 +1,4 @@
-"""A text model as the policy, at a tiny size: a whole run on questions without pictures."""
+"""Other families as the policy, at a tiny size: whole runs on texts, and of a Qwen3-VL."""
 
 import dataclasses
 import json
@@ -13,7 +13,12 @@ from vade_jax.store import metrics
 
 
 @pytest.mark.parametrize(
-    ("preset", "kind"), [("tiny_qwen2.5", "Qwen2ForCausalLM"), ("tiny_qwen3", "Qwen3ForCausalLM")]
+    ("preset", "kind"),
+    [
+        ("tiny_qwen2.5", "Qwen2ForCausalLM"),
+        ("tiny_qwen3", "Qwen3ForCausalLM"),
+        ("tiny_llama", "LlamaForCausalLM"),
+    ],
 )
 def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     preset, kind, tmp_path, one_device, monkeypatch
@@ -41,6 +46,23 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
         tmp_path / "run" / "policy", output_loading_info=True
     )
     assert type(policy).__name__ == kind
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
+
+
+def test_a_run_of_a_qwen3vl_ends_with_a_policy_that_transformers_loads(
+    tmp_path, one_device, monkeypatch
+):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(figures, "draw", lambda workdir: None)
+    c = tiny_gspo.get_config("smoke,qwen3vl")
+    c.eval.num_samples = 1
+    train.main(c, str(tmp_path / "run"))
+    last = metrics.read(tmp_path / "run")[-1]
+    assert last["step"] == 2 and last["actor/grad_norm"] > 0
+    policy, report = transformers.AutoModelForImageTextToText.from_pretrained(
+        tmp_path / "run" / "policy", output_loading_info=True
+    )
+    assert type(policy).__name__ == "Qwen3VLForConditionalGeneration"
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
 
 
