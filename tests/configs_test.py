@@ -203,7 +203,6 @@ def test_a_qwen3vl_takes_the_words_and_one_for_grpo():
         gspo, grpo = load(f"qwen3vl_{size}", "local"), load(f"qwen3vl_{size}", "grpo,local")
         assert gspo.model.size == grpo.model.size == f"qwen3vl-{size}"
         assert (gspo.loss.ratio, grpo.loss.ratio) == ("sequence", "token")
-        check(gspo)
     plain, other = load("geo3k", "local"), load("geo3k", "qwen3vl,local")
     assert other.model.size == "qwen3vl-4b" and "Qwen3-VL-4B" in other.model.checkpoint
     assert other.loss == plain.loss and other.sampling == plain.sampling

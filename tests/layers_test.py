@@ -48,10 +48,10 @@ ONLY_IN = {
     "pint": {"vade_jax/rewards/units.py"},
     "tensorboardX": {"vade_jax/store/metrics.py"},
     "tenacity": {"vade_jax/http.py"},
-    "torch": set(),
+    "torch": {"vade_jax/run/gguf.py"},
     "vllm": set(),
     "wandb": {"vade_jax/store/metrics.py"},
-    "transformers": set(),
+    "transformers": {"vade_jax/run/gguf.py"},
     "ml_collections": set(),
     "absl": set(),
 }
