@@ -32,6 +32,7 @@ from experiments import cli, errors, paths
 from experiments.bench import (
     decode,
     device,
+    families,
     host,
     long,
     parity,
@@ -48,6 +49,7 @@ SUITES = {
     "draws": selectors.draws,  # draws from a Beta posterior and VADE's proposal, compared with numpy
     "selectors": selectors.steps,
     "update": update.run,
+    "families": families.run,
     "decode": decode.run,
     "data": host.images,
     "verify": host.verdicts,

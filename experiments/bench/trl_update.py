@@ -126,7 +126,7 @@ def of_text(
     }
     with tempfile.TemporaryDirectory() as directory:
         # From files, because the trainer also loads the reference by the name of the model.
-        _model(shape, params).save_pretrained(directory)
+        text_model(shape, params).save_pretrained(directory)
         return Step(directory, [inputs], group_size=sizes.group_size, **options)
 
 
@@ -181,7 +181,7 @@ def _with_pictures(
     return made
 
 
-def _model(shape: config.Config, params: Params):
+def text_model(shape: config.Config, params: Params):
     """Returns the decoder as transformers' Qwen2, with the same weights."""
     import torch
     import transformers

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import timing, trl_update, workload
+from experiments.bench import prefix_grouper, timing, trl_update, workload
 from vade_jax import settings
 from vade_jax.models import logprobs
 from vade_jax.models.qwen import flops
@@ -35,7 +35,7 @@ def run(quick: bool) -> Iterator[timing.Table]:
         yield compare(Setup(YARDSTICK, long), rounds=4)
         sizes = workload.Sizes(num_prompts=4, group_size=8, prompt=512, answer=64)
         setup, rounds = Setup(YARDSTICK, sizes), 8
-    yield compare(setup, rounds=rounds, with_trl=True)
+    yield compare(setup, rounds=rounds, with_peers=True)
     yield pieces(setup, rounds=rounds)
     sizes = workload.Sizes(num_prompts=16, group_size=8, prompt=256, answer=256)
     if quick:
@@ -121,18 +121,22 @@ def make_plain_logp(merge) -> update.Forward:
     return logp
 
 
-def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Table:
+def compare(setup: Setup, *, rounds: int, with_peers: bool = False) -> timing.Table:
     """Returns the times of whole updates: forward, backward, clip and AdamW."""
     plain = Step(make_plain_logp(setup.merge), setup.params, setup.rows)
     steps = {GROUPED: setup.grouped, PLAIN: plain}
-    if with_trl and trl_update.VERSION:
-        model, loss = (setup.shape, setup.params), {**LOSS, **OPTIMIZER}
+    peers = {trl_update: PLAIN, prefix_grouper: GROUPED} if with_peers else {}
+    model, loss = (setup.shape, setup.params), {**LOSS, **OPTIMIZER}
+    if with_peers and trl_update.VERSION:
         steps[trl_update.NAME] = trl_update.of_text(*model, setup.rows, setup.sizes, **loss)
+    if with_peers and prefix_grouper.VERSION:
+        grouped = (setup.batch, setup.sizes)
+        steps[prefix_grouper.NAME] = prefix_grouper.Step(*model, *grouped, **loss)
     times, machine = timing.interleaved(
         steps, rounds=rounds, num_bytes=setup.adamw_bytes, budget=30
     )
     work = setup.forward_flops
-    work[trl_update.NAME] = work[PLAIN]
+    work |= {peer.NAME: work[layout] for peer, layout in peers.items()}
     floors = {n: flops.BACKWARD * work[n] / machine.flops for n in work}
     size = f"{workload.num_params(setup.params) / 1e6:.1f} M parameters"
     table = timing.table(
@@ -143,9 +147,10 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
         notes={name: f"loss {s.loss:.6f}, {s.memory}" for name, s in steps.items()},
         facts={n: {"loss": s.loss, "gradient": s.gradient} for n, s in steps.items()},
     )
-    if with_trl and not trl_update.VERSION:
-        note = f"not installed: pip install {trl_update.REQUIREMENT}"
-        table.rows.append(timing.Row(trl_update.NAME, None, None, floors[PLAIN], note))
+    for peer in peers:
+        if not peer.VERSION:
+            note = f"not installed: pip install {peer.REQUIREMENT}"
+            table.rows.append(timing.Row(peer.NAME, None, None, floors[peer.NAME], note))
     return table
 
 

@@ -412,7 +412,7 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
         ({"compare": ("nowhere",)}, "--compare=nowhere holds no results"),
         (
             {"answers": "", "model.checkpoint": "nowhere"},
-            "nowhere is no directory: give the folder of a Qwen2.5-VL",
+            "nowhere is no directory: give the folder of a checkpoint",
         ),
     ],
 )

@@ -232,9 +232,9 @@ def cut_short(model):
     path.write_bytes(path.read_bytes()[:-1000])
 
 
-def of_llama(model):
+def of_gemma(model):
     path = model / "config.json"
-    other = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    other = {"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}
     path.write_text(json.dumps(json.loads(path.read_text()) | other))
 
 
@@ -242,7 +242,7 @@ def of_llama(model):
     ("damage", "words"),
     [
         (cut_short, ["damaged or cut short"]),
-        (of_llama, ["describes 'LlamaForCausalLM'", "config.json"]),
+        (of_gemma, ["describes 'GemmaForCausalLM'", "config.json"]),
         (lambda model: (model / "model.safetensors").unlink(), ["lacks model.safetensors"]),
         (lambda model: (model / "tokenizer.json").unlink(), ["tokenizer.json does not exist"]),
     ],

@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 from configs import default, tiny_gspo
 from experiments import hooks
 from vade_jax import settings
-from vade_jax.models.qwen import config as shapes
-from vade_jax.models.qwen import files
+from vade_jax.models.qwen import files, presets
 from vade_jax.run import checks
 
 WRONG = {
@@ -66,7 +65,7 @@ WRONG = {
     "refill.ask": ("some", r"refill.ask='some':.* known are batch, missing, estimate"),
     "refill.at_cap": ("end", r"refill.at_cap='end':.* known are fewer, repeat, stop"),
     "refill.surplus": ("keep", r"refill.surplus='keep':.* known are discard, train"),
-    "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, qwen2.5-0.5b, "),
+    "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, qwen3vl-2b, "),
 }
 
 
@@ -429,13 +428,13 @@ EIGHT_WAYS = {
 
 @pytest.mark.parametrize("size", ["", "3b"])
 def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
-    monkeypatch.setattr(files, "load_config", lambda _: shapes.PRESETS["3b"])
+    monkeypatch.setattr(files, "load_config", lambda _: presets.PRESETS["3b"])
     checks.model.check_model(make(**EIGHT_WAYS, **{"model.size": size}), "somewhere")
 
 
 def test_qwen25_math_has_the_size_of_its_base(monkeypatch):
     """It has 4,096 positions and another theta, and no other weights."""
-    shape = shapes.PRESETS["qwen2.5-1.5b"]
+    shape = presets.PRESETS["qwen2.5-1.5b"]
     text = dataclasses.replace(shape.text, rope_theta=1e4, max_positions=4096)
     checks.model.check_size("qwen2.5-1.5b", dataclasses.replace(shape, text=text), "somewhere")
     with pytest.raises(ValueError, match=r"has the shape of 'qwen2\.5-1\.5b'"):
@@ -451,7 +450,7 @@ def test_qwen25_math_has_the_size_of_its_base(monkeypatch):
     ],
 )
 def test_another_size_is_refused_before_weights_are_read(wanted, found, message, monkeypatch):
-    shape = shapes.PRESETS[found or "3b"]
+    shape = presets.PRESETS[found or "3b"]
     if not found:
         text = dataclasses.replace(shape.text, num_layers=9)
         shape = dataclasses.replace(shape, text=text)
