@@ -1,6 +1,6 @@
-r"""VADE + GSPO on Qwen3-VL-4B-Instruct on one GPU of 80 GB. See configs/qwen.py.
+r"""VADE + GSPO on Qwen3-VL-4B-Instruct on one GPU of 80 GB, an adapter. See configs/qwen.py.
 
-    python -m experiments.train --config=configs/qwen3vl_4b.py:single,bf16 --workdir=runs/qwen3vl_4b \
+    python -m experiments.train --config=configs/qwen3vl_4b.py:single,lora --workdir=runs/qwen3vl_4b \
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
 The values are those of VADE's Table 4, whose paper did not train Qwen3-VL. The words are those of
