@@ -229,3 +229,43 @@ def test_a_broken_chat_template_names_the_checkpoint(tmp_path, text):
     (tmp_path / "chat_template.jinja").write_text(text)
     with pytest.raises(ValueError, match="bad chat template"):
         tokens.Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("generation_config.json", "{", r"generation_config.json is no JSON"),
+        ("generation_config.json", "[1]", r"generation_config.json holds no JSON object"),
+        ("generation_config.json", '{"eos_token_id": ["x"]}', r"eos_token_id \['x'\] must be ids"),
+        (
+            "config.json",
+            '{"vision_config": {"patch_size": 15}}',
+            r"patch_size 15 is none of \[14, 16",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named_and_is_no_fault_of_the_template(tmp_path, name, text, message):
+    tokens.build(tmp_path, TEXTS, 400)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        tokens.Tokenizer.load(tmp_path)
+
+
+def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp_path):
+    """No token of pictures; a turn ends with the eos_token, a text with two more ids."""
+    tokens.build(tmp_path, TEXTS, 400, shows_images=False)
+    path = tmp_path / "tokenizer.json"
+    names = {"<|im_end|>": "<|eot|>", "<|endoftext|>": "<|end|>", "<|image_pad|>": "<|other|>"}
+    text = path.read_text()
+    for old, new in names.items():
+        text = text.replace(old, new)
+    path.write_text(text)
+    plain = tokenizers.Tokenizer.from_file(str(path))
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"eos_token": "<|eot|>", "pad_token": "<|end|>"}'
+    )
+    eot, end = plain.token_to_id("<|eot|>"), plain.token_to_id("<|end|>")
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{eot}, {end}, 3]}}')
+    found = tokens.Tokenizer.load(tmp_path)
+    assert (found.im_end, found.pad, found.stop_ids) == (eot, end, (eot, end, 3))
+    assert found.image_pad == -1 and -1 not in found.banned_ids and not found.shows_images

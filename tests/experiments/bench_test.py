@@ -17,6 +17,7 @@ from configs import tiny_gspo
 from experiments.bench import __main__ as command
 from experiments.bench import (
     decode,
+    families,
     host,
     long,
     plan,
@@ -91,6 +92,19 @@ def test_grouped_and_plain_take_the_same_step():
     assert abs(grouped["loss"]) > 1e-2
     assert grouped["loss"] == pytest.approx(plain["loss"], rel=1e-5)
     assert grouped["gradient"] == pytest.approx(plain["gradient"], rel=1e-5)
+    # TRL and prefix_grouper, where they are installed.
+    for peer in facts.keys() - {update.GROUPED, update.PLAIN}:
+        if facts[peer]:
+            assert facts[peer]["loss"] == pytest.approx(grouped["loss"], rel=1e-4), peer
+            assert facts[peer]["gradient"] == pytest.approx(grouped["gradient"], rel=1e-3), peer
+
+
+@pytest.mark.slow  # compiles two updates
+def test_both_families_take_a_step_on_equal_pixels():
+    (table,) = families.run(quick=True)
+    check([table])
+    notes = {row.name: row.note for row in table.rows}
+    assert notes["Qwen2.5-VL"].startswith("64 tokens") and notes["Qwen3-VL"].startswith("49 ")
 
 
 def test_the_parts_of_an_update_can_be_traced():

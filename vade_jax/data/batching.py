@@ -82,6 +82,8 @@ def collate(
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
     position_MPX = arrays.stack([p.position_PX for p in prompts], token_MP.shape[1])
     pictures = [image for prompt in prompts for image in prompt.images]
+    patches = {prompt.patch for prompt in prompts}
+    assert len(patches) == 1, "prompts of one model"
     return types.Prompts(
         token_MP=token_MP,
         length_M=np.asarray([p.length for p in prompts], np.int32),
@@ -89,7 +91,7 @@ def collate(
         # Not the length: an image of r x c cells has r * c tokens, but advances positions by max(r, c).
         next_position_M=position_MPX.max((1, 2)) + np.int32(1),
         cell_MP=_cells(prompts, token_MP.shape, sizes["num_windows"]),
-        images=images.layout(pictures, prompts[0].patch, sizes["num_images"], sizes["num_windows"]),
+        images=images.layout(pictures, patches.pop(), sizes["num_images"], sizes["num_windows"]),
     )
 
 

@@ -106,10 +106,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | pathlib.Path) -> "Tokenizer":
-        """Reads tokenizer.json and the chat template of a checkpoint directory.
+        """Reads tokenizer.json, the chat template and the ids of ends of a checkpoint directory.
 
         Raises:
-            ValueError: either is missing or cannot be read.
+            ValueError: tokenizer or template is missing, or a file cannot be read.
         """
         path = pathlib.Path(directory) / "tokenizer.json"
         if not path.is_file():
@@ -121,10 +121,10 @@ class Tokenizer:
         # A training tool may have saved truncation and padding in the file. transformers ignores both too.
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        patch, ends = _read_patch(path.parent), _read_ends(path.parent)
         try:
             template, special = _read_template(path.parent), _read_special(path.parent)
-            ends = _read_ends(path.parent)
-            return cls(tokenizer, template, special, _read_patch(path.parent), ends)
+            return cls(tokenizer, template, special, patch, ends)
         # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
@@ -262,15 +262,31 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
 def _read_ends(directory: pathlib.Path) -> tuple[int, ...]:
     """Returns the ids that end an answer according to generation_config.json, if there is one."""
     path = directory / "generation_config.json"
-    found = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
-    return tuple(found) if isinstance(found, list) else () if found is None else (found,)
+    found = _read_json(path).get("eos_token_id") or []
+    ends = tuple(found) if isinstance(found, list) else (found,)
+    if not all(isinstance(end, int) for end in ends):
+        raise ValueError(f"{path}: eos_token_id {found!r:.80} must be ids: download it again")
+    return ends
 
 
 def _read_patch(directory: pathlib.Path) -> int:
     """Returns the patch size of the model's images; that of Qwen2.5-VL if the model has no images."""
     path = directory / "config.json"
-    config = json.loads(path.read_bytes()) if path.is_file() else {}
-    return (config.get("vision_config") or {}).get("patch_size", images.PATCH)
+    patch = (_read_json(path).get("vision_config") or {}).get("patch_size", images.PATCH)
+    if patch not in images.PIXELS:
+        raise ValueError(f"{path}: patch_size {patch!r:.80} is none of {list(images.PIXELS)}")
+    return patch
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of a file, or {} if there is none."""
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error}): download it again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object: download it again")
+    return content
 
 
 # ------------------------------------------------------------------------- a tiny checkpoint

@@ -86,7 +86,10 @@ class ServerPolicy:
         return found
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
-        """Returns the user's turn, with the pixels that the built-in engine would see."""
+        """Returns the user's turn, with the pixels that a Qwen2.5-VL in the built-in engine would see.
+
+        The server of a model with other patches resizes them once more.
+        """
         limits = dict(
             patch=images.PATCH, min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels
         )

@@ -183,8 +183,6 @@ def restore(
     print(f"resuming after step {step}")
     for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
-    if "more_visits" in counters:  # the name in older checkpoints
-        counters["extra_visits"] = counters.pop("more_visits")
     counters |= {"known": frozenset(counters["known"])}
     return loop.Progress(state=state, **selection, **counters)
 

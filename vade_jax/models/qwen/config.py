@@ -19,18 +19,18 @@ class Family(NamedTuple):
     """What sets a family apart, besides its sizes."""
 
     architecture: str  # the class in transformers
-    bias: bool  # whether queries, keys and values have biases
-    qk_norm: bool  # whether each head's query and key are normalised
+    bias: bool = False  # whether queries, keys and values have biases
+    qk_norm: bool = False  # whether each head's query and key are normalised
     tower: str = ""  # "windowed" or "plain", see `VisionConfig`; "": a text model
 
 
 # By Hugging Face's model_type.
 FAMILIES = {
-    "qwen2_5_vl": Family("Qwen2_5_VLForConditionalGeneration", True, False, "windowed"),
-    "qwen3_vl": Family("Qwen3VLForConditionalGeneration", False, True, "plain"),
-    "qwen2": Family("Qwen2ForCausalLM", True, False),
-    "qwen3": Family("Qwen3ForCausalLM", False, True),
-    "llama": Family("LlamaForCausalLM", False, False),
+    "qwen2_5_vl": Family("Qwen2_5_VLForConditionalGeneration", bias=True, tower="windowed"),
+    "qwen3_vl": Family("Qwen3VLForConditionalGeneration", qk_norm=True, tower="plain"),
+    "qwen2": Family("Qwen2ForCausalLM", bias=True),
+    "qwen3": Family("Qwen3ForCausalLM", qk_norm=True),
+    "llama": Family("LlamaForCausalLM"),
 }
 
 # Our field -> Hugging Face's. Fields without a line here (rotation, token ids) are converted in code.
@@ -210,7 +210,6 @@ class Config:
                     f"{name} {getattr(self, name)} is outside of the vocabulary of "
                     f"{self.text.vocab_size} rows"
                 )
-
         if self.vision and len(self.vision.deepstack) > self.text.num_layers:
             raise ValueError(
                 f"deepstack {list(self.vision.deepstack)} needs as many decoder layers, found "

@@ -7,14 +7,6 @@ from typing import Any
 from vade_jax.models.qwen.config import Config, LongRope, TextConfig, VisionConfig
 
 
-def _published(*, tie_embeddings: bool, **text: Any) -> Config:
-    """Returns a published Qwen2.5-VL. All have the same vision tower, head width and special tokens."""
-    vision = VisionConfig(
-        depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
-    )
-    return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
-
-
 def _text_model(
     *sizes: int,
     vocab_size: int = 151936,
@@ -40,26 +32,11 @@ def _text_model(
     return Config(text, None, tie_embeddings, **tokens)
 
 
-def _qwen3vl(*sizes: int, tie_embeddings: bool) -> Config:
-    """Returns a published Qwen3-VL: its text model is the Qwen3 of these sizes."""
-    text = _text_model(
-        *sizes, own_head_width=128 if sizes[0] != 128 * sizes[2] else 0, **_QWEN3_HEADS
-    ).text
-    text = dataclasses.replace(
-        text,
-        mrope_section=(24, 20, 20),
-        interleaved=True,
-        rope_theta=5e6,
-        max_positions=262144,
+def _vision_model(of_text: Config, vision: VisionConfig, **text: Any) -> Config:
+    """Returns a published vision-language model: a text model with a tower, and with M-RoPE."""
+    return dataclasses.replace(
+        of_text, text=dataclasses.replace(of_text.text, **text), vision=vision
     )
-    vision = VisionConfig(
-        depth=24, width=1024, num_heads=16, mlp_width=4096, table_side=48, deepstack=(5, 11, 17)
-    )
-    if not tie_embeddings:  # the 8B and larger
-        vision = VisionConfig(
-            depth=27, width=1152, num_heads=16, mlp_width=4304, table_side=48, deepstack=(8, 16, 24)
-        )
-    return Config(text, vision, tie_embeddings)
 
 
 def _tiny_text_model(**text: Any) -> Config:
@@ -89,6 +66,17 @@ TINY = Config(
     bos_token_id=320,
     eos_token_id=322,
 )
+# Every Qwen2.5-VL has this tower; Qwen3-VL has one for the 2B and 4B and one from the 8B on.
+_TOWER25 = VisionConfig(
+    depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
+)
+_TOWER3_SMALL = VisionConfig(
+    depth=24, width=1024, num_heads=16, mlp_width=4096, table_side=48, deepstack=(5, 11, 17)
+)
+_TOWER3_LARGE = VisionConfig(
+    depth=27, width=1152, num_heads=16, mlp_width=4304, table_side=48, deepstack=(8, 16, 24)
+)
+# What the text models of a family share, as their config.json has it.
 _QWEN25: dict[str, Any] = {"max_positions": 32768}
 _LLAMA: dict[str, Any] = {"bias": False, "norm_eps": 1e-5}
 _SMOLLM2: dict[str, Any] = {
@@ -128,28 +116,9 @@ PRESETS = {
             depth=4, width=96, num_heads=3, mlp_width=256, table_side=8, deepstack=(0, 1, 2)
         ),
     ),
-    "3b": _published(
-        vocab_size=151936,
-        width=2048,
-        num_layers=36,
-        num_heads=16,
-        num_kv_heads=2,
-        mlp_width=11008,
-        tie_embeddings=True,
-    ),
-    "7b": _published(
-        vocab_size=152064,
-        width=3584,
-        num_layers=28,
-        num_heads=28,
-        num_kv_heads=4,
-        mlp_width=18944,
-        tie_embeddings=False,
-    ),
-    # Width, layers, heads, key/value heads, MLP width.
-    "qwen3vl-2b": _qwen3vl(2048, 28, 16, 8, 6144, tie_embeddings=True),
-    "qwen3vl-4b": _qwen3vl(2560, 36, 32, 8, 9728, tie_embeddings=True),
-    "qwen3vl-8b": _qwen3vl(4096, 36, 32, 8, 12288, tie_embeddings=False),
+}
+# Width, layers, heads, key/value heads, MLP width.
+_TEXT = {
     "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
     "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
     "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),
@@ -163,4 +132,19 @@ PRESETS = {
     "smollm2-135m": _text_model(576, 30, 9, 3, 1536, **_SMOLLM2),
     "llama3.2-1b": _text_model(2048, 16, 32, 8, 8192, **_LLAMA3),
     "llama3.2-3b": _text_model(3072, 28, 24, 8, 8192, **_LLAMA3),
+}
+_MROPE25: dict[str, Any] = {"mrope_section": (16, 24, 24), "max_positions": 128000}
+_MROPE3: dict[str, Any] = {
+    "mrope_section": (24, 20, 20),
+    "interleaved": True,
+    "rope_theta": 5e6,
+    "max_positions": 262144,
+}
+PRESETS |= {
+    "3b": _vision_model(_TEXT["qwen2.5-3b"], _TOWER25, **_MROPE25),
+    "7b": _vision_model(_TEXT["qwen2.5-7b"], _TOWER25, **_MROPE25),
+    "qwen3vl-2b": _vision_model(_TEXT["qwen3-1.7b"], _TOWER3_SMALL, **_MROPE3),
+    "qwen3vl-4b": _vision_model(_TEXT["qwen3-4b"], _TOWER3_SMALL, **_MROPE3),
+    "qwen3vl-8b": _vision_model(_TEXT["qwen3-8b"], _TOWER3_LARGE, **_MROPE3),
+    **_TEXT,
 }

@@ -93,7 +93,8 @@ class Positions(nnx.Module):
     def _around(self, index_BWS: types.Array) -> list[tuple[jax.Array, jax.Array]]:
         """Returns the (entry, weight) pairs below and above each patch, in one direction."""
         index_BWS = jnp.asarray(index_BWS)
-        last_BWS = jnp.maximum(jnp.max(index_BWS, (1, 2), keepdims=True), 1) + 0 * index_BWS
+        last_B11 = jnp.maximum(jnp.max(index_BWS, (1, 2), keepdims=True), 1)
+        last_BWS = jnp.broadcast_to(last_B11, index_BWS.shape)
         # Without the barrier XLA would multiply by a rounded reciprocal. So entries and weights are, on a
         # CPU, those of transformers bit for bit.
         last_BWS = jax.lax.optimization_barrier(last_BWS)
