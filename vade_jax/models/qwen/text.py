@@ -260,51 +260,27 @@ class Decoder(nnx.Module):
 
         run = layers.checkpoint(run) if remat else run
 
-        def next_layer(carry, numbered):
-            (streams, deep_MKPD), (number, layer) = carry, numbered
+        def next_layer(streams, numbered):
+            number, layer = numbered
             (x_MPD, *others), made = run(streams, layer)
-            if deep_MKPD is not None:
-                x_MPD, deep_MKPD = add_deep(x_MPD, deep_MKPD, number)
-                x_MPD = self.place.rows(x_MPD)
-            return ((x_MPD, *others), deep_MKPD), made
+            if prompts.deep_MKPD is not None:
+                x_MPD = self.place.rows(x_MPD + _deep_feature(prompts.deep_MKPD, number))
+            return (x_MPD, *others), made
 
-        carry = (prompts.x_MPD, *others), prompts.deep_MKPD
         numbered = np.arange(self.shape.num_layers), self.layers
-        (streams, _), made_L = jax.lax.scan(next_layer, carry, numbered)
-        return streams, made_L
+        return jax.lax.scan(next_layer, (prompts.x_MPD, *others), numbered)
 
 
-# The features are in the scan's carry and not among its inputs, where they would need a copy for each layer.
-# JAX would make the gradient of one layer's lookup as large as all features, and add it to that of the others
-# in every layer. Written out, it touches one layer's part, in place.
-@jax.custom_vjp
-def add_deep(x_MPD: jax.Array, deep_MKPD: jax.Array, number: Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the states with the features of this layer added, if it has any, and all features."""
-    k, has_features = _deep_place(deep_MKPD, number)
-    feature_MPD = jax.lax.dynamic_index_in_dim(deep_MKPD, k, 1, keepdims=False)
-    return x_MPD + jnp.where(has_features, feature_MPD, 0).astype(x_MPD.dtype), deep_MKPD
+def _deep_feature(deep_MKPD: jax.Array, number: Array) -> jax.Array:
+    """Returns the DeepStack feature that is added after layer `number`, 0 after all but the first K.
 
-
-def _add_deep_forward(x_MPD, deep_MKPD, number):
-    return add_deep(x_MPD, deep_MKPD, number), number
-
-
-def _add_deep_backward(number, gradients):
-    dx_MPD, ddeep_MKPD = gradients
-    k, has_features = _deep_place(ddeep_MKPD, number)
-    old_MPD = jax.lax.dynamic_index_in_dim(ddeep_MKPD, k, 1, keepdims=False)
-    new_MPD = old_MPD + jnp.where(has_features, dx_MPD, 0).astype(old_MPD.dtype)
-    write = jax.lax.dynamic_update_index_in_dim
-    return dx_MPD, write(ddeep_MKPD, new_MPD[:, None], k, 1), None
-
-
-def _deep_place(deep_MKPD, number):
-    """Returns the place of a layer's features, and whether it has any."""
-    num = deep_MKPD.shape[1]
-    return jnp.minimum(number, num - 1), number < num
-
-
-add_deep.defvjp(_add_deep_forward, _add_deep_backward)
+    It is looked up. As an input of the scan over layers, the features would be padded to all L of them.
+    """
+    last = deep_MKPD.shape[1] - 1
+    feature_MPD = jax.lax.dynamic_index_in_dim(
+        deep_MKPD, jnp.minimum(number, last), 1, keepdims=False
+    )
+    return jnp.where(number <= last, feature_MPD, 0)
 
 
 def _heads_first(keys: Keys) -> Keys:
