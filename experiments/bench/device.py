@@ -55,7 +55,7 @@ def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> N
             "a row; leave it at 0"
         )
     there = [*plan_programs.names(settled), SELECTOR]
-    names = [SHORT[short] for short in wanted] or there
+    names = [SHORT.get(short, short) for short in wanted] or there
     for name in names:
         if name not in there:
             raise ValueError(

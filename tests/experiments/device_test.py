@@ -59,6 +59,8 @@ def test_programs_that_a_run_does_not_have_are_an_error():
     without = values(engine__name="vllm_server", loss__kl_coef=0.0)
     with pytest.raises(ValueError, match="no 'prefill and decode'; it has update, selector"):
         device.run(without, ["decode"], 1, None)
+    with pytest.raises(ValueError, match="no 'score'; it has update"):
+        device.run(values(), ["score"], 1, None)
     with pytest.raises(ValueError, match=r"batch\.answers_per_row=1"):
         device.run(values(batch__answers_per_row=1), ["update"], 1, None)
     run = settings.Run.from_dict(values(data__max_pixels=112 * 280))
