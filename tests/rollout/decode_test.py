@@ -7,8 +7,8 @@ import scipy.stats
 from vade_jax.rollout import decode
 
 
-def keys(num, seed=0):
-    return jax.random.split(jax.random.key(seed), num)
+def uniforms(num):
+    return decode.uniforms(jax.random.key(0), jnp.arange(num), 1)[:, 0]
 
 
 def logits(num_rows=1, num_tokens=12, seed=0):
@@ -56,7 +56,7 @@ def test_the_nucleus_holds_all_that_tie_at_its_edge(top_p, expected):
 def test_draws_follow_the_tempered_truncated_distribution():
     row, num = logits()[0], 40_000
     x_NV = jnp.broadcast_to(row, (num, len(row)))
-    token_N, logp_N = decode.draw(keys(num), x_NV, temperature=0.7, top_p=0.9, top_k=8)
+    token_N, logp_N = decode.draw(uniforms(num), x_NV, temperature=0.7, top_p=0.9, top_k=8)
     kept = hugging_face_truncation(row.astype(np.float64) / 0.7, 0.9, 8)
     prob = np.exp(kept) / np.exp(kept).sum()
     counts = np.bincount(token_N, minlength=len(row))
@@ -67,10 +67,27 @@ def test_draws_follow_the_tempered_truncated_distribution():
 
 def test_a_forbidden_row_is_never_drawn_even_first_or_last():
     x_NV = jnp.zeros((5000, 6)).at[:, jnp.array([0, 3, 5])].set(-jnp.inf)
-    token_N, _ = decode.draw(keys(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(uniforms(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
     assert set(np.unique(token_N)) == {1, 2, 4}
     edges = jnp.array([0.0, 1 - 2**-24])
-    np.testing.assert_array_equal(decode.inverse_cdf(edges, jax.nn.softmax(x_NV[:2])), [1, 4])
+    token_N, total_N = decode.inverse_cdf(edges, jnp.exp(x_NV[:2]))
+    np.testing.assert_array_equal(token_N, [1, 4])
+    np.testing.assert_allclose(total_N, 3)
+
+
+def test_a_draw_finds_its_token_in_whichever_block_it_is():
+    """Beside one running sum over the whole vocabulary, in float64; empty blocks at both ends and inside."""
+    rng = np.random.default_rng(0)
+    weight_V = rng.exponential(size=1000) * (rng.random(1000) < 0.3)
+    weight_V[:130] = weight_V[400:600] = weight_V[900:] = 0
+    uniform_N = rng.random(20_000).astype(np.float32)
+    weight_NV = jnp.broadcast_to(jnp.asarray(weight_V, jnp.float32), (20_000, 1000))
+    token_N, total_N = decode.inverse_cdf(uniform_N, weight_NV)
+    end_V = np.cumsum(weight_V)
+    expected_N = np.searchsorted(end_V, uniform_N * end_V[-1], "right")
+    assert np.mean(np.asarray(token_N) != expected_N) < 1e-3  # where rounding moves an edge
+    assert np.all(weight_V[token_N] > 0)
+    np.testing.assert_allclose(total_N, end_V[-1], rtol=1e-6)
 
 
 def test_the_last_token_that_can_be_drawn_is_drawn_before_a_long_tail_of_none():
@@ -78,20 +95,20 @@ def test_the_last_token_that_can_be_drawn_is_drawn_before_a_long_tail_of_none():
     x_NV = decode.truncate(2 * logits(64, 151_936), top_p=0.95, top_k=50)
     prob_NV = jnp.exp(jax.nn.log_softmax(x_NV))
     for k in range(1, 9):
-        token_N = decode.inverse_cdf(jnp.full(64, 1 - k * 2.0**-23), prob_NV)
+        token_N, _ = decode.inverse_cdf(jnp.full(64, 1 - k * 2.0**-23), prob_NV)
         assert np.all(jnp.take_along_axis(prob_NV, token_N[:, None], 1) > 0)
 
 
 def test_temperature_zero_takes_the_most_likely_token():
     x_NV = logits(5)
-    token_N, logp_N = decode.draw(keys(5), x_NV, temperature=0, top_p=1.0, top_k=0)
+    token_N, logp_N = decode.draw(uniforms(5), x_NV, temperature=0, top_p=1.0, top_k=0)
     np.testing.assert_array_equal(token_N, x_NV.argmax(-1))
     np.testing.assert_allclose(logp_N, jax.nn.log_softmax(x_NV).max(-1), atol=1e-6)
 
 
-def test_each_row_draws_from_its_own_key():
+def test_each_row_draws_from_its_own_number():
     x_NV = jnp.zeros((64, 1000))
-    token_N, _ = decode.draw(keys(64), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(uniforms(64), x_NV, temperature=1.0, top_p=1.0, top_k=0)
     assert len(np.unique(token_N)) > 50
-    alone, _ = decode.draw(keys(64)[7:8], x_NV[:1], temperature=1.0, top_p=1.0, top_k=0)
+    alone, _ = decode.draw(uniforms(64)[7:8], x_NV[:1], temperature=1.0, top_p=1.0, top_k=0)
     assert alone[0] == token_N[7]

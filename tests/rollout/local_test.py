@@ -28,7 +28,10 @@ class Scripted:
         which_M = prompts.token_MP[:, 0]
         return self.logits_MTV[which_M, 0], Which(which_M)
 
-    def own_cache(self, num_answers, length):
+    def apart(self, rows):
+        return rows
+
+    def own_cache(self, num_rows, group_size, length):
         return ()
 
     def decode(self, rows, own, token_N, step):
@@ -251,12 +254,15 @@ def test_answers_and_their_caches_are_split():
         def prefill(self, prompts):
             return inner.prefill(prompts)
 
-        def own_cache(self, num_answers, length):
-            return inner.own_cache(num_answers, length)
+        def apart(self, rows):
+            return inner.apart(rows)
 
-        def decode(self, rows, own, token_N, step):
-            look(token_N), look(own.key_LNJTK), look(rows.key_LMJPK)
-            return inner.decode(rows, own, token_N, step)
+        def own_cache(self, num_rows, group_size, length):
+            return inner.own_cache(num_rows, group_size, length)
+
+        def decode(self, apart, own, token_N, step):
+            look(token_N), look(own[0].value), look(apart.prompts[0].value)
+            return inner.decode(apart, own, token_N, step)
 
         def head(self):
             return inner.head()
@@ -268,8 +274,8 @@ def test_answers_and_their_caches_are_split():
     engine.generate(small.prompts(8), [4] * 8, jax.random.key(0), 0)
     token, own, rows = held
     assert token.shard_shape((32,)) == (8,)
-    assert own.shard_shape((2, 32, 2, 3, 16))[1] == 8
-    assert rows.shard_shape((2, 8, 2, 32, 16))[1] == 2
+    assert own.shard_shape((8, 2, 4, 3, 16))[0] == 2
+    assert rows.shard_shape((8, 2, 32, 16))[0] == 2
 
 
 # ------------------------------------------------------------------------------ a real model

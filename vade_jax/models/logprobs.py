@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import arrays
 from vade_jax.models.qwen import layers
@@ -39,7 +40,9 @@ def logits(hidden_ND: Array, head_DV: Array, *, banned: tuple[int, ...] = ()) ->
     logits_NV = jnp.einsum("nd,dv->nv", hidden_ND, head_DV, preferred_element_type=jnp.float32)
     if not banned:
         return logits_NV
-    return logits_NV.at[:, jnp.array(banned, jnp.int32)].set(-jnp.inf)
+    is_banned_V = np.zeros(head_DV.shape[1], bool)
+    is_banned_V[list(banned)] = True
+    return jnp.where(is_banned_V, -jnp.inf, logits_NV)
 
 
 def selected(

@@ -6,17 +6,21 @@ the distribution that they were drawn from.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vade_jax.models import logprobs
 from vade_jax.rollout.engine import Sampling
 from vade_jax.types import Array, Params, Prompts
+
+BLOCK = 128  # tokens whose weights are summed first; what a TPU holds in a row of its registers
 
 
 def answers(
@@ -37,7 +41,7 @@ def answers(
     N = R x (answers per row). All answers in a row read one copy of the prompt's keys and values.
 
     Args:
-        merge: params -> a model with `prefill`, `own_cache`, `decode` and `head`.
+        merge: params -> a model with `prefill`, `apart`, `own_cache`, `decode` and `head`.
         params: the weights.
         prompts: the prompts that the rows belong to.
         group_R: the prompt of each row; None: row r has prompt r.
@@ -57,15 +61,18 @@ def answers(
         hidden_RD, rows = hidden_RD[group_R], rows.take(group_R)
     # The key depends on the answer's number, not on its slot. So an answer stays the same however the
     # answers are batched.
-    key_N = jax.vmap(jax.random.fold_in, (None, 0))(key, answer_N)
+    uniform_NT = uniforms(key, answer_N, T)
+    rows, R = model.apart(rows), hidden_RD.shape[0]
+    # Behind a barrier, or the compiler transposes a tied head again in every step.
+    head_DV = jax.lax.optimization_barrier(model.head())
     stop = jnp.array(stop_ids, jnp.int32)
 
     def step(carry):
         # `hidden_ND` predicts token t. It comes from the prefill or from the previous step.
         t, hidden_ND, own, token_NT, logp_NT, length_N, done_N = carry
-        logits_NV = logprobs.logits(hidden_ND, model.head(), banned=banned_ids)
+        logits_NV = logprobs.logits(hidden_ND, head_DV, banned=banned_ids)
         token_N, logp_N = draw(
-            jax.vmap(jax.random.fold_in, (0, None))(key_N, t),
+            uniform_NT[:, t],
             logits_NV,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -87,10 +94,10 @@ def answers(
 
     start = (
         jnp.int32(0),
-        split(jnp.repeat(hidden_RD, N // hidden_RD.shape[0], axis=0)),
-        # [layer, answer, ...]. The carry keeps the shardings of `start` for the whole loop. They are
-        # set explicitly, because XLA would replicate arrays that start as zeros.
-        jax.tree.map(functools.partial(split, axis=1), model.own_cache(N, T)),
+        split(jnp.repeat(hidden_RD, N // R, axis=0)),
+        # The carry keeps the shardings of `start` for the whole loop. They are set explicitly, because XLA
+        # would replicate arrays that start as zeros.
+        jax.tree.map(split, model.own_cache(R, N // R, T)),
         split(jnp.full((N, T), stop_ids[0], jnp.int32)),
         split(jnp.zeros((N, T), jnp.float32)),
         split(jnp.zeros(N, jnp.int32)),
@@ -101,20 +108,29 @@ def answers(
     return token_NT, logp_NT, length_N, done_N
 
 
-def _split(sharding, x, axis=0):
-    """Splits axis `axis` of `x` like the answers; the compiler derives the other axes from the weights."""
+def _split(sharding, x):
+    """Splits the first axis of `x` like the answers; the compiler derives the others from the weights."""
     if sharding is None:
         return x
-    spec = [P.UNCONSTRAINED] * x.ndim
-    spec[axis] = sharding.spec[0]
+    spec = [sharding.spec[0], *[P.UNCONSTRAINED] * (x.ndim - 1)]
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(*spec)))
 
 
 # ----------------------------------------------------------------------- tokens from logits
+def uniforms(key: jax.Array, answer_N: Array, length: int) -> jax.Array:
+    """Returns the random number that draws each token, `[N, T]`, uniform in [0, 1).
+
+    The number depends on the answer's number and on the token's position, and on nothing else.
+    """
+    key_N = jax.vmap(jax.random.fold_in, (None, 0))(key, answer_N)
+    one = lambda key, t: jax.random.uniform(jax.random.fold_in(key, t))
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(key_N, jnp.arange(length))
+
+
 def draw(
-    key_N: Array, logits_NV: Array, *, temperature: float, top_p: float, top_k: int
+    uniform_N: Array, logits_NV: Array, *, temperature: float, top_p: float, top_k: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Draws a token for each row with that row's key; returns `token_N` and `logp_N`.
+    """Draws a token for each row with that row's uniform number; returns `token_N` and `logp_N`.
 
     `logp_N` is the log-prob under the distribution that is drawn from: tempered, truncated and
     renormalised. At temperature 0 the most likely token is taken, and `logp_N` is its log-prob at
@@ -124,26 +140,45 @@ def draw(
     if temperature == 0:
         token_N = jnp.argmax(logits_NV, -1)
         return token_N, _take(jax.nn.log_softmax(logits_NV), token_N)
-    logp_NV = jax.nn.log_softmax(truncate(logits_NV / temperature, top_p, top_k))
-    uniform_N = jax.vmap(lambda key: jax.random.uniform(key))(key_N)
-    token_N = inverse_cdf(uniform_N, jnp.exp(logp_NV))
-    return token_N, _take(logp_NV, token_N)
+    logits_NV = truncate(logits_NV / temperature, top_p, top_k)
+    top_N1 = jnp.max(logits_NV, -1, keepdims=True)
+    weight_NV = jnp.exp(logits_NV - top_N1)
+    token_N, total_N = inverse_cdf(uniform_N, weight_NV)
+    return token_N, _take(logits_NV, token_N) - top_N1[:, 0] - jnp.log(total_N)
 
 
-def inverse_cdf(uniform_N: Array, prob_NV: Array) -> jax.Array:
-    """Returns the token whose interval of the cumulative distribution contains the uniform draw.
+def inverse_cdf(uniform_N: Array, weight_NV: Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the token whose share of the weights contains the uniform draw, and the sum of the weights.
 
-    This needs one random number per row, where `jax.random.categorical` draws V Gumbels. A token with
-    probability 0 is never returned.
+    This needs one random number per row, where `jax.random.categorical` draws V Gumbels. The weights are
+    summed in blocks: the draw first finds its block, then its token there, so that no cumulative sum runs
+    over the vocabulary. A token with weight 0 is never returned.
     """
-    cdf_NV = jnp.cumsum(prob_NV, -1)
-    # In float32 the cdf does not end at exactly 1, and rounding can still change it after the last token
-    # that can be drawn. The draw is therefore scaled by the largest value that the cdf reaches at a token
-    # with probability > 0. Otherwise a draw near 1 could lie in no interval, and argmax would return
-    # token 0.
-    total_N = jnp.max(jnp.where(prob_NV > 0, cdf_NV, 0), -1)
-    threshold_N = uniform_N * total_N
-    return jnp.argmax((cdf_NV > threshold_N[:, None]) & (prob_NV > 0), -1)
+    num_rows, vocab_size = weight_NV.shape
+    size = BLOCK * math.ceil(math.sqrt(vocab_size) / BLOCK)
+    weight_NV = jnp.pad(weight_NV, [(0, 0), (0, -vocab_size % size)])
+    weight_NBC = weight_NV.reshape(num_rows, -1, size)
+    mass_NB = jnp.sum(weight_NBC, -1)
+    total_N = jnp.sum(mass_NB, -1)
+    block_N, before_N = _interval(uniform_N * total_N, mass_NB)
+    weight_NC = jnp.take_along_axis(weight_NBC, block_N[:, None, None], 1)[:, 0]
+    inside_N, _ = _interval(uniform_N * total_N - before_N, weight_NC)
+    return block_N * size + inside_N, total_N
+
+
+def _interval(threshold_N: Array, weight_NC: Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the first column at which the running sum exceeds the threshold, and the sum before it.
+
+    Rounding can leave the threshold above the last sum; then it is the last column with a weight.
+    """
+    # A matrix product, because a cumulative sum takes several loops on a CPU and several kernels on a GPU.
+    upto = np.triu(np.ones((weight_NC.shape[-1],) * 2, np.float32))
+    end_NC = jnp.matmul(weight_NC, upto, precision="highest")
+    positive_NC = weight_NC > 0
+    last_N1 = jnp.max(jnp.where(positive_NC, end_NC, 0), -1, keepdims=True)
+    above_NC = (end_NC > threshold_N[:, None]) | (end_NC == last_N1)
+    column_N = jnp.argmax(positive_NC & above_NC, -1)
+    return column_N, _take(end_NC - weight_NC, column_N)
 
 
 def truncate(logits_NV: Array, top_p: float, top_k: int) -> Array:

@@ -30,7 +30,7 @@ class LocalEngine:
     """Makes rollouts with a model in this process.
 
     Args:
-        merge: params -> a model with `prefill`, `own_cache`, `decode` and `head`.
+        merge: params -> a model with `prefill`, `apart`, `own_cache`, `decode` and `head`.
         params: the first weights. Like those given to `sync` later, they are shared and not copied.
         sampling: how tokens are drawn.
         stop_ids: tokens that end an answer.

@@ -32,15 +32,16 @@ def test_text_and_vision_angles_by_hand():
     text = layers.text_rotation(np.array([[2, 3, 5]]), (0, 1, 1, 2), 100.0)
     # Four frequencies 100^(-0/8), 100^(-2/8), ...: the first turns with t, two with h, one with w.
     angle = np.array([2, 3 * 100**-0.25, 3 * 100**-0.5, 5 * 100**-0.75])
-    np.testing.assert_allclose(text.cos[0], np.cos(angle), atol=1e-6)
-    np.testing.assert_allclose(text.sin[0], np.sin(angle), atol=1e-6)
+    np.testing.assert_allclose(text.cos[0], np.tile(np.cos(angle), 2), atol=1e-6)
+    signed = np.concatenate([-np.sin(angle), np.sin(angle)])
+    np.testing.assert_allclose(text.sin[0], signed, atol=1e-6)
     vision = layers.vision_rotation(np.array([3]), np.array([7]), 8)
     angle = np.array([3, 3 * 10000**-0.5, 7, 7 * 10000**-0.5])
-    np.testing.assert_allclose(vision.cos[0], np.cos(angle), atol=1e-6)
+    np.testing.assert_allclose(vision.cos[0], np.tile(np.cos(angle), 2), atol=1e-6)
 
 
 def test_rotation_pairs_halves():
-    rotation = layers.Rotation(cos=np.array([0.0, 1.0]), sin=np.array([1.0, 0.0]))
+    rotation = layers.Rotation(cos=np.array([0.0, 1, 0, 1]), sin=np.array([-1.0, 0, 1, 0]))
     # A quarter turn of (x0, x2), none of (x1, x3).
     got = layers.rotate(np.array([[1.0, 2.0, 3.0, 4.0]], np.float32), rotation)
     np.testing.assert_allclose(got, [[-3, 2, 1, 4]])

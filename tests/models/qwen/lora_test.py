@@ -96,8 +96,8 @@ def test_every_forward_is_that_of_the_merged_model():
     def forwards(merge, params):
         qwen = merge(params)
         last_MD, cache = qwen.prefill(prompts)
-        own = qwen.own_cache(6, 4)
-        next_ND, _ = qwen.decode(cache, own, token_NT[:, 0], jnp.int32(0), np.repeat(range(3), 2))
+        apart, own = qwen.apart(cache), qwen.own_cache(3, 2, 4)
+        next_ND, _ = qwen.decode(apart, own, token_NT[:, 0], jnp.int32(0))
         return qwen.hidden(prompts), qwen.answer_hidden(prompts, token_NT), last_MD, next_ND
 
     found, expected = forwards(adapted, whole), forwards(small.merge, plain)

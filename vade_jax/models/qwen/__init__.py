@@ -1,7 +1,6 @@
 """Qwen2.5-VL, Qwen3-VL and their text models: configs, modules and weights. Others use the names below."""
 
 from vade_jax.models.qwen.attention import Cache as Cache
-from vade_jax.models.qwen.attention import OwnCache as OwnCache
 from vade_jax.models.qwen.config import Config as Config
 from vade_jax.models.qwen.model import Model as Model
 from vade_jax.models.qwen.model import abstract as abstract

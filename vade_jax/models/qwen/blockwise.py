@@ -53,15 +53,15 @@ MAX_SCORES = 2**27  # at a time on a device: 512 MB in float32; more are compute
 
 
 class KeySet(NamedTuple):
-    """Keys that queries see: `[R, J, S, K]` for a whole row, or `[R, G, J, S, K]` for each answer."""
+    """Keys that queries see: `[R, J, S, K]` for a whole row, or `[R, J, G, S, K]` for each answer."""
 
     key: jax.Array
     value: jax.Array
-    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
+    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, J, G, UQ, S]
 
 
 class OwnKeys(NamedTuple):
-    """Keys `[R, G, J, U, K]` of the queries' own tokens: query u sees the keys 0 to u."""
+    """Keys `[R, J, G, U, K]` of the queries' own tokens: query u sees the keys 0 to u."""
 
     key: jax.Array
     value: jax.Array
@@ -210,11 +210,12 @@ def _gradients(q, dout, log_total, delta, key_sets):
 
 
 def _scores(q, keys):
-    # Without the barrier, JAX sees that the mask does not depend on the layer, broadcasts it to the size
-    # of the scores and moves that out of the scan over layers. The barrier ties the mask to q, so it stays
-    # [rows, keys] and is broadcast where it is used.
-    q, mask = jax.lax.optimization_barrier((_flat(q, keys.key), keys.mask))
-    return jnp.where(mask, _dot(q, jnp.swapaxes(keys.key, -1, -2)), MASKED)
+    # Without the barrier, the compiler sees that neither the mask nor the number depends on the layer,
+    # broadcasts them to the size of the scores and moves that out of the scan over layers. The barrier ties
+    # them to q, so they stay small and are broadcast where they are used.
+    small = (_flat(q, keys.key), keys.mask, jnp.float32(MASKED))
+    q, mask, masked = jax.lax.optimization_barrier(small)
+    return jnp.where(mask, _dot(q, jnp.swapaxes(keys.key, -1, -2)), masked)
 
 
 def _visible(q, first, stop, key_sets, own):
@@ -288,18 +289,14 @@ def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:
     """Returns the queries as one matrix for each matrix of keys.
 
     For keys of a row, [R, J, S, K], these are the queries of all its answers, [R, J, GUQ, K]; for keys of
-    each answer, [R, G, J, S, K], the queries of that answer, [R, G, J, UQ, K].
+    each answer, [R, J, G, S, K], the queries of that answer, [R, J, G, UQ, K].
     """
-    x = jnp.swapaxes(x_RJGUQK, 1, 2) if keys.ndim == 5 else x_RJGUQK
-    return x.reshape(*keys.shape[:-2], -1, x.shape[-1])
+    return x_RJGUQK.reshape(*keys.shape[:-2], -1, x_RJGUQK.shape[-1])
 
 
 def _unflat(x: jax.Array, shape_RJGUQ: tuple[int, ...]) -> jax.Array:
     """Inverts `_flat`."""
-    if x.ndim == 4:
-        return x.reshape(*shape_RJGUQ, -1)
-    rows, num_kv_heads, group_size, *rest = shape_RJGUQ
-    return jnp.swapaxes(x.reshape(rows, group_size, num_kv_heads, *rest, -1), 1, 2)
+    return x.reshape(*shape_RJGUQ, -1)
 
 
 def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -307,5 +304,9 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _transposed_dot(weight: jax.Array, x: jax.Array) -> jax.Array:
-    """Returns weight^T x, computed as (x^T weight)^T: a CPU copies what it transposes, and x is smaller."""
-    return jnp.swapaxes(_dot(jnp.swapaxes(x, -1, -2), weight), -1, -2)
+    """Returns weight^T x, computed as (x^T weight)^T: a CPU copies what it transposes, and x is smaller.
+
+    The barrier keeps the compiler from turning it back.
+    """
+    out = jax.lax.optimization_barrier(_dot(jnp.swapaxes(x, -1, -2), weight))
+    return jnp.swapaxes(out, -1, -2)

@@ -232,8 +232,22 @@ class GatedMLP(nnx.Module):
         self.up = Linear(width, mlp_width, make, bias=bias)
         self.down = Linear(mlp_width, width, make, bias=bias, scale=scale)
 
-    def __call__(self, x_D: jax.Array) -> jax.Array:
-        return self.down(jax.nn.silu(self.gate(x_D)) * self.up(x_D))
+    def __call__(self, x_D: jax.Array, joined: jax.Array | None = None) -> jax.Array:
+        if joined is None:
+            gate, up = self.gate(x_D), self.up(x_D)
+        else:
+            gate, up = jnp.moveaxis(jnp.einsum("...d,dcf->...cf", x_D, joined), -2, 0)
+        return self.down(jax.nn.silu(gate) * up)
+
+    def joined(self) -> jax.Array | None:
+        """Returns the kernels of gate and up, `[D, 2, F]`; None if they have biases or an adapter.
+
+        The width F stays an axis of its own, because the axis `tensor` may split it.
+        """
+        both = (self.gate, self.up)
+        if any(x.bias is not None or x.lora is not None for x in both):
+            return None
+        return jnp.stack([x.kernel[...] for x in both], 1)
 
 
 class MLP(nnx.Module):
@@ -282,7 +296,10 @@ look_up.defvjp(_look_up_forward, _look_up_backward)
 
 # ------------------------------------------------------------------------------ rotary positions
 class Rotation(NamedTuple):
-    """Cosine and sine of the angle of every frequency, `[..., K / 2]`; the same for all heads."""
+    """What each value of a head and its partner are multiplied by, `[..., K]`; the same for all heads.
+
+    Frequency i turns the values i and i + K / 2: `cos` is the same for both, `sin` negative for the first.
+    """
 
     cos: jax.Array
     sin: jax.Array
@@ -317,15 +334,16 @@ def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
 
 def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
     """Returns `x_HK` rotated; frequency i turns the values i and i + K/2, not 2i and 2i + 1."""
-    first, second = jnp.split(x_HK.astype(jnp.float32), 2, -1)
-    cos, sin = rotation.cos[..., None, :], rotation.sin[..., None, :]
-    turned = [first * cos - second * sin, second * cos + first * sin]
-    return jnp.concatenate(turned, -1).astype(x_HK.dtype)
+    x = x_HK.astype(jnp.float32)
+    partner = jnp.roll(x, x.shape[-1] // 2, -1)
+    turned = x * rotation.cos[..., None, :] + partner * rotation.sin[..., None, :]
+    return turned.astype(x_HK.dtype)
 
 
 def _rotation(angle: jax.Array) -> Rotation:
     # The angles must be float32: bfloat16 cannot tell position 256 from 257.
-    return Rotation(cos=jnp.cos(angle), sin=jnp.sin(angle))
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    return Rotation(cos=jnp.concatenate([cos, cos], -1), sin=jnp.concatenate([-sin, sin], -1))
 
 
 def _slowed(frequency: np.ndarray, rope: config.LongRope) -> np.ndarray:

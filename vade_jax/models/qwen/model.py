@@ -16,17 +16,28 @@ There are four forwards with the same parameters:
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from vade_jax import arrays, types
-from vade_jax.models.qwen import attention, config, layers, lora, text, vision
+from vade_jax.models.qwen import attention, blockwise, config, layers, lora, text, vision
 
 GraphDef = Any
 TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
+
+
+class Apart(NamedTuple):
+    """What every step of decoding reads, layer by layer.
+
+    A CPU or a GPU copies what is cut out of a stack. Cut out once, before the loop, it costs nothing.
+    """
+
+    layers: list[tuple[text.Layer, text.Joined]]
+    prompts: list[blockwise.KeySet]  # keys of the rows' prompts
+    next_position_R: types.Array  # where the rows' answers start
 
 
 class Model(nnx.Module):
@@ -139,39 +150,37 @@ class Model(nnx.Module):
         hidden_NTD = jnp.concatenate([first_ND[:, None], y_NUD], 1)[:, : token_NT.shape[1]]
         return self.place.rows(hidden_NTD)
 
-    def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
-        """Returns an empty cache with room for `length` tokens of each answer."""
+    def apart(self, cache: attention.Cache) -> "Apart":
+        """Returns what every step of decoding reads. Call it before the loop over steps: see `Apart`."""
+        return Apart(self.text.apart(), cache.apart(), cache.next_position_M)
+
+    def own_cache(self, num_rows: int, group_size: int, length: int) -> list[text.Keys]:
+        """Returns an empty cache for each layer, with room for `length` tokens of each answer in a row."""
         shape = self.config.text
-        size = (shape.num_layers, num_answers, shape.num_kv_heads, length, shape.head_width)
-        return attention.OwnCache(
-            key_LNJTK=jnp.zeros(size, self.dtype),
-            value_LNJTK=jnp.zeros(size, self.dtype),
-        )
+        heads, width = (num_rows, shape.num_kv_heads, group_size), shape.head_width
+        zeros = lambda *size: jnp.zeros((*heads, *size), self.dtype)
+        return [
+            text.Keys(zeros(width, length), zeros(length, width)) for _ in range(shape.num_layers)
+        ]
 
     def decode(
-        self,
-        cache: attention.Cache,
-        own: attention.OwnCache,
-        token_N: types.Array,
-        step: types.Array,
-        group_R: types.Array | None = None,
-    ) -> tuple[jax.Array, attention.OwnCache]:
-        """Feeds token number `step` of each answer.
+        self, apart: "Apart", own: list[text.Keys], token_N: types.Array, step: types.Array
+    ) -> tuple[jax.Array, list[text.Keys]]:
+        """Feeds token number `step` of each answer; row r has answers r*G to r*G+G-1.
 
         Args:
-            cache: the cache of the prompts, from `prefill`.
+            apart: the layers, and the caches of the rows' prompts.
             own: the cache of the answers, from `own_cache` or the previous step.
             token_N: the token of each answer.
             step: the number of tokens that each answer had before.
-            group_R: the prompt of each row; None: row r has prompt r.
 
         Returns:
             `hidden_ND`, which predicts token number step + 1, and `own` with the new keys and values.
         """
-        group_N = self._prompt_of_answers(cache.length_M, token_N, group_R)
-        position_NX = _on_all_axes(cache.next_position_M[group_N] + step)
+        group_N = self._prompt_of_answers(apart.next_position_R, token_N, None)
+        position_NX = _on_all_axes(jnp.asarray(apart.next_position_R)[group_N] + step)
         y_ND = self._embed(token_N)
-        return self.text.decode(y_ND, position_NX, cache, own, step, group_R)
+        return self.text.decode(apart.layers, y_ND, position_NX, apart.prompts, own, step)
 
     def head(self, dtype=None) -> jax.Array:
         """Returns the matrix `[D, V]` that maps hidden states to logits, in `dtype` or the compute dtype."""

@@ -9,23 +9,24 @@ decides what the queries may see. The three ways differ only in this function:
     decode           like `grouped`, but with one new token per answer, and older keys from caches
 
 Layers are stacked along L and scanned. The program contains one layer, however deep the model is, so the
-7B compiles about as fast as the tiny model.
+7B compiles about as fast as the tiny model. Only decoding takes the layers apart: see `Decoder.apart`.
 """
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from vade_jax import arrays
 from vade_jax.models.qwen import attention, config, layers
 from vade_jax.types import Array
 
-# q_NUHK, k_NUJK, v_NUJK -> out_NUHK
-Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+# q_NUHK, k_NUJK, v_NUJK -> out_NUHK, and what the caller keeps of the keys and values
+Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
 
 class Keys(NamedTuple):
@@ -41,6 +42,19 @@ class Embedded(NamedTuple):
     x_MPD: jax.Array
     # DeepStack features, 0 where a token is text; one array for each of the first K layers, or None
     deep_MKPD: jax.Array | None = None
+
+
+class Joined(NamedTuple):
+    """Matrices of one layer side by side: one product in the place of three and of two.
+
+    Where a matrix has an adapter, there is None, and the layer multiplies by each.
+    """
+
+    qkv: tuple[jax.Array, jax.Array | None] | None  # kernel and bias
+    gate_up: jax.Array | None
+
+
+SEPARATE = Joined(None, None)
 
 
 class Attention(nnx.Module):
@@ -65,17 +79,45 @@ class Attention(nnx.Module):
         self.key_norm = norm() if shape.qk_norm else None
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
-    ) -> tuple[jax.Array, Keys]:
-        """Returns the output, and the keys and values for a cache or for the answers to a prompt."""
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend, joined: Joined = SEPARATE
+    ) -> tuple[jax.Array, Any]:
+        """Returns the output, and what `attend` keeps of the keys and values."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
-        q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
+        if joined.qkv is None:
+            q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
+        else:
+            q, k, v = self._at_once(x_NUD, *joined.qkv)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        # Keys are returned rotated, so those in a cache need no work later. A score depends only on the
+        # `attend` gets keys rotated, so those in a cache need no work later. A score depends only on the
         # difference of the two positions.
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
-        return self.output(attend(q, k, v).reshape(*heads[:2], -1)), Keys(k, v)
+        out_NUHK, kept = attend(q, k, v)
+        return self.output(out_NUHK.reshape(*heads[:2], -1)), kept
+
+    def joined(self) -> tuple[jax.Array, jax.Array | None] | None:
+        """Returns kernel and bias that make each key head's queries, then its key, then its value."""
+        linears = (self.query, self.key, self.value)
+        if any(x.lora is not None for x in linears):
+            return None
+
+        num_kv_heads = self.key.kernel.shape[-1] // self.head_width
+
+        def side_by_side(parts):
+            by_head = [x.reshape(*x.shape[:-1], num_kv_heads, -1) for x in parts]
+            return jnp.concatenate(by_head, -1).reshape(*parts[0].shape[:-1], -1)
+
+        biases = [x.bias[...] for x in linears if x.bias is not None]
+        kernel = side_by_side([x.kernel[...] for x in linears])
+        return kernel, side_by_side(biases) if biases else None
+
+    def _at_once(self, x_NUD, kernel, bias):
+        """Returns queries, keys and values by one product with what `joined` made."""
+        out = x_NUD @ kernel if bias is None else x_NUD @ kernel + bias
+        num_kv_heads = self.key.kernel.shape[-1] // self.head_width
+        by_head = out.reshape(*x_NUD.shape[:2], num_kv_heads, -1, self.head_width)
+        q_NUHK = by_head[..., :-2, :].reshape(*x_NUD.shape[:2], -1, self.head_width)
+        return q_NUHK, by_head[..., -2, :], by_head[..., -1, :]
 
 
 class Layer(nnx.Module):
@@ -91,11 +133,15 @@ class Layer(nnx.Module):
         self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, make, bias=False, scale=scale)
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
-    ) -> tuple[jax.Array, Keys]:
-        out, keys = self.attention(self.norm1(x_NUD), rotation, attend)
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend, joined: Joined = SEPARATE
+    ) -> tuple[jax.Array, Any]:
+        out, kept = self.attention(self.norm1(x_NUD), rotation, attend, joined)
         x_NUD = x_NUD + out
-        return x_NUD + self.mlp(self.norm2(x_NUD)), keys
+        return x_NUD + self.mlp(self.norm2(x_NUD), joined.gate_up), kept
+
+    def joined(self) -> Joined:
+        """Returns matrices of this layer side by side; the layer is one of those of `Decoder.apart`."""
+        return Joined(self.attention.joined(), self.mlp.joined())
 
 
 class Decoder(nnx.Module):
@@ -172,7 +218,8 @@ class Decoder(nnx.Module):
             prompt = self._prompts_of_rows(keys, length_M, group_R)
 
             def attend(q, k, v):
-                return attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
+                out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
+                return out, None
 
             y_NUD, _ = layer(y_NUD, rotation_y, attend)
             return (x_MPD, self.place.rows(y_NUD)), None
@@ -180,61 +227,63 @@ class Decoder(nnx.Module):
         (x_MPD, y_NUD), _ = self._scan(step, prompts, remat, y_NUD)
         return self.norm(x_MPD), self.norm(y_NUD)
 
+    def apart(self) -> list[tuple[Layer, Joined]]:
+        """Returns the layers one by one, in the compute dtype, for a loop over the tokens of answers.
+
+        A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
+        out: in every step all weights and caches, a third of the time of decoding on an H100. Made once,
+        before the loop, these copies cost nothing.
+        """
+
+        def layer(number):
+            cut = lambda x: arrays.rounded(x[number], self.dtype)
+            return jax.tree.map(cut, self.layers)
+
+        found = [layer(number) for number in range(self.shape.num_layers)]
+        return [(one, one.joined()) for one in found]
+
     def decode(
         self,
+        apart: list[tuple[Layer, Joined]],
         y_ND: jax.Array,
         position_NX: Array,
-        cache: attention.Cache,
-        own: attention.OwnCache,
+        prompts: list[attention.KeySet],
+        own: list[Keys],
         step: Array,
-        group_R: Array | None,
-    ) -> tuple[jax.Array, attention.OwnCache]:
+    ) -> tuple[jax.Array, list[Keys]]:
         """Returns the hidden states `[N, D]` of one new token per answer, and `own` with its keys added.
 
         Args:
+            apart: the layers.
             y_ND: the embedded tokens.
             position_NX: their positions.
-            cache: keys of the prompts; the answers in a row share them.
-            own: keys of the answers' earlier tokens.
+            prompts: for each layer, the keys of the rows' prompts; the answers in a row share them.
+            own: for each layer, keys `[R, J, G, K, T]` and values `[R, J, G, T, K]` of the answers' tokens.
             step: the number of tokens that each answer has already.
-            group_R: the prompt of each row; None: row r has prompt r.
         """
-        rows = cache.key_LMJPK.shape[1] if group_R is None else len(group_R)
-        group_size = len(y_ND) // rows
         rotation = self._rotation(position_NX[:, None])
-        past_S = jnp.arange(own.key_LNJTK.shape[3]) < step
+        y_NUD, written = y_ND[:, None], []
+        seen_T = jnp.arange(own[0].value.shape[3]) <= step
+        for (layer, joined), prompt, cache in zip(apart, prompts, own, strict=True):
 
-        def run(y_NUD, layer_and_keys):
-            layer, key, value, own_key, own_value = layer_and_keys
-            prompt = self._prompts_of_rows(Keys(key, value), cache.length_M, group_R)
-            past = attention.KeySet(
-                own_key.reshape(rows, group_size, *own_key.shape[1:]),
-                own_value.reshape(rows, group_size, *own_value.shape[1:]),
-                past_S,
-            )
+            def attend(q, k, v, prompt=prompt, cache=cache):
+                # The token's own key is written first, so that it is seen like those before it.
+                cache = _write(cache, k, v, step)
+                own = attention.KeySet(jnp.swapaxes(cache.key, -1, -2), cache.value, seen_T)
+                return attention.to_sets(q, [prompt, own], ways=self.place.ways), cache
 
-            def attend(q, k, v):
-                return attention.grouped(q, [prompt, past], k, v, group_size, ways=self.place.ways)
-
-            y_NUD, keys = layer(y_NUD, rotation, attend)
-            return y_NUD, _heads_first(keys)
-
-        # The scan only reads the caches. It returns the new keys, which are written after it for all layers
-        # at once. If the scan returned the caches, each step would copy them whole.
-        caches = (cache.key_LMJPK, cache.value_LMJPK, own.key_LNJTK, own.value_LNJTK)
-        y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))
-        own = attention.OwnCache(
-            key_LNJTK=_write(own.key_LNJTK, new.key, step),
-            value_LNJTK=_write(own.value_LNJTK, new.value, step),
-        )
-        return self.norm(y_NUD[:, 0]), own
+            y_NUD, cache = layer(y_NUD, rotation, attend, joined)
+            written.append(cache)
+        return self.norm(y_NUD[:, 0]), written
 
     def _prompt_layer(self, layer, x_MPD, rotation, length_M):
         def attend(q, k, v):
-            return attention.causal(q, k, v, length_M, place=self.place)
+            # Heads first: the order of axes that attention multiplies in.
+            keys = Keys(jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))
+            return attention.causal(q, k, v, length_M, place=self.place), keys
 
         x_MPD, keys = layer(x_MPD, rotation, attend)
-        return self.place.rows(x_MPD), _heads_first(keys)
+        return self.place.rows(x_MPD), keys
 
     def _prompts_of_rows(
         self, keys: Keys, length_M: Array, group_R: Array | None
@@ -283,12 +332,14 @@ def _deep_feature(deep_MKPD: jax.Array, number: Array) -> jax.Array:
     return jnp.where(number <= last, feature_MPD, 0)
 
 
-def _heads_first(keys: Keys) -> Keys:
-    """Returns keys and values as `[..., J, S, K]`, the order of axes that attention multiplies in."""
-    return Keys(*(jnp.swapaxes(x, -3, -2) for x in keys))
-
-
-def _write(old_LNJTK: jax.Array, new_LNJUK: jax.Array, step: Array) -> jax.Array:
-    """Returns the cache of all layers with the keys of token number `step`; under jit, written in place."""
-    start = (0, 0, 0, step, 0)
-    return jax.lax.dynamic_update_slice(old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start)
+def _write(cache: Keys, k_N1JK: jax.Array, v_N1JK: jax.Array, step: Array) -> Keys:
+    """Returns a layer's cache with the keys of token number `step`; in a loop, written in place."""
+    group_size = cache.value.shape[2]
+    key_RJG1K, value_RJG1K = (
+        attention.split_keys(x.astype(cache.value.dtype), group_size) for x in (k_N1JK, v_N1JK)
+    )
+    key_RJGK1 = jnp.swapaxes(key_RJG1K, -1, -2)
+    return Keys(
+        jax.lax.dynamic_update_slice(cache.key, key_RJGK1, (0, 0, 0, 0, step)),
+        jax.lax.dynamic_update_slice(cache.value, value_RJG1K, (0, 0, 0, step, 0)),
+    )
