@@ -54,7 +54,7 @@ def programs(target, count, config_file, only, **axes):
     policy = plan_programs.abstract_policy(run, devices(target, count))
     lengths = plan_programs.largest(run)
     lowered = {name: plan_programs.lowered(run, policy, lengths, name) for name in only}
-    return {name: plan_programs.measure(x, policy) for name, x in lowered.items()}
+    return {name: plan_programs.measure(x, policy, name) for name, x in lowered.items()}
 
 
 UPDATE, SCORE, DECODE = plan_programs.UPDATE, plan_programs.SCORE, plan_programs.DECODE
@@ -213,7 +213,8 @@ def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
     policy = plan_programs.abstract_policy(run, devices(target, 4))
     lengths = plan_programs.largest(run)
     for name, backward in ((UPDATE, True), (SCORE, False)):
-        program = plan_programs.measure(plan_programs.lowered(run, policy, lengths, name), policy)
+        lowered = plan_programs.lowered(run, policy, lengths, name)
+        program = plan_programs.measure(lowered, policy, name)
         least = plan_programs.floor(policy, 2, backward=backward)
         # Less where the head's matrix is kept from one pass to the next.
         assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent

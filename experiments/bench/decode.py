@@ -10,33 +10,44 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from experiments.bench import timing, workload
+from experiments.bench import hugging_face, timing, update, workload
 from vade_jax.models.qwen import config, flops, presets
 from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
 
 SHARED, COPIED = "shared prompt cache", "a prompt for every answer"
+PEER = "transformers' generate"
 
 
 def run(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table for the tiny job's prompts and one for longer prompts, each prompt with an image."""
+    """Yields tables for the tiny job's prompts, for longer ones with an image, and beside transformers."""
+    tiny, text = presets.PRESETS["tiny"], workload.text_model(**update.YARDSTICK)
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=32, answer=4)
-        yield compare(sizes, rounds=2)
+        yield compare(tiny, sizes, rounds=2)
+        yield compare(text, sizes, rounds=2)
         return
-    tiny = workload.Sizes(num_prompts=32, group_size=8, prompt=64, answer=64)
-    yield compare(tiny, rounds=6)
-    long = workload.Sizes(num_prompts=8, group_size=8, prompt=512, answer=64)
-    yield compare(long, rounds=4)
+    sizes = workload.Sizes(num_prompts=32, group_size=8, prompt=64, answer=64)
+    yield compare(tiny, sizes, rounds=6)
+    yield compare(tiny, workload.Sizes(8, 8, prompt=512, answer=64), rounds=4)
+    for prompt in (512, 128):
+        yield compare(text, workload.Sizes(4, 8, prompt=prompt, answer=64), rounds=6)
 
 
-def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
-    """Returns times of whole calls of `generate`, and of calls for one token, nearly all of it prefill."""
-    shape = presets.PRESETS["tiny"]
+def compare(shape: config.Config, sizes: workload.Sizes, *, rounds: int) -> timing.Table:
+    """Returns times of whole calls of `generate`, and of calls for one token, nearly all of it prefill.
+
+    A text model has no image in its prompts, and transformers beside it.
+    """
+    is_text = _is_text(shape)
     calls = {name: make_generate(shape, sizes, name) for name in (SHARED, COPIED)}
     first = {name: f"{name}, prefill only" for name in calls}
     cases = dict(calls)
     cases |= {first[name]: functools.partial(calls[name], max_tokens=1) for name in calls}
+    if is_text and hugging_face.IS_INSTALLED:
+        model, prompts = (shape, workload.policy(shape)[0]), workload.text_prompts(shape, sizes)
+        theirs = hugging_face.generate_text(*model, prompts, sizes.group_size)
+        cases[PEER] = lambda: theirs(sizes.answer)
     num_bytes = step_bytes(shape.text, sizes, 1, sizes.answer)
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
 
@@ -49,12 +60,18 @@ def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
         decoding = max(times[name] - times[first[name]], 1e-9)
         later = (num_tokens - sizes.num_answers) / decoding
         notes[name] = f"{speed:,.0f} tokens/s, {later:,.0f} after the prefill"
-        facts[name] = {"tokens_per_second": speed}
+        a_step = decoding / max(sizes.answer - 1, 1)
+        notes[name] += f", {a_step * 1e3:.1f} ms a step"
+        facts[name] = {"tokens_per_second": speed, "seconds_a_step": a_step}
     # A few tokens may differ, where a rounding error changes the outcome of a draw.
     ours, theirs = (generate().token_NT for generate in calls.values())
     facts[SHARED]["same_tokens"] = float(np.mean(ours == theirs))
+    if PEER in times:
+        floors[PEER] = floors[COPIED]
+        notes[PEER] = f"{num_tokens / times[PEER]:,.0f} tokens/s"
+    what = "3.3 M text model" if is_text else "tiny preset, one image each"
     return timing.table(
-        f"decode, tiny preset, {sizes}, one image each, float32",
+        f"decode, {what}, {sizes}, float32",
         times,
         floors,
         f"prefill FLOPs at {machine.flops / 1e9:.0f} GFLOP/s; each step the slower of its "
@@ -67,7 +84,8 @@ def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
 def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
     """Returns `generate(max_tokens)` for all answers in one call of an engine."""
     params, merge = workload.policy(shape)
-    prompts, group_size = workload.image_prompts(shape, sizes), sizes.group_size
+    make = workload.text_prompts if _is_text(shape) else workload.image_prompts
+    prompts, group_size = make(shape, sizes), sizes.group_size
     if how == COPIED:
         prompts = [prompt for prompt in prompts for _ in range(group_size)]
         group_size = 1
@@ -90,12 +108,17 @@ def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
     return generate
 
 
+def _is_text(shape: config.Config) -> bool:
+    """Returns whether this is a `workload.text_model`, whose tower has one block and is never used."""
+    return shape.vision is not None and shape.vision.depth == 1
+
+
 def prefill_floor(
     shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
 ) -> float:
-    """Returns the least seconds of `copies` prefills of every prompt, with its image of 64 patches."""
+    """Returns the least seconds of `copies` prefills of every prompt, with its image of 64 patches if any."""
     rows = sizes.num_prompts * copies
-    work = flops.vision(shape.vision, shape.text.width, 64 * rows)
+    work = 0 if _is_text(shape) else flops.vision(shape.vision, shape.text.width, 64 * rows)
     work += flops.layers(shape.text, rows * sizes.prompt)
     pairs = rows * flops.triangle(sizes.prompt)
     return (work + flops.attention(shape.text, pairs)) / machine.flops

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import full_size, plan_programs, profile, targets, timing
+from experiments.bench import full_size, operations, plan_programs, profile, targets, timing
 from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
 from vade_jax import atomic, samplers, settings, tables
 from vade_jax.data import batching
@@ -70,8 +70,20 @@ def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> N
             rows.append(_row(one))
             if path:
                 atomic.write_text(path, json.dumps(found, indent=2) + "\n")
-    header = ["", "s", "tokens/s", "MFU", "peak GB", "plan GB", "s to compile"]
+    header = [
+        "",
+        "s",
+        "tokens/s",
+        "MFU",
+        "peak GB",
+        "plan GB",
+        "launched",
+        "copied GB",
+        "s to compile",
+    ]
     print(tables.for_terminal(_title(found), header, rows, _note(found)))
+    for one in found.values():
+        print(_costliest(one))
 
 
 def _row(one: dict) -> list[str]:
@@ -83,8 +95,17 @@ def _row(one: dict) -> list[str]:
         show(one.get("mfu"), ".1%"),
         show(one["peak_bytes"] and one["peak_bytes"] / GB, ".1f"),
         show(one["plan_bytes"] / GB, ".1f"),
+        show(one.get("launched"), ",d"),
+        show(one.get("copied_bytes", 0) / GB, ".3f"),
         show(one["compile_seconds"], ".0f"),
     ]
+
+
+def _costliest(one: dict) -> str:
+    """Returns a line with the five operations that took most time; those of equal kind are added up."""
+    ops = one["profile"]["costliest"][:5] if "profile" in one else []
+    parts = [f"{name} {seconds * 1e3:.0f} ms ({times} times)" for name, seconds, times in ops]
+    return f"{one['name']}, costliest: " + ", ".join(parts or ["-"])
 
 
 def _title(found: dict) -> str:
@@ -96,7 +117,8 @@ def _note(found: dict) -> str:
     peaks = {one["peak_from"] for one in found.values() if "peak_from" in one}
     return (
         f"MFU: useful FLOPs, nothing recomputed or padded, as a share of {' and '.join(peaks) or '-'}\n"
-        "peak GB: what the device counted; plan GB: what the compiler counts"
+        "peak GB: what the device counted; plan GB: what the compiler counts\n"
+        "launched: kernels or thunks; copied: in copies of 1 MB and more; of decoding, both in one step"
     )
 
 
@@ -110,6 +132,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     start = time.perf_counter()
     compiled = lowered.compile()
     compile_seconds = time.perf_counter() - start
+    count = operations.of_longest_loop if name == DECODE else operations.of
+    counted = count(compiled.as_text())
     size = run.engine.prompts_per_call if name == DECODE else run.batch.prompts_per_minibatch
     prompts = full_size.full_prompts(policy.shape, lengths, size)
     rollouts = full_size.full_rollouts(policy.shape, size, run.num_rollouts, lengths.answer)
@@ -139,6 +163,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
             "profile": profile.of(call),
+            "launched": counted.count,
+            "copied_bytes": counted.moved,
         }
     ]
 

@@ -1,13 +1,16 @@
 """Runs transformers on the same weights, prompts and answers, in torch, on a GPU if there is one."""
 
+import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from vade_jax.data import images
-from vade_jax.models.qwen import vision
-from vade_jax.types import Prompt, Rollouts
+from vade_jax.models.qwen import config, vision, weights
+from vade_jax.types import Params, Prompt, Rollouts
+
+IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
 
 
 def load(directory: str, dtype: str, **options):
@@ -21,6 +24,25 @@ def load(directory: str, dtype: str, **options):
         directory, dtype=dtype, attn_implementation="sdpa", **options
     )
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def text_model(shape: config.Config, params: Params):
+    """Returns the decoder as transformers' Qwen2, with the same weights."""
+    import torch
+    import transformers
+
+    # The fields for Qwen2.5-VL include Qwen2's. For text its rotary embedding equals the plain one.
+    fields = {**shape.to_hf(), "model_type": "qwen2", "rope_scaling": None}
+    del fields["vision_config"], fields["architectures"]
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config.from_dict(fields))
+    tensors = {
+        name: torch.from_numpy(np.array(x))
+        for name, x in weights.from_params(shape, params)
+        if name.startswith("model.")
+    }
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
+    return model
 
 
 def inputs(prompts: Sequence[Prompt], repeats: int) -> dict:
@@ -94,6 +116,24 @@ def generate_seconds(
         assert done.cpu().shape[1] == given["input_ids"].shape[1] + length
         times.append(time.perf_counter() - start)
     return min(times[1:])
+
+
+def generate_text(
+    shape: config.Config, params: Params, prompts: Sequence[Prompt], num_rollouts: int
+) -> Callable[[int], None]:
+    """Returns `generate(length)`: answers of exactly this length, with a cache, from a text model."""
+    import torch
+
+    model = text_model(shape, params).eval()
+    given = inputs(prompts, num_rollouts)
+
+    def generate(length: int) -> None:
+        with torch.no_grad():
+            model.generate(
+                **given, do_sample=True, min_new_tokens=length, max_new_tokens=length, top_k=0
+            )
+
+    return generate
 
 
 def _on(model, given: dict) -> dict:

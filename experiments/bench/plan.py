@@ -181,6 +181,8 @@ def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program
                 name,
                 *[f"{size / GB:.1f}" for size in (x.inputs, x.outputs, x.temporary, sent)],
                 f"{least / GB:.1f}" if of_weights else "",
+                f"{x.operations.count:,}",
+                f"{x.operations.moved / GB:.1f}",
                 f"{x.seconds:.0f}",
             )
         )
@@ -191,8 +193,19 @@ def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program
     ]
     remarks = [f"{name}: {remark}" for name, x in programs.items() for remark in x.remarks]
     return tables.for_terminal(
-        "programs, GB of one device; the floor is of weights and gradients alone, as they are split",
-        ["", "arguments", "outputs", "temporaries", "sent", "floor", "s to compile"],
+        "programs, GB of one device; the floor is of weights and gradients alone, as they are split; "
+        "launched and copied: kernels, and bytes in copies of 1 MB and more, in one step of decoding",
+        [
+            "",
+            "arguments",
+            "outputs",
+            "temporaries",
+            "sent",
+            "floor",
+            "launched",
+            "copied",
+            "s to compile",
+        ],
         rows,
         "\n".join([f"sent by kind, GB: {x}" for x in kinds] + [f"note: {x}" for x in remarks]),
     )

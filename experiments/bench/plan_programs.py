@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from experiments.bench import targets, traffic
+from experiments.bench import operations, targets, traffic
+from experiments.bench.operations import Operations
 from vade_jax import arrays, settings
 from vade_jax.data import images
 from vade_jax.models.qwen import lora, presets
@@ -183,6 +184,7 @@ class Program(NamedTuple):
     collectives: list[traffic.Collective]
     seconds: float  # to compile
     remarks: list[str]  # on what it should not do
+    operations: Operations = Operations(0, 0, 0.0)  # that it launches; of decoding, in one step
 
     @property
     def bytes(self) -> int:
@@ -205,7 +207,7 @@ def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, P
         for name in names(run):
             bar.set_description(f"compiling {name}")
             try:
-                found[name] = measure(lowered(run, policy, lengths, name), policy)
+                found[name] = measure(lowered(run, policy, lengths, name), policy, name)
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
@@ -264,7 +266,7 @@ def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):
     )
 
 
-def measure(lowered, policy: Policy) -> Program:
+def measure(lowered, policy: Policy, name: str) -> Program:
     """Compiles a program with the compiler of its devices."""
     devices, start = policy.mesh, time.perf_counter()
     platform = targets.platform_of(devices)
@@ -280,6 +282,7 @@ def measure(lowered, policy: Policy) -> Program:
         collectives=collectives,
         seconds=seconds,
         remarks=_remarks(policy, text, collectives, warnings),
+        operations=(operations.of_longest_loop if name == DECODE else operations.of)(text),
     )
 
 

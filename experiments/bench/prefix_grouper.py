@@ -9,7 +9,7 @@ import importlib.util
 import jax
 import numpy as np
 
-from experiments.bench import trl_update, workload
+from experiments.bench import hugging_face, workload
 from vade_jax.models.qwen import config
 from vade_jax.types import Batch, Params
 
@@ -41,7 +41,7 @@ class Step:
         import transformers
 
         transformers.AttentionInterface.register("prompts_once", _attend)
-        self._model = trl_update.text_model(shape, params).train()
+        self._model = hugging_face.text_model(shape, params).train()
         self._model.set_attn_implementation("prompts_once")
         self._options, self._sizes = options, sizes
         tensor = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), batch)

@@ -212,6 +212,11 @@ def _collective(instruction: Instruction, num_devices: int) -> Collective | None
     )
 
 
+def result_bytes(instruction: Instruction) -> int:
+    """Returns the bytes of what an instruction returns."""
+    return sum(size for _, _, size in _arrays(instruction.result))
+
+
 def _arrays(result: str):
     """Yields (dtype, shape, bytes) of each array in the text of a type."""
     for dtype, sizes in _ARRAY.findall(re.sub(r"\{[^{}]*\}", "", result)):

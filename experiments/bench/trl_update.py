@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from experiments.bench import hugging_face, workload
-from vade_jax.models.qwen import config, weights
+from vade_jax.models.qwen import config
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 
 REQUIREMENT = "trl==1.16.0"
@@ -126,7 +126,7 @@ def of_text(
     }
     with tempfile.TemporaryDirectory() as directory:
         # From files, because the trainer also loads the reference by the name of the model.
-        text_model(shape, params).save_pretrained(directory)
+        hugging_face.text_model(shape, params).save_pretrained(directory)
         return Step(directory, [inputs], group_size=sizes.group_size, **options)
 
 
@@ -179,25 +179,6 @@ def _with_pictures(
             inputs |= given | {"num_images": [1] * len(answer_NT)}
         made.append(inputs)
     return made
-
-
-def text_model(shape: config.Config, params: Params):
-    """Returns the decoder as transformers' Qwen2, with the same weights."""
-    import torch
-    import transformers
-
-    # The fields for Qwen2.5-VL include Qwen2's. For text its rotary embedding equals the plain one.
-    fields = {**shape.to_hf(), "model_type": "qwen2", "rope_scaling": None}
-    del fields["vision_config"], fields["architectures"]
-    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config.from_dict(fields))
-    tensors = {
-        name: torch.from_numpy(np.array(x))
-        for name, x in weights.from_params(shape, params)
-        if name.startswith("model.")
-    }
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
-    return model
 
 
 def _tokenizer():

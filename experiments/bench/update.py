@@ -36,6 +36,9 @@ def run(quick: bool) -> Iterator[timing.Table]:
         sizes = workload.Sizes(num_prompts=4, group_size=8, prompt=512, answer=64)
         setup, rounds = Setup(YARDSTICK, sizes), 8
     yield compare(setup, rounds=rounds, with_peers=True)
+    if not quick:
+        short = workload.Sizes(num_prompts=4, group_size=8, prompt=128, answer=64)
+        yield compare(Setup(YARDSTICK, short), rounds=rounds, with_peers=True)
     yield pieces(setup, rounds=rounds)
     sizes = workload.Sizes(num_prompts=16, group_size=8, prompt=256, answer=256)
     if quick:
