@@ -24,29 +24,33 @@ def run(quick: bool) -> Iterator[timing.Table]:
     tiny, text = presets.PRESETS["tiny"], workload.text_model(**update.YARDSTICK)
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=32, answer=4)
-        yield compare(tiny, sizes, rounds=2)
-        yield compare(text, sizes, rounds=2)
+        yield compare(tiny, sizes, with_image=True, rounds=2)
+        yield compare(text, sizes, with_image=False, rounds=2)
         return
     sizes = workload.Sizes(num_prompts=32, group_size=8, prompt=64, answer=64)
-    yield compare(tiny, sizes, rounds=6)
-    yield compare(tiny, workload.Sizes(8, 8, prompt=512, answer=64), rounds=4)
+    yield compare(tiny, sizes, with_image=True, rounds=6)
+    sizes = workload.Sizes(num_prompts=8, group_size=8, prompt=512, answer=64)
+    yield compare(tiny, sizes, with_image=True, rounds=4)
     for prompt in (512, 128):
-        yield compare(text, workload.Sizes(4, 8, prompt=prompt, answer=64), rounds=6)
+        sizes = workload.Sizes(num_prompts=4, group_size=8, prompt=prompt, answer=64)
+        yield compare(text, sizes, with_image=False, rounds=6)
 
 
-def compare(shape: config.Config, sizes: workload.Sizes, *, rounds: int) -> timing.Table:
+def compare(
+    shape: config.Config, sizes: workload.Sizes, *, with_image: bool, rounds: int
+) -> timing.Table:
     """Returns times of whole calls of `generate`, and of calls for one token, nearly all of it prefill.
 
-    A text model has no image in its prompts, and transformers beside it.
+    Without images, transformers is beside them.
     """
-    is_text = _is_text(shape)
-    calls = {name: make_generate(shape, sizes, name) for name in (SHARED, COPIED)}
+    policy = workload.policy(shape)
+    prompts = (workload.image_prompts if with_image else workload.text_prompts)(shape, sizes)
+    calls = {name: make_generate(shape, policy, prompts, sizes, name) for name in (SHARED, COPIED)}
     first = {name: f"{name}, prefill only" for name in calls}
     cases = dict(calls)
     cases |= {first[name]: functools.partial(calls[name], max_tokens=1) for name in calls}
-    if is_text and hugging_face.IS_INSTALLED:
-        model, prompts = (shape, workload.policy(shape)[0]), workload.text_prompts(shape, sizes)
-        theirs = hugging_face.generate_text(*model, prompts, sizes.group_size)
+    if not with_image and hugging_face.IS_INSTALLED:
+        theirs = hugging_face.generate_text(shape, policy[0], prompts, sizes.group_size)
         cases[PEER] = lambda: theirs(sizes.answer)
     num_bytes = step_bytes(shape.text, sizes, 1, sizes.answer)
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
@@ -54,7 +58,7 @@ def compare(shape: config.Config, sizes: workload.Sizes, *, rounds: int) -> timi
     num_tokens = sizes.num_answers * sizes.answer
     floors, notes, facts = {}, {}, {}
     for name, copies in ((SHARED, 1), (COPIED, sizes.group_size)):
-        floors[first[name]] = prefill_floor(shape, sizes, copies, machine)
+        floors[first[name]] = prefill_floor(shape, sizes, copies, machine, with_image)
         floors[name] = floors[first[name]] + decode_floor(shape, sizes, copies, machine)
         speed = num_tokens / times[name]
         decoding = max(times[name] - times[first[name]], 1e-9)
@@ -69,7 +73,8 @@ def compare(shape: config.Config, sizes: workload.Sizes, *, rounds: int) -> timi
     if PEER in times:
         floors[PEER] = floors[COPIED]
         notes[PEER] = f"{num_tokens / times[PEER]:,.0f} tokens/s"
-    what = "3.3 M text model" if is_text else "tiny preset, one image each"
+    what = f"{workload.num_params(policy[0]) / 1e6:.1f} M decoder, "
+    what += "one image each" if with_image else "text"
     return timing.table(
         f"decode, {what}, {sizes}, float32",
         times,
@@ -81,11 +86,9 @@ def compare(shape: config.Config, sizes: workload.Sizes, *, rounds: int) -> timi
     )
 
 
-def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
+def make_generate(shape: config.Config, policy, prompts, sizes: workload.Sizes, how: str):
     """Returns `generate(max_tokens)` for all answers in one call of an engine."""
-    params, merge = workload.policy(shape)
-    make = workload.text_prompts if _is_text(shape) else workload.image_prompts
-    prompts, group_size = make(shape, sizes), sizes.group_size
+    (params, merge), group_size = policy, sizes.group_size
     if how == COPIED:
         prompts = [prompt for prompt in prompts for _ in range(group_size)]
         group_size = 1
@@ -108,17 +111,16 @@ def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
     return generate
 
 
-def _is_text(shape: config.Config) -> bool:
-    """Returns whether this is a `workload.text_model`, whose tower has one block and is never used."""
-    return shape.vision is not None and shape.vision.depth == 1
-
-
 def prefill_floor(
-    shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
+    shape: config.Config,
+    sizes: workload.Sizes,
+    copies: int,
+    machine: timing.Speed,
+    with_image: bool,
 ) -> float:
     """Returns the least seconds of `copies` prefills of every prompt, with its image of 64 patches if any."""
     rows = sizes.num_prompts * copies
-    work = 0 if _is_text(shape) else flops.vision(shape.vision, shape.text.width, 64 * rows)
+    work = flops.vision(shape.vision, shape.text.width, 64 * rows) if with_image else 0
     work += flops.layers(shape.text, rows * sizes.prompt)
     pairs = rows * flops.triangle(sizes.prompt)
     return (work + flops.attention(shape.text, pairs)) / machine.flops

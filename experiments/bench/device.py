@@ -96,7 +96,7 @@ def _row(one: dict) -> list[str]:
         show(one["peak_bytes"] and one["peak_bytes"] / GB, ".1f"),
         show(one["plan_bytes"] / GB, ".1f"),
         show(one.get("launched"), ",d"),
-        show(one.get("copied_bytes", 0) / GB, ".3f"),
+        show(None if "launched" not in one else one["copied_bytes"] / GB, ".3f"),
         show(one["compile_seconds"], ".0f"),
     ]
 

@@ -40,8 +40,7 @@ def logits(hidden_ND: Array, head_DV: Array, *, banned: tuple[int, ...] = ()) ->
     logits_NV = jnp.einsum("nd,dv->nv", hidden_ND, head_DV, preferred_element_type=jnp.float32)
     if not banned:
         return logits_NV
-    is_banned_V = np.zeros(head_DV.shape[1], bool)
-    is_banned_V[list(banned)] = True
+    is_banned_V = np.isin(np.arange(head_DV.shape[1]), banned)
     return jnp.where(is_banned_V, -jnp.inf, logits_NV)
 
 

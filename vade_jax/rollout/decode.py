@@ -59,8 +59,8 @@ def answers(
     if group_R is not None:
         # Gathered once, before the loop: a gather inside would read the prompts' cache twice per step.
         hidden_RD, rows = hidden_RD[group_R], rows.take(group_R)
-    # The key depends on the answer's number, not on its slot. So an answer stays the same however the
-    # answers are batched.
+    # A draw depends on the answer's number, not on its slot. So an answer stays the same however the
+    # answers are batched. All are drawn before the loop: inside, each step would hash the keys again.
     uniform_NT = uniforms(key, answer_N, T)
     rows, R = model.apart(rows), hidden_RD.shape[0]
     # Behind a barrier, or the compiler transposes a tied head again in every step.

@@ -32,7 +32,7 @@ TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
 class Apart(NamedTuple):
     """What every step of decoding reads, layer by layer.
 
-    A CPU or a GPU copies what is cut out of a stack. Cut out once, before the loop, it costs nothing.
+    A CPU or a GPU copies what is cut out of a stack. Here it is cut out once, before the loop.
     """
 
     layers: list[tuple[text.Layer, text.Joined]]

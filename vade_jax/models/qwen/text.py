@@ -232,7 +232,7 @@ class Decoder(nnx.Module):
 
         A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
         out: in every step all weights and caches, a third of the time of decoding on an H100. Made once,
-        before the loop, these copies cost nothing.
+        before the loop, the copies take next to no time, and the memory of the weights once more.
         """
 
         def layer(number):
