@@ -55,7 +55,6 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
     c.optimizer.b2 = 0.99
     c.batch.prompts_per_minibatch = 8  # four updates a step, as in Table 4
     c.batch.prompts_per_microbatch = 8
-    c.batch.remat = False
     c.eval.every = 10
     c.checkpoint.every = 25
     default.selector(c, args.selector)

@@ -18,7 +18,6 @@ def get_config(arg=None):
     # These sizes leave few programs to compile.
     c.data.length_multiple = 128
     c.batch.prompts_per_microbatch = 4
-    c.batch.remat = False
     c.eval.every = 3
     c.eval.num_samples = 1
     return c

@@ -192,9 +192,7 @@ def _score(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dic
 
 def _decode(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], Rollouts]:
     params = lora.together(policy.base, policy.params)
-    if mesh.batch_size(policy.mesh) > 1:  # as in the engine
-        shardings = lora.together(policy.base_shardings, policy.shardings)
-        params = local.gather(policy.dtype, params, shardings)
+    weights = local.Apart(policy.merge)(params)
     number_N = np.arange(len(rollouts.length_N), dtype=np.int32)
     sizes = batching.shapes(prompts, multiple=run.data.length_multiple)
     inputs = (batching.collate(prompts, **sizes), None, number_N)
@@ -202,7 +200,7 @@ def _decode(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], Ro
 
     def call():
         token_NT, logp_NT, length_N, finished_N = jax.device_get(
-            compiled(params, *inputs, jax.random.key(0))
+            compiled(params, weights, *inputs, jax.random.key(0))
         )
         return rollouts.replace(
             token_NT=token_NT, logp_NT=logp_NT, length_N=length_N, finished_N=finished_N

@@ -87,6 +87,8 @@ def _counter(computations):
 
 def _moves(x: traffic.Instruction, computations) -> bool:
     """Returns whether an operation only moves data: a copy, a slice, or a fusion that ends with one."""
+    if "S(1)" in x.result:  # into a TPU core's own memory: a read of what is used next
+        return False
     if x.op != "fusion":
         return x.op in MOVES
     body = computations[traffic.called(x)["calls"][0]]

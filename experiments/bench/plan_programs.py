@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from experiments.bench import operations, targets, traffic
 from experiments.bench.operations import Operations
@@ -244,26 +246,35 @@ def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):
     uneven = build.num_rows(run, run.engine.prompts_per_call)
     num_rows = uneven + -uneven % ways or size
     where = local.rows_sharding(policy.mesh)
-    split = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-    gather = lambda x, sharding: jax.ShapeDtypeStruct(
-        x.shape, x.dtype if ways == 1 else policy.dtype, sharding=local.over_tensor(sharding)
-    )
+    split = lambda x: _placed(x, where)
     params = lora.together(policy.base, policy.params)
     shardings = lora.together(policy.base_shardings, policy.shardings)
+    params = jax.tree.map(_placed, params, shardings)
+    apart = local.Apart(policy.merge)
+    layer, ends = apart.layer.lower(params, np.int32(0)), apart.ends.lower(params)
+    layer, weights = (
+        jax.tree.map(_placed, x.out_info, x.compile().output_shardings) for x in (layer, ends)
+    )
+    weights = weights._replace(layers=[layer] * policy.shape.text.num_layers)
     decode = local.compile_answers(
-        policy.merge_gathered,
+        policy.merge,
         policy.mesh,
         stop_ids=(0,),
         banned_ids=policy.tokenizer.banned_ids,
     )
     return decode.lower(
-        jax.tree.map(gather, params, shardings),
+        params,
+        weights,
         jax.tree.map(split, abstract_prompts(policy, size, lengths, ways)),
         split(jax.ShapeDtypeStruct((num_rows,), jnp.int32)) if uneven else None,
         split(jax.ShapeDtypeStruct((num_rows * build.answers_per_row(run),), jnp.int32)),
         jax.eval_shape(lambda: jax.random.key(0)),
         sampling=Sampling(**run.sampling.to_dict()),
     )
+
+
+def _placed(x, sharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
 def measure(lowered, policy: Policy, name: str) -> Program:
@@ -338,7 +349,9 @@ def _whole_matrices(policy: Policy) -> set[tuple[str, tuple[int, ...]]]:
     found = set()
     for _, x, sharding in _parameters(policy):
         if "fsdp" in sharding.spec:
-            found.add(("f32", _sides(local.over_tensor(sharding).shard_shape(x.shape)[-2:])))
+            gathered = P(*[None if axis == "fsdp" else axis for axis in sharding.spec])
+            gathered = NamedSharding(policy.mesh, gathered)
+            found.add(("f32", _sides(gathered.shard_shape(x.shape)[-2:])))
     return found
 
 
@@ -347,7 +360,7 @@ def _sides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(x for x in shape if x > 1))
 
 
-def _parameters(policy: Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:
+def _parameters(policy: Policy) -> Iterator[tuple[str, Any, NamedSharding]]:
     """Yields the path, the shape and the sharding of every parameter, those of an adapter's base included."""
     params = lora.together(policy.base, policy.params)
     shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
@@ -408,12 +421,14 @@ def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> d
         "temporaries of the update, gradients among them": improve.temporary,
         "inputs and outputs of the update": improve.inputs + improve.outputs - model - moments,
     }
-    # The other programs run at other times, while state and reference stay in memory. The program of the
-    # log-probs takes its weights from these; on several devices the built-in engine has its own copy.
-    kept = model + moments + reference
-    several = mesh.batch_size(policy.mesh) > 1
+    # The other programs run at other times, while state and reference stay in memory. Their inputs are the
+    # weights, but for an untied head, of which decoding has a copy.
+    params = lora.together(policy.base, policy.params)
+    places = lora.together(policy.base_shardings, policy.shardings)
+    unread = local_bytes(params.get("lm_head", {}), places.get("lm_head", {}))
+    rest = moments + reference
     others = [
-        kept + x.bytes - (0 if name == DECODE and several else model)
+        rest + x.bytes + (unread if name == DECODE else 0)
         for name, x in programs.items()
         if name != UPDATE
     ]

@@ -108,7 +108,7 @@ class Step:
 
 def make_logp(merge) -> update.Forward:
     """Returns the trainer's own function of log-probs."""
-    return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK, remat=False)
+    return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK)
 
 
 def make_plain_logp(merge) -> update.Forward:
@@ -116,7 +116,7 @@ def make_plain_logp(merge) -> update.Forward:
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model, T = merge(params), batch.token_NT.shape[1]
-        hidden_NSD = model.hidden(batch.prompts, remat=False)
+        hidden_NSD = model.hidden(batch.prompts)
         return logprobs.selected(
             hidden_NSD[:, -T - 1 : -1], model.head(), batch.token_NT, chunk=CHUNK
         )

@@ -238,7 +238,7 @@ def test_planned_decoding_has_the_rows_of_uneven_groups(monkeypatch, per_row, ro
     program = types.SimpleNamespace(lower=lambda *args, **_: asked.extend(args))
     monkeypatch.setattr(local, "compile_answers", lambda *_, **__: program)
     plan_programs._decoding(run, policy, plan_programs.Lengths(64, 5, (4, 4)))
-    _, prompts, group_R, answer_N, _ = asked
+    _, _, prompts, group_R, answer_N, _ = asked
     assert (group_R and group_R.shape) == (rows and (rows,))
     assert (prompts.token_MP.shape[0], answer_N.shape) == (6, (answers,))
 

@@ -19,7 +19,7 @@ from vade_jax.rollout.vllm import process
 from vade_jax.store import metrics, rollout_log
 
 ROOT = pathlib.Path(__file__).parents[2]
-SIZES = dict(prompts_per_minibatch=8, prompts_per_microbatch=8, remat=False)
+SIZES = dict(prompts_per_minibatch=8, prompts_per_microbatch=8)
 LIMIT_S = 300
 
 

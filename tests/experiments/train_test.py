@@ -37,7 +37,6 @@ def smoke(num_steps, model, warm_start):
     c.num_steps = num_steps
     c.loss.kl_coef = 0.0
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
-    c.batch.remat = False
     c.data.length_multiple = 128
     c.optimizer.learning_rate = 1e-3
     c.eval.every = 1

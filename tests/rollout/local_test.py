@@ -1,6 +1,7 @@
 """The engine with scripted logits, where every number is known, and with a real model."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 from tests.models.qwen import inputs
 from tests.trainer import small
 from vade_jax.models.qwen import model
+from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import mesh
@@ -28,19 +30,23 @@ class Scripted:
         which_M = prompts.token_MP[:, 0]
         return self.logits_MTV[which_M, 0], Which(which_M)
 
-    def apart(self, rows):
-        return rows
+    num_layers = 0
+
+    def ends_apart(self):
+        return Ends((), jnp.eye(V))
 
     def own_cache(self, num_rows, group_size, length):
         return ()
 
-    def decode(self, rows, own, token_N, step):
+    def decode(self, weights, rows, own, token_N, step):
         jax.debug.callback(self.steps.append, step)
         which_N = jnp.repeat(rows.which_M, len(token_N) // len(rows.which_M))
         return self.logits_MTV[which_N, step + 1], own
 
-    def head(self):
-        return jnp.eye(V)
+
+class Ends(NamedTuple):
+    layers: tuple
+    head_DV: jax.Array
 
 
 class Which:
@@ -49,6 +55,9 @@ class Which:
 
     def take(self, group_R):
         return Which(self.which_M[group_R])
+
+    def apart(self):
+        return self
 
 
 def scripted(logits_MTV, **options):
@@ -214,7 +223,7 @@ def test_eight_devices_give_the_answers_of_one(sizes):
     devices = mesh.make(2, 2, 2)
     params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
     options = dict(sampling=Sampling(max_tokens=6), banned_ids=small.BANNED, prompts_per_call=3)
-    graph = model.graph(small.SHAPE, place=mesh.Place(devices, gathered=True))
+    graph = model.graph(small.SHAPE, place=mesh.Place(devices))
     merge = functools.partial(model.merge, graph)
     one, eight = real(small.params(), **options), real(params, merge, mesh=devices, **options)
     one, eight = (engine.generate(prompts, sizes, key, 0) for engine in (one, eight))
@@ -227,17 +236,21 @@ def test_eight_devices_give_the_answers_of_one(sizes):
 
 
 def test_weights_are_gathered_once_a_call_not_once_a_token():
-    """What decoding reads is split over `tensor` alone; the trainer's arrays stay as they are."""
+    """What the loop reads is split over `tensor` alone, matrices side by side too."""
     devices = mesh.make(1, 4, 2)
     params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
-    engine = real(params, mesh=devices)
+    merge = functools.partial(model.merge, model.graph(small.SHAPE, place=mesh.Place(devices)))
+    alone = local.Apart(small.merge)(small.params())
+    assert alone.embedding_VD is None  # one device has the table whole
+    alone = alone._replace(embedding_VD=small.params()["embedding"])
+    split = local.Apart(merge)(params)
 
     def ways(x):
         return x.size // np.prod(x.sharding.shard_shape(x.shape))
 
-    before, whole = jax.tree.leaves(params), jax.tree.leaves(engine._gathered())
-    assert max(map(ways, before)) == 8 and max(map(ways, whole)) == 2
-    for x, y in zip(before, whole, strict=True):
+    assert max(map(ways, jax.tree.leaves(params))) == 8
+    for x, y in zip(jax.tree.leaves(split), jax.tree.leaves(alone), strict=True):
+        assert ways(x) == (2 if x.ndim > 1 else ways(x)) <= 2
         np.testing.assert_array_equal(x, y)
 
 
@@ -254,18 +267,14 @@ def test_answers_and_their_caches_are_split():
         def prefill(self, prompts):
             return inner.prefill(prompts)
 
-        def apart(self, rows):
-            return inner.apart(rows)
+        num_layers, layer_apart, ends_apart = inner.num_layers, inner.layer_apart, inner.ends_apart
 
         def own_cache(self, num_rows, group_size, length):
             return inner.own_cache(num_rows, group_size, length)
 
-        def decode(self, apart, own, token_N, step):
-            look(token_N), look(own[0].value), look(apart.prompts[0].value)
-            return inner.decode(apart, own, token_N, step)
-
-        def head(self):
-            return inner.head()
+        def decode(self, weights, rows, own, token_N, step):
+            look(token_N), look(own[0].value), look(rows.prompts[0].value)
+            return inner.decode(weights, rows, own, token_N, step)
 
     sampling = Sampling(max_tokens=3)
     engine = real(

@@ -26,6 +26,7 @@ BLOCK = 128  # tokens whose weights are summed first; what a TPU holds in a row 
 def answers(
     merge: Callable[[Params], Any],
     params: Params,
+    weights: Any,
     prompts: Prompts,
     group_R: jax.Array | None,
     answer_N: jax.Array,
@@ -41,8 +42,9 @@ def answers(
     N = R x (answers per row). All answers in a row read one copy of the prompt's keys and values.
 
     Args:
-        merge: params -> a model with `prefill`, `apart`, `own_cache`, `decode` and `head`.
-        params: the weights.
+        merge: params -> a model with `prefill`, `own_cache` and `decode`.
+        params: its parameters, as the trainer has them.
+        weights: the same for the loop, with a head: see `local.Apart`.
         prompts: the prompts that the rows belong to.
         group_R: the prompt of each row; None: row r has prompt r.
         answer_N: the number of the answer in each slot; -1 for an empty slot.
@@ -62,15 +64,13 @@ def answers(
     # A draw depends on the answer's number, not on its slot. So an answer stays the same however the
     # answers are batched. All are drawn before the loop: inside, each step would hash the keys again.
     uniform_NT = uniforms(key, answer_N, T)
-    rows, R = model.apart(rows), hidden_RD.shape[0]
-    # Behind a barrier, or the compiler transposes a tied head again in every step.
-    head_DV = jax.lax.optimization_barrier(model.head())
+    rows, R = rows.apart(), hidden_RD.shape[0]
     stop = jnp.array(stop_ids, jnp.int32)
 
     def step(carry):
         # `hidden_ND` predicts token t. It comes from the prefill or from the previous step.
         t, hidden_ND, own, token_NT, logp_NT, length_N, done_N = carry
-        logits_NV = logprobs.logits(hidden_ND, head_DV, banned=banned_ids)
+        logits_NV = logprobs.logits(hidden_ND, weights.head_DV, banned=banned_ids)
         token_N, logp_N = draw(
             uniform_NT[:, t],
             logits_NV,
@@ -85,7 +85,7 @@ def answers(
         logp_NT = logp_NT.at[:, t].set(jnp.where(done_N, 0, logp_N))
         length_N = length_N + ~done_N  # the end token counts
         done_N = done_N | jnp.isin(token_N, stop)
-        hidden_ND, own = model.decode(rows, own, token_N, t)
+        hidden_ND, own = model.decode(weights, rows, own, token_N, t)
         return t + 1, hidden_ND, own, token_NT, logp_NT, length_N, done_N
 
     def unfinished(carry):

@@ -30,7 +30,7 @@ class LocalEngine:
     """Makes rollouts with a model in this process.
 
     Args:
-        merge: params -> a model with `prefill`, `apart`, `own_cache`, `decode` and `head`.
+        merge: params -> a model with `prefill`, `layer_apart`, `ends_apart`, `own_cache` and `decode`.
         params: the first weights. Like those given to `sync` later, they are shared and not copied.
         sampling: how tokens are drawn.
         stop_ids: tokens that end an answer.
@@ -60,8 +60,7 @@ class LocalEngine:
         version: int = 0,
         mesh: Mesh | None = None,
     ):
-        self._merge, self._params = merge, params
-        self._version = version
+        self._params, self._version = params, version
         self._sampling = sampling
         self._answers_per_row = answers_per_row
         self._length_multiple = length_multiple
@@ -72,6 +71,7 @@ class LocalEngine:
         # Rounded up: arrays of prompts and rows are split into this many equal parts.
         self._prompts_per_call = prompts_per_call + -prompts_per_call % self._num_shards
         self._rows_per_call = rows_per_call + -rows_per_call % self._num_shards
+        self._apart = Apart(merge)
         self._decode = compile_answers(merge, mesh, stop_ids=stop_ids, banned_ids=banned_ids)
 
     def generate(
@@ -87,12 +87,13 @@ class LocalEngine:
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        params, found = self._gathered(), []  # gathered once for all calls
+        # Made once for all calls, and freed at the end: the trainer needs the memory.
+        weights, found = self._apart(self._params), []
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
             # Answers are numbered over all calls, because the numbers decide the draws.
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
-            arrays_N = self._call(params, prompts[start:stop], counts_M, number_N, key, sampling)
+            arrays_N = self._call(weights, prompts[start:stop], counts_M, number_N, key, sampling)
             found.append(arrays_N)
             # Groups are reported after each call, so that they are scored while later calls decode.
             token_NT, _, length_N, _ = arrays_N
@@ -125,18 +126,6 @@ class LocalEngine:
         """See `Engine.close`."""
         self._params = None
 
-    def _gathered(self) -> Params:
-        """Returns the weights for decoding: in the compute dtype, and split over `tensor` alone.
-
-        The trainer's weights are also split over the other axes. Decoding with those would gather them
-        again in every step. The copy lives until `generate` returns; in bfloat16 it is half the size
-        of float32 weights.
-        """
-        if self._num_shards == 1:  # split over `tensor` at most: returned unchanged, not cast
-            return self._params
-        shardings = jax.tree.map(lambda x: x.sharding, self._params)
-        return gather(self._merge(self._params).dtype, self._params, shardings)
-
     def _calls(self, num_rollouts_M: np.ndarray) -> Iterator[tuple[int, int]]:
         """Yields the first prompt of each call and the end of its prompts.
 
@@ -156,11 +145,11 @@ class LocalEngine:
             yield start, stop
             start = stop
 
-    def _call(self, params, prompts, num_rollouts_M, number_N, key, sampling):
+    def _call(self, weights, prompts, num_rollouts_M, number_N, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host.
 
         Args:
-            params: from `_gathered`.
+            weights: those of the loop, from `Apart`.
             prompts: at most `prompts_per_call`.
             num_rollouts_M: the number of answers to each of them.
             number_N: the number of each answer among all answers of `generate`.
@@ -192,13 +181,41 @@ class LocalEngine:
         )
         if self._sharding is not None:
             inputs = jax.tree.map(self._put, inputs)
-        answers = self._decode(params, *inputs, key, sampling=sampling or self._sampling)
+        given = (self._params, weights, *inputs, key)
+        answers = self._decode(*given, sampling=sampling or self._sampling)
         return [x[slot_N] for x in jax.device_get(answers)]
 
     def _put(self, x: np.ndarray) -> jax.Array:
         """Splits a host array, which is the same in all processes, over the mesh."""
         assert self._sharding is not None
         return jax.make_array_from_callback(x.shape, self._sharding, x.__getitem__)
+
+
+class Apart:
+    """Makes the weights of the decode loop from parameters, a layer at a time.
+
+    One program for all layers would hold each of them twice, and would have to be compiled for every depth.
+
+    Attributes:
+        layer: the jitted function from parameters and a layer's number to that layer.
+        ends: the jitted function from parameters to all else.
+    """
+
+    def __init__(self, merge: Callable[[Params], Any]):
+        self._merge = merge
+
+        def layer(params: Params, number: int):
+            return merge(params).layer_apart(number)
+
+        def ends(params: Params):
+            return merge(params).ends_apart()
+
+        self.layer, self.ends = jax.jit(layer), jax.jit(ends)
+
+    def __call__(self, params: Params):
+        """Returns the weights of all layers."""
+        numbers = range(self._merge(params).num_layers)
+        return self.ends(params)._replace(layers=[self.layer(params, n) for n in numbers])
 
 
 def compile_answers(
@@ -227,36 +244,3 @@ def compile_answers(
 def rows_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding of prompts, images and rows: over all axes except `tensor`."""
     return NamedSharding(mesh, P(tuple(axis for axis in mesh.axis_names if axis != "tensor")))
-
-
-def over_tensor(sharding: NamedSharding) -> NamedSharding:
-    """Returns the sharding that a parameter has for decoding: of its axes only `tensor` is left.
-
-    The devices of a `tensor` group decode the same rows together, so a matrix may stay split there.
-    """
-    names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
-    spec = ["tensor" if "tensor" in axes else None for axes in names]
-    return NamedSharding(sharding.mesh, P(*spec))
-
-
-def gather(dtype, params: Params, shardings: Params) -> Params:
-    """Returns `params`, which have these shardings, in `dtype` and split over `tensor` alone."""
-    return _gather(dtype, tuple(jax.tree.leaves(shardings)))(params)
-
-
-@functools.cache
-def _gather(dtype, shardings):
-    """Returns the jitted function of `gather`.
-
-    It is cached by dtype and shardings, so that all engines and calls share one compiled program.
-    """
-
-    def gather(params):
-        leaves, tree = jax.tree.flatten(params)
-        gathered = [
-            jax.lax.with_sharding_constraint(x.astype(dtype), over_tensor(sharding))
-            for x, sharding in zip(leaves, shardings, strict=True)
-        ]
-        return jax.tree.unflatten(tree, gathered)
-
-    return jax.jit(gather)

@@ -200,12 +200,16 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
         state_shardings,
     )
     batch = mesh.batch_sharding(policy.mesh, axis=1)
-    logprobs = jax.jit(
-        lambda base, params, batch: update.make_logprobs(logp(base))(params, batch),
+
+    def logprobs(base, params, batch):
+        return update.make_logprobs(logp(base))(params, batch)
+
+    score = jax.jit(
+        logprobs,
         in_shardings=(policy.base_shardings, policy.shardings, batch),
         out_shardings=batch,
     )
-    return improve, logprobs
+    return improve, score
 
 
 def make_logp(
@@ -237,10 +241,14 @@ def compile_update(
 
     It donates the state: the new one takes its memory.
     """
-    batch = mesh.batch_sharding(policy.mesh, axis=1)
+
+    def update(base, state, batch):
+        return step(base)(state, batch)
+
+    where = mesh.batch_sharding(policy.mesh, axis=1)
     return jax.jit(
-        lambda base, state, batch: step(base)(state, batch),
-        in_shardings=(policy.base_shardings, state_shardings, batch),
+        update,
+        in_shardings=(policy.base_shardings, state_shardings, where),
         out_shardings=(state_shardings, None),
         donate_argnums=1,
     )

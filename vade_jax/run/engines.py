@@ -121,7 +121,7 @@ def _local(
     sections: Sections, policy: Policy, sampling: Sampling, answers_per_row: int, rows_per_call: int
 ) -> LocalEngine:
     return LocalEngine(
-        policy.merge_gathered,
+        policy.merge,
         None if policy.params is None else policy.whole(policy.params),
         sampling=sampling,
         stop_ids=policy.tokenizer.stop_ids,

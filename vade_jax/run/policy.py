@@ -37,13 +37,6 @@ class Policy:
         """Returns the function from all parameters to the model; it holds no arrays of this policy."""
         return functools.partial(model.merge, self.graphdef)
 
-    @property
-    def merge_gathered(self):
-        """Returns `merge` for the built-in engine, whose parameters are split only over `tensor`."""
-        place = mesh.Place(self.mesh, gathered=True)
-        graphdef = model.graph(self.shape, dtype=self.dtype, place=place, adapter=self.adapter)
-        return functools.partial(model.merge, graphdef)
-
     def whole(self, params: Params, base: Params | None = None) -> Params:
         """Returns all parameters: `params` joined with `base`, by default the policy's own base."""
         if self.adapter is None:

@@ -99,12 +99,9 @@ class Place:
 
     Attributes:
         mesh: the devices.
-        gathered: the weights are split only over `tensor`, as in the built-in engine, so they need not be
-            gathered before use.
     """
 
     mesh: Mesh
-    gathered: bool = False
 
     @property
     def ways(self) -> int:
@@ -130,10 +127,6 @@ class Place:
 
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the first axis over `data` and the last over `fsdp`, like the embedding's."""
-        if self.gathered:
-            # Else the compiler splits the table for the lookup, and where it is the head as well it
-            # gathers it again for every token.
-            return self.rows(x_D)
         return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
 
     def head(self, x_DV: jax.Array) -> jax.Array:
@@ -154,7 +147,7 @@ class Place:
         same dtype. Left alone, the compiler gathers a matrix for every use of it, and sums a whole
         gradient on every device before each keeps its part.
         """
-        if self.gathered or self.mesh.shape["fsdp"] == 1:
+        if self.mesh.shape["fsdp"] == 1:
             return module
 
         def gather(path, x):

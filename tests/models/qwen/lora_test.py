@@ -12,6 +12,7 @@ from tests.models.qwen import inputs, oracle
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.models.qwen import files, lora, model, peft, presets, weights
+from vade_jax.rollout import local
 from vade_jax.trainer import mesh
 
 SHAPE = small.SHAPE
@@ -93,17 +94,18 @@ def test_every_forward_is_that_of_the_merged_model():
     token_NT = np.random.default_rng(0).integers(0, 300, (6, 4)).astype(np.int32)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def forwards(merge, params):
+    def forwards(merge, params, apart):
         qwen = merge(params)
         last_MD, cache = qwen.prefill(prompts)
-        apart, own = qwen.apart(cache), qwen.own_cache(3, 2, 4)
-        next_ND, _ = qwen.decode(apart, own, token_NT[:, 0], jnp.int32(0))
+        own = qwen.own_cache(3, 2, 4)
+        next_ND, _ = qwen.decode(apart, cache.apart(), own, token_NT[:, 0], jnp.int32(0))
         return qwen.hidden(prompts), qwen.answer_hidden(prompts, token_NT), last_MD, next_ND
 
-    found, expected = forwards(adapted, whole), forwards(small.merge, plain)
+    of = lambda merge, params: forwards(merge, params, local.Apart(merge)(params))
+    found, expected = of(adapted, whole), of(small.merge, plain)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=3e-5)
-    without = forwards(small.merge, base)
+    without = of(small.merge, base)
     assert np.abs(found[1] - without[1]).max() > 0.1
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.models.qwen import inputs, oracle
 from vade_jax.models.qwen import config, model, presets, weights
+from vade_jax.rollout import local
 
 TINY = presets.PRESETS["tiny"]
 VARIANTS = {
@@ -245,14 +246,14 @@ def test_prefill_and_decode_equal_plain(plain):
     graph, rows = model.graph(shape), len(group_R)
 
     @jax.jit
-    def decode(params, prompts, group_R):
+    def decode(params, apart, prompts, group_R):
         qwen = model.merge(graph, params)
         hidden_MD, cache = qwen.prefill(prompts)
-        apart = qwen.apart(cache.take(group_R))
+        prompt_rows = cache.take(group_R).apart()
         own = qwen.own_cache(rows, len(token_NT) // rows, token_NT.shape[1])
 
         def body(own, step):
-            hidden_ND, own = qwen.decode(apart, own, jnp.asarray(token_NT)[:, step], step)
+            hidden_ND, own = qwen.decode(apart, prompt_rows, own, jnp.asarray(token_NT)[:, step], step)
             return own, hidden_ND
 
         _, hidden_TND = jax.lax.scan(body, own, jnp.arange(token_NT.shape[1] - 1))
@@ -260,7 +261,8 @@ def test_prefill_and_decode_equal_plain(plain):
         hidden_NTD = jnp.swapaxes(jnp.concatenate([first_1ND, hidden_TND]), 0, 1)
         return answer_logps(qwen, hidden_NTD, token_NT)
 
-    logp_NT = decode(params, prompts, group_R)
+    apart = local.Apart(functools.partial(model.merge, graph))(params)
+    logp_NT = decode(params, apart, prompts, group_R)
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
 
 

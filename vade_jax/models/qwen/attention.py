@@ -9,7 +9,7 @@ head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -45,7 +45,7 @@ class Cache(Pytree):
             next_position_M=jnp.take(self.next_position_M, index_R, axis=0),
         )
 
-    def apart(self) -> list[KeySet]:
+    def apart(self) -> "Rows":
         """Returns the keys of each layer, for a loop over tokens: see `text.Decoder.apart`.
 
         Keys are transposed once, before the loop: a CPU multiplies by them faster.
@@ -54,7 +54,14 @@ class Cache(Pytree):
         for key_MJPK, value_MJPK in zip(self.key_LMJPK, self.value_LMJPK, strict=True):
             key_MJKP = jax.lax.optimization_barrier(jnp.swapaxes(key_MJPK, -1, -2))
             found.append(prompt_keys(jnp.swapaxes(key_MJKP, -1, -2), value_MJPK, self.length_M))
-        return found
+        return Rows(found, self.next_position_M)
+
+
+class Rows(NamedTuple):
+    """What the answers in each row share: for each layer the keys of their prompt, and where they start."""
+
+    prompts: list[KeySet]
+    next_position_R: Array
 
 
 def causal(

@@ -231,23 +231,25 @@ class GatedMLP(nnx.Module):
         self.gate = Linear(width, mlp_width, make, bias=bias)
         self.up = Linear(width, mlp_width, make, bias=bias)
         self.down = Linear(mlp_width, width, make, bias=bias, scale=scale)
+        self.gate_up = None  # or what `join` puts here, [D, 2, F]
 
-    def __call__(self, x_D: jax.Array, joined: jax.Array | None = None) -> jax.Array:
-        if joined is None:
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        if self.gate_up is None:
             gate, up = self.gate(x_D), self.up(x_D)
         else:
-            gate, up = jnp.moveaxis(jnp.einsum("...d,dcf->...cf", x_D, joined), -2, 0)
+            gate, up = jnp.moveaxis(jnp.einsum("...d,dcf->...cf", x_D, self.gate_up), -2, 0)
         return self.down(jax.nn.silu(gate) * up)
 
-    def joined(self) -> jax.Array | None:
-        """Returns the kernels of gate and up, `[D, 2, F]`; None if they have biases or an adapter.
+    def join(self) -> None:
+        """Lays gate and up side by side, for one product; not if they have biases or an adapter.
 
         The width F stays an axis of its own, because the axis `tensor` may split it.
         """
         both = (self.gate, self.up)
         if any(x.bias is not None or x.lora is not None for x in both):
-            return None
-        return jnp.stack([x.kernel[...] for x in both], 1)
+            return
+        self.gate_up = nnx.data(jnp.stack([x.kernel[...] for x in both], 1))
+        self.gate = self.up = None  # or they would stay in memory too
 
 
 class MLP(nnx.Module):

@@ -16,6 +16,7 @@ There are four forwards with the same parameters:
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,21 +24,21 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vade_jax import arrays, types
-from vade_jax.models.qwen import attention, blockwise, config, layers, lora, text, vision
+from vade_jax.models.qwen import attention, config, layers, lora, text, vision
 
 GraphDef = Any
 TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
 
 
-class Apart(NamedTuple):
-    """What every step of decoding reads, layer by layer.
+class DecodeWeights(NamedTuple):
+    """The weights that every step of decoding reads; matrices are split over `tensor` alone.
 
-    A CPU or a GPU copies what is cut out of a stack. Here it is cut out once, before the loop.
+    The head and the layers are in the compute dtype. See `text.Decoder.apart` for why layers are apart.
     """
 
-    layers: list[tuple[text.Layer, text.Joined]]
-    prompts: list[blockwise.KeySet]  # keys of the rows' prompts
-    next_position_R: types.Array  # where the rows' answers start
+    layers: Sequence[text.Layer]
+    head_DV: jax.Array
+    embedding_VD: jax.Array | None  # None: the parameters' own, which every device has whole
 
 
 class Model(nnx.Module):
@@ -150,9 +151,29 @@ class Model(nnx.Module):
         hidden_NTD = jnp.concatenate([first_ND[:, None], y_NUD], 1)[:, : token_NT.shape[1]]
         return self.place.rows(hidden_NTD)
 
-    def apart(self, cache: attention.Cache) -> "Apart":
-        """Returns what every step of decoding reads. Call it before the loop over steps: see `Apart`."""
-        return Apart(self.text.apart(), cache.apart(), cache.next_position_M)
+    @property
+    def num_layers(self) -> int:
+        """The number of the decoder's layers."""
+        return self.config.text.num_layers
+
+    def layer_apart(self, number: types.Array) -> text.Layer:
+        """Returns one layer for `DecodeWeights`."""
+        return self.text.apart(number)
+
+    def ends_apart(self) -> DecodeWeights:
+        """Returns the `DecodeWeights` before the first and after the last layer."""
+        gather = lambda **named: self.place.weights(named, "", self.dtype)
+        table_VD = self.embedding[...]
+        whole_VD = gather(embedding=table_VD)["embedding"]
+        if self.lm_head is None:
+            head_DV = whole_VD.T
+        else:
+            head_DV = gather(lm_head={"kernel": self.lm_head.kernel[...]})["lm_head"]["kernel"]
+        return DecodeWeights(
+            layers=(),
+            head_DV=arrays.rounded(head_DV, self.dtype),
+            embedding_VD=None if whole_VD is table_VD else whole_VD,
+        )
 
     def own_cache(self, num_rows: int, group_size: int, length: int) -> list[text.Keys]:
         """Returns an empty cache for each layer, with room for `length` tokens of each answer in a row."""
@@ -164,12 +185,18 @@ class Model(nnx.Module):
         ]
 
     def decode(
-        self, apart: "Apart", own: list[text.Keys], token_N: types.Array, step: types.Array
+        self,
+        weights: DecodeWeights,
+        rows: attention.Rows,
+        own: list[text.Keys],
+        token_N: types.Array,
+        step: types.Array,
     ) -> tuple[jax.Array, list[text.Keys]]:
         """Feeds token number `step` of each answer; row r has answers r*G to r*G+G-1.
 
         Args:
-            apart: the layers, and the caches of the rows' prompts.
+            weights: all that a step reads.
+            rows: the keys of the rows' prompts, from `Cache.apart`.
             own: the cache of the answers, from `own_cache` or the previous step.
             token_N: the token of each answer.
             step: the number of tokens that each answer had before.
@@ -177,10 +204,13 @@ class Model(nnx.Module):
         Returns:
             `hidden_ND`, which predicts token number step + 1, and `own` with the new keys and values.
         """
-        group_N = self._prompt_of_answers(apart.next_position_R, token_N, None)
-        position_NX = _on_all_axes(jnp.asarray(apart.next_position_R)[group_N] + step)
-        y_ND = self._embed(token_N)
-        return self.text.decode(apart.layers, y_ND, position_NX, apart.prompts, own, step)
+        group_N = self._prompt_of_answers(rows.next_position_R, token_N, None)
+        position_NX = _on_all_axes(jnp.asarray(rows.next_position_R)[group_N] + step)
+        table_VD = self.embedding[...] if weights.embedding_VD is None else weights.embedding_VD
+        # Every device has the whole table, so it looks up its own answers' tokens.
+        y_ND = self.place.rows(layers.look_up(table_VD, token_N))
+        y_ND = arrays.rounded(y_ND, self.dtype)
+        return self.text.decode(weights.layers, y_ND, position_NX, rows.prompts, own, step)
 
     def head(self, dtype=None) -> jax.Array:
         """Returns the matrix `[D, V]` that maps hidden states to logits, in `dtype` or the compute dtype."""

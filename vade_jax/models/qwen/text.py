@@ -13,7 +13,7 @@ Layers are stacked along L and scanned. The program contains one layer, however 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -44,19 +44,6 @@ class Embedded(NamedTuple):
     deep_MKPD: jax.Array | None = None
 
 
-class Joined(NamedTuple):
-    """Matrices of one layer side by side: one product in the place of three and of two.
-
-    Where a matrix has an adapter, there is None, and the layer multiplies by each.
-    """
-
-    qkv: tuple[jax.Array, jax.Array | None] | None  # kernel and bias
-    gate_up: jax.Array | None
-
-
-SEPARATE = Joined(None, None)
-
-
 class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
@@ -65,7 +52,7 @@ class Attention(nnx.Module):
     """
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
-        self.head_width = shape.head_width
+        self.head_width, self.num_kv_heads = shape.head_width, shape.num_kv_heads
         kv_width = shape.num_kv_heads * shape.head_width
         bias = shape.bias
         self.query = layers.Linear(shape.width, shape.query_width, make, bias=bias)
@@ -77,16 +64,17 @@ class Attention(nnx.Module):
         )
         self.query_norm = norm() if shape.qk_norm else None
         self.key_norm = norm() if shape.qk_norm else None
+        self.qkv = None  # or what `join` puts here
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend, joined: Joined = SEPARATE
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Any]:
         """Returns the output, and what `attend` keeps of the keys and values."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
-        if joined.qkv is None:
+        if self.qkv is None:
             q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
         else:
-            q, k, v = self._at_once(x_NUD, *joined.qkv)
+            q, k, v = self._at_once(x_NUD)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         # `attend` gets keys rotated, so those in a cache need no work later. A score depends only on the
@@ -95,27 +83,29 @@ class Attention(nnx.Module):
         out_NUHK, kept = attend(q, k, v)
         return self.output(out_NUHK.reshape(*heads[:2], -1)), kept
 
-    def joined(self) -> tuple[jax.Array, jax.Array | None] | None:
-        """Returns kernel and bias that make each key head's queries, then its key, then its value."""
+    def join(self) -> None:
+        """Lays the three matrices side by side, for one product in their place; not if one has an adapter.
+
+        The output has each key head's queries, then its key, then its value.
+        """
         linears = (self.query, self.key, self.value)
         if any(x.lora is not None for x in linears):
-            return None
-
-        num_kv_heads = self.key.kernel.shape[-1] // self.head_width
+            return
 
         def side_by_side(parts):
-            by_head = [x.reshape(*x.shape[:-1], num_kv_heads, -1) for x in parts]
+            by_head = [x.reshape(*x.shape[:-1], self.num_kv_heads, -1) for x in parts]
             return jnp.concatenate(by_head, -1).reshape(*parts[0].shape[:-1], -1)
 
         biases = [x.bias[...] for x in linears if x.bias is not None]
         kernel = side_by_side([x.kernel[...] for x in linears])
-        return kernel, side_by_side(biases) if biases else None
+        self.qkv = nnx.data((kernel, side_by_side(biases) if biases else None))
+        self.query = self.key = self.value = None  # or they would stay in memory too
 
-    def _at_once(self, x_NUD, kernel, bias):
-        """Returns queries, keys and values by one product with what `joined` made."""
+    def _at_once(self, x_NUD):
+        """Returns queries, keys and values by one product with what `join` made."""
+        kernel, bias = self.qkv
         out = x_NUD @ kernel if bias is None else x_NUD @ kernel + bias
-        num_kv_heads = self.key.kernel.shape[-1] // self.head_width
-        by_head = out.reshape(*x_NUD.shape[:2], num_kv_heads, -1, self.head_width)
+        by_head = out.reshape(*x_NUD.shape[:2], self.num_kv_heads, -1, self.head_width)
         q_NUHK = by_head[..., :-2, :].reshape(*x_NUD.shape[:2], -1, self.head_width)
         return q_NUHK, by_head[..., -2, :], by_head[..., -1, :]
 
@@ -133,15 +123,11 @@ class Layer(nnx.Module):
         self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, make, bias=False, scale=scale)
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend, joined: Joined = SEPARATE
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Any]:
-        out, kept = self.attention(self.norm1(x_NUD), rotation, attend, joined)
+        out, kept = self.attention(self.norm1(x_NUD), rotation, attend)
         x_NUD = x_NUD + out
-        return x_NUD + self.mlp(self.norm2(x_NUD), joined.gate_up), kept
-
-    def joined(self) -> Joined:
-        """Returns matrices of this layer side by side; the layer is one of those of `Decoder.apart`."""
-        return Joined(self.attention.joined(), self.mlp.joined())
+        return x_NUD + self.mlp(self.norm2(x_NUD)), kept
 
 
 class Decoder(nnx.Module):
@@ -227,27 +213,26 @@ class Decoder(nnx.Module):
         (x_MPD, y_NUD), _ = self._scan(step, prompts, remat, y_NUD)
         return self.norm(x_MPD), self.norm(y_NUD)
 
-    def apart(self) -> list[tuple[Layer, Joined]]:
-        """Returns the layers one by one, in the compute dtype, for a loop over the tokens of answers.
+    def apart(self, number: Array) -> Layer:
+        """Returns one layer in the compute dtype, for a loop over the tokens of answers.
 
         A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
         out: in every step all weights and caches, a third of the time of decoding on an H100. Made once,
-        before the loop, the copies take next to no time, and the memory of the weights once more.
+        before the loop, the copies take next to no time, and the memory of the weights once more. On a mesh
+        they are split over `tensor` alone, or each step would gather them again.
         """
-
-        def layer(number):
-            cut = lambda x: arrays.rounded(x[number], self.dtype)
-            return jax.tree.map(cut, self.layers)
-
-        found = [layer(number) for number in range(self.shape.num_layers)]
-        return [(one, one.joined()) for one in found]
+        cut = lambda x: arrays.rounded(x[number], self.dtype)
+        layer = self.place.weights(jax.tree.map(cut, self.layers), "text/layers", self.dtype)
+        layer.attention.join()
+        layer.mlp.join()
+        return layer
 
     def decode(
         self,
-        apart: list[tuple[Layer, Joined]],
+        apart: Sequence[Layer],
         y_ND: jax.Array,
         position_NX: Array,
-        prompts: list[attention.KeySet],
+        prompts: Sequence[attention.KeySet],
         own: list[Keys],
         step: Array,
     ) -> tuple[jax.Array, list[Keys]]:
@@ -264,7 +249,7 @@ class Decoder(nnx.Module):
         rotation = self._rotation(position_NX[:, None])
         y_NUD, written = y_ND[:, None], []
         seen_T = jnp.arange(own[0].value.shape[3]) <= step
-        for (layer, joined), prompt, cache in zip(apart, prompts, own, strict=True):
+        for layer, prompt, cache in zip(apart, prompts, own, strict=True):
 
             def attend(q, k, v, prompt=prompt, cache=cache):
                 # The token's own key is written first, so that it is seen like those before it.
@@ -272,7 +257,7 @@ class Decoder(nnx.Module):
                 own = attention.KeySet(jnp.swapaxes(cache.key, -1, -2), cache.value, seen_T)
                 return attention.to_sets(q, [prompt, own], ways=self.place.ways), cache
 
-            y_NUD, cache = layer(y_NUD, rotation, attend, joined)
+            y_NUD, cache = layer(y_NUD, rotation, attend)
             written.append(cache)
         return self.norm(y_NUD[:, 0]), written
 
