@@ -249,7 +249,7 @@ class GatedMLP(nnx.Module):
         if any(x.bias is not None or x.lora is not None for x in both):
             return
         self.gate_up = nnx.data(jnp.stack([x.kernel[...] for x in both], 1))
-        self.gate = self.up = None  # or they would stay in memory too
+        del self.gate, self.up  # or they would stay in memory too
 
 
 class MLP(nnx.Module):

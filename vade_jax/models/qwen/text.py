@@ -64,7 +64,7 @@ class Attention(nnx.Module):
         )
         self.query_norm = norm() if shape.qk_norm else None
         self.key_norm = norm() if shape.qk_norm else None
-        self.qkv = None  # or what `join` puts here
+        self.qkv: Any = None  # or what `join` puts here
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -99,7 +99,7 @@ class Attention(nnx.Module):
         biases = [x.bias[...] for x in linears if x.bias is not None]
         kernel = side_by_side([x.kernel[...] for x in linears])
         self.qkv = nnx.data((kernel, side_by_side(biases) if biases else None))
-        self.query = self.key = self.value = None  # or they would stay in memory too
+        del self.query, self.key, self.value  # or they would stay in memory too
 
     def _at_once(self, x_NUD):
         """Returns queries, keys and values by one product with what `join` made."""
