@@ -184,6 +184,9 @@ class Engine(Section):
     # The built-in engine ("local"), or vLLM behind HTTP ("vllm_server")
     name: str = choice("local", "vllm_server")
     prompts_per_call: int = number(64, at_least=1)  # Prompts that "local" decodes together
+    # Most steps between the weights that answer and those that learn from the answers. With 1, vLLM answers
+    # while the policy learns; 0: they take turns. More is for studying lag
+    max_lag: int = number(0, at_least=0)
     # URLs of vLLM servers that already run; empty: the run starts servers
     urls: tuple[str, ...] = ()
     # Name under which the servers of `urls` serve the model; empty: the checkpoint's path
@@ -287,6 +290,9 @@ class Reward(Section):
 
 
 # ------------------------------------------------------------------------------ learning
+UNWEIGHTED = ("", "none")  # values of `loss.importance` without importance weights
+
+
 @dataclasses.dataclass(frozen=True)
 class Loss(Section):
     """The objective: GRPO (arXiv 2402.03300) by default, GSPO (arXiv 2507.18071) with `GSPO`."""
@@ -314,15 +320,29 @@ class Loss(Section):
     # Source of the old policy's log-probs. "trainer": computed again by the trainer. "behaviour": those of
     # the engine.
     old_logp: str = choice("trainer", "behaviour")
-    # Truncated importance weights of the trainer's policy over the engine's, of each token or of the whole
-    # answer; empty: none
-    importance: str = choice("", "token", "sequence")
-    importance_cap: float = number(2.0, above=0)  # Largest importance weight
+    # Importance weights of the trainer's policy over the engine's, losses/importance.py: truncated, of each
+    # token ("token") or of the whole answer ("sequence"); 0 outside of bounds, for a token ("icepop") or for
+    # an answer ("geometric"); unbounded ("raw"). Empty or "none": no weights
+    importance: str = choice("", "none", "token", "sequence", "icepop", "geometric", "raw")
+    importance_cap: float = number(2.0, above=0)  # Largest weight of "token" and "sequence"
+    # Smallest and largest weight of "icepop", smallest and largest geometric mean of "geometric"; empty: 0.5
+    # to 5, and 0.99 to 1.01
+    importance_bounds: tuple[float, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
         if self.dual_clip != 0 and not self.dual_clip > 1:
             raise ValueError(f"loss.dual_clip={self.dual_clip}: must be above 1, or 0 for none")
+        bounds = self.importance_bounds
+        if bounds and not (len(bounds) == 2 and 0 <= bounds[0] < 1 < bounds[1]):
+            raise ValueError(
+                f"loss.importance_bounds={bounds}: give two numbers, the first below 1 and the second above"
+            )
+        if bounds and self.importance not in ("icepop", "geometric"):
+            raise ValueError(
+                f"loss.importance_bounds={bounds} are of 'icepop' and 'geometric', not of "
+                f"loss.importance={self.importance!r}: leave them out, or choose one of the two"
+            )
 
 
 def _loss(**values: Any) -> types.MappingProxyType[str, Any]:
@@ -529,16 +549,31 @@ class Run(Section):
     def __post_init__(self):
         super().__post_init__()
         sampling, loss, reward, batch = self.sampling, self.loss, self.reward, self.batch
-        if loss.importance and loss.old_logp == "behaviour":
+        weighs = loss.importance not in UNWEIGHTED
+        if weighs and loss.old_logp == "behaviour":
             raise ValueError(
                 f"loss.importance={loss.importance!r} weighs the trainer's log-probs against "
                 "the engine's: set loss.old_logp='trainer'"
             )
+        if self.engine.max_lag and loss.old_logp == "behaviour":
+            raise ValueError(
+                f"engine.max_lag={self.engine.max_lag}: the weights that answer are older than those that learn, "
+                "and loss.old_logp='behaviour' would take one for the other: set loss.old_logp='trainer' and "
+                "loss.importance='token'"
+            )
+        if self.engine.max_lag and not loss.importance:
+            raise ValueError(
+                f"engine.max_lag={self.engine.max_lag}: the weights that answer are older than those that learn, "
+                "and loss.importance is empty, so nothing corrects for it: choose one, such as 'token', or "
+                "'none' to go without"
+            )
         if sampling.top_p < 1 or sampling.top_k:
             # The engine's log-probs are of the truncated distribution and the trainer's are not, so
             # every ratio of the two would be off.
+            wrong = {"old_logp": loss.old_logp != "trainer", "importance": weighs}
             for name, fitting in (("old_logp", "trainer"), ("importance", "")):
-                if (value := getattr(loss, name)) != fitting:
+                if wrong[name]:
+                    value = getattr(loss, name)
                     raise ValueError(
                         f"loss.{name}={value!r} is of the truncated distribution, the update's log-probs "
                         f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={fitting!r}"

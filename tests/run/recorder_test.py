@@ -243,7 +243,7 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
         "tokens_total": 70,
         "known": [],
     }
-    saved = mock.Mock(latest_step=lambda: 7)
+    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     saved.restore.side_effect = lambda *_: (
         None,
         {"posterior": None, "visited_I": None},
@@ -261,7 +261,7 @@ def test_other_columns_are_other_data():
     """A tolerance, a kind or a column that a reward function reads decides what is right."""
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
     arrays = {"posterior": None, "visited_I": None}
-    saved = mock.Mock(latest_step=lambda: 7)
+    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     saved.restore.side_effect = lambda *_: (None, arrays, counters | {"details": 5})
     assert recorder.restore(saved, loop.Progress(None, None, None), items={"details": 5}).step == 7
     with pytest.raises(
@@ -280,7 +280,7 @@ def test_other_columns_are_other_data():
 )  # fmt: skip
 def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, capsys):
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    saved = mock.Mock(latest_step=lambda: 7)
+    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     arrays = {"posterior": None, "visited_I": None}
     saved.restore.return_value = (None, arrays, counters | kept)
     assert recorder.restore(saved, loop.Progress(None, None, None), now).step == 7
@@ -308,7 +308,7 @@ def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_
 def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, capsys):
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
     arrays = {"posterior": None, "visited_I": None}
-    saved = mock.Mock(latest_step=lambda: 7)
+    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
     found = recorder.restore(saved, loop.Progress(None, None, None), items={"pictures": now})
     assert found.step == 7
@@ -333,7 +333,8 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
         safetensors.numpy.save_file(tensors, model / "model.safetensors")
 
     def resumed(**changes):
-        saved = mock.Mock(latest_step=lambda: 7, config=lambda _: of_run.to_dict())
+        saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
+        saved.config.side_effect = lambda _: of_run.to_dict()
         tree = {"posterior": None, "visited_I": None}
         saved.restore.return_value = (None, tree, checkpointer.saved[0][1] | changes)
         return recorder.restore(saved, progress).step

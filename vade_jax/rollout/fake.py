@@ -1,6 +1,7 @@
-"""An engine with known pass rates, for tests of the loop."""
+"""An engine with known pass rates and times, for tests of the loop."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -19,11 +20,19 @@ class FakeEngine:
     Args:
         pass_rate: the probability of a right answer, by the prompt's uid.
         version: the version of the weights that it claims to hold.
+        seconds: (key, number of answers) -> the seconds that each answer takes; all are made at once, so a
+            call takes as long as the longest.
     """
 
-    def __init__(self, pass_rate: Mapping[str, float], version: int = 0):
+    def __init__(
+        self,
+        pass_rate: Mapping[str, float],
+        version: int = 0,
+        seconds: Callable[[jax.Array, int], np.ndarray] = lambda key, number: np.zeros(number),
+    ):
         self.pass_rate = dict(pass_rate)
         self.version = version
+        self.seconds = seconds
 
     def generate(
         self,
@@ -41,6 +50,7 @@ class FakeEngine:
         uniform_N = np.asarray(jax.random.uniform(key, group_N.shape))
         right_N = (uniform_N < rate_M[group_N]).astype(np.int32)
         token_NT = np.stack([right_N, np.full_like(right_N, 2)], 1)
+        time.sleep(float(np.max(self.seconds(key, len(group_N)), initial=0.0)))
         for m in range(len(prompts)):
             on_group(m, list(token_NT[group_N == m]))
         return Rollouts(

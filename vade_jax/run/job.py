@@ -32,7 +32,7 @@ from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.policy import Policy
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
-from vade_jax.trainer import choosing, loop, passes, processes, scoring, validation
+from vade_jax.trainer import choosing, loop, passes, processes, scoring, validation, waiting
 from vade_jax.trainer.producer import Producer
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
@@ -124,6 +124,11 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
             prepared = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
+        if run.engine.max_lag and not checks.machine.overlaps(run.engine, run.layout):
+            print(
+                f"engine.max_lag={run.engine.max_lag}: answering and learning take turns here; only vLLM on GPUs of "
+                "its own answers meanwhile, in a run of one process"
+            )
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)
@@ -209,18 +214,24 @@ def prepare(
     items = data.identity()
     if run.reward.has_rules:
         items["verifier"] = rewards.VERSION
-    progress = restore(saved, loop.Progress(state, posterior, never_I), items)
     if variants is None:
         expand = None
         advantage = functools.partial(scoring.group_normalized, scale_by_std=run.scale_by_std)
     else:
         expand, advantage = variants.vary.expand, variants.advantage
+    choose = choosing.ChoosePrompts(selector, data.train, data.build_prompt, map, expand)
+    progress = restore(
+        saved,
+        loop.Progress(state, posterior, never_I),
+        items,
+        lambda packed: waiting.unpack(packed, choose, run.num_prompts, run.refill),
+    )
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
         closing = lambda part: if_failed.enter_context(contextlib.closing(part))
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
         producer = Producer(
-            choosing.ChoosePrompts(selector, data.train, data.build_prompt, map, expand),
+            choose,
             engine,
             build.make_scorer(run, policy),
             key=jax.random.key(run.seed),
@@ -228,6 +239,8 @@ def prepare(
             advantage=advantage,
             refill=run.refill,
             measure=run.resolved_measure,
+            lag=run.engine.max_lag,
+            overlaps=checks.machine.overlaps(run.engine, run.layout),
         )
         held_out = build.make_validation(run, policy, data)
         train = functools.partial(

@@ -6,7 +6,7 @@ With several processes each saves its part of a checkpoint, and the leader write
 import os
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,7 +16,8 @@ import tqdm
 from vade_jax import fields, settings
 from vade_jax.run.checks import beginning
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import loop, processes
+from vade_jax.trainer import loop, processes, waiting
+from vade_jax.trainer.producer import Made
 from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Array, Metrics
 
@@ -128,12 +129,14 @@ class RunRecorder:
         }
         if progress.extra_visits:  # only some selectors fill it
             counters["extra_visits"] = progress.extra_visits
+        ahead = {"waiting": waiting.pack(progress.queue)} if progress.queue else {}
         self._checkpointer.save(
             progress.step,
             progress.state,
             _selection(progress),
             counters,
             self._config,
+            **ahead,
             force=last,
         )
         if last:
@@ -152,6 +155,7 @@ def restore(
     saved: checkpoints.Checkpointer,
     progress: loop.Progress,
     items: Mapping[str, int] = fields.FrozenDict({}),
+    rebuild: Callable[[waiting.Packed], tuple[Made, ...]] = lambda packed: (),
 ) -> loop.Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
@@ -159,6 +163,7 @@ def restore(
         saved: the run's checkpoints.
         progress: gives the shapes.
         items: the checksums named in `BEGINNING`, and the version of the "verifier".
+        rebuild: makes the batches that wait, with their prompts.
 
     Raises:
         ValueError: the run started with other items or from another model.
@@ -180,11 +185,13 @@ def restore(
             f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
             f"on by version {now}: rewards and counts of both may differ"
         )
-    print(f"resuming after step {step}")
+    found = saved.waiting(step)
+    queue = () if found is None else rebuild(waiting.Packed(*found))
+    print(f"resuming after step {step}" + (f", {len(queue)} made ahead" if queue else ""))
     for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
     counters |= {"known": frozenset(counters["known"])}
-    return loop.Progress(state=state, **selection, **counters)
+    return loop.Progress(state=state, queue=queue, **selection, **counters)
 
 
 def first_answer(data: StepData) -> str:

@@ -5,7 +5,9 @@
                    selector    the selector's arrays, nested by path
                    progress    JSON: step, seed, rollouts_total, ...
                    config      JSON: the config of the run at this step
-                   checksums   JSON: of every array and of both JSONs
+                   queue       arrays of batches that wait to be learned from; only with a lag
+                   queued      JSON: what belongs to them and is no array
+                   checksums   JSON: of every array and of the JSONs
 
 Trees are stored as nested dicts, with each array under the path of its leaf. So nothing is pickled, and an
 optax namedtuple or a selector's dataclass needs no special code. A step is written to a temporary directory
@@ -33,6 +35,7 @@ from vade_jax.store import checksums
 
 ARRAY_ITEMS = ("policy", "optimizer", "selector")
 JSON_ITEMS = ("progress", "config", "checksums")
+QUEUE, QUEUED = "queue", "queued"
 NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax rejects an empty item
 # Orbax measures its timeouts (20 minutes; 5 for directories made in the background) with the wall clock. If
 # someone sets the clock ahead during a save, the default timeouts would end the run.
@@ -78,9 +81,12 @@ class Checkpointer:
         progress: Mapping[str, Any],
         config: Mapping[str, Any],
         *,
+        waiting: tuple[Mapping[str, np.ndarray], Any] | None = None,
         force: bool = False,
     ) -> bool:
         """Saves every `every`-th step, or any with `force`; returns whether it did.
+
+        `waiting` are arrays and JSON of batches that wait, if there are any: see `waiting`.
 
         Returns when the arrays are copied, so the caller may donate them; a thread writes the files (see
         `wait`). A step that exists is not written again.
@@ -104,7 +110,12 @@ class Checkpointer:
             args[name] = ocp.args.StandardSave(
                 traverse_util.unflatten_dict(named or NO_ARRAYS, sep="/")
             )
-        for name, content in (("progress", progress), ("config", config)):
+        plain: dict[str, Any] = {"progress": progress, "config": config}
+        if waiting is not None:
+            arrays, plain[QUEUED] = dict(waiting[0]), {"batches": waiting[1]}
+            sums[QUEUE] = {path: checksums.of_array(x) for path, x in arrays.items()}
+            args[QUEUE] = ocp.args.StandardSave(traverse_util.unflatten_dict(arrays, sep="/"))
+        for name, content in plain.items():
             args[name] = ocp.args.JsonSave(_plain(content))
             sums[name] = checksums.of_json(_plain(content))
         args["checksums"] = ocp.args.JsonSave(sums)
@@ -159,6 +170,22 @@ class Checkpointer:
         state = types.TrainState(params=trees["policy"], **trees["optimizer"])
         return state, trees["selector"], found["progress"]
 
+    def waiting(self, step: int) -> tuple[dict[str, np.ndarray], Any] | None:
+        """Returns the arrays and the JSON of the batches that waited at `step`; None if none did.
+
+        Raises:
+            ValueError: they are damaged.
+        """
+        if not os.path.exists(os.path.join(self._path(step), QUEUED)):
+            return None
+        wanted = {QUEUE: ocp.args.StandardRestore(), QUEUED: ocp.args.JsonRestore()}
+        with self._reading(step) as manager:
+            restored = manager.restore(step, args=ocp.args.Composite(**wanted))
+            found = {name: restored[name] for name in wanted}
+            check(self._path(step), found)
+        arrays = {path: np.asarray(x) for path, x in _named(found[QUEUE]).items()}
+        return arrays, found[QUEUED]["batches"]
+
     def config(self, step: int | None = None) -> dict[str, Any]:
         """Returns the config that `step` (default: the latest) was saved with."""
         return self._read_json("config", step)
@@ -183,8 +210,8 @@ class Checkpointer:
                 raise NotADirectoryError(
                     f"{self.directory} is a file; give a directory for checkpoints"
                 )
-            handlers = {name: ocp.StandardCheckpointHandler() for name in ARRAY_ITEMS}
-            handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
+            handlers = {name: ocp.StandardCheckpointHandler() for name in (*ARRAY_ITEMS, QUEUE)}
+            handlers |= {name: ocp.JsonCheckpointHandler() for name in (*JSON_ITEMS, QUEUED)}
             self._opened = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(
@@ -235,7 +262,7 @@ def check(directory: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
     path = pathlib.Path(directory, "checksums")
     saved = json.loads((path / "metadata").read_text())
     for item, content in found.items():
-        if item in ARRAY_ITEMS:
+        if item in (*ARRAY_ITEMS, QUEUE):
             sums = {name: checksums.of_array(x) for name, x in _named(content).items()}
         else:
             sums = checksums.of_json(content)

@@ -82,6 +82,11 @@ class ChoosePrompts:
             read = shown.__getitem__
         return self._build(proposal, read, start)
 
+    def again(self, proposal: Proposal) -> Chosen:
+        """Returns what was rolled out for a proposal; not of variants, which are drawn."""
+        assert self.expand is None
+        return self._build(proposal, self._reader(proposal), time.perf_counter())
+
     def everything(self, batch: range, num_rollouts: int) -> Chosen:
         """Returns a batch of items in the order of the data, without asking the selector."""
         proposal = Proposal(

@@ -3,7 +3,8 @@
 The loop is given its parts and knows no selector, model or engine by name. The random keys of a step depend
 only on the run's key and the step's number (`rng`), so a resumed run repeats what an uninterrupted run would
 have done. Two things overlap with others: answers are scored while the engine makes more of them, and the
-next step's prompts are chosen while the policy learns.
+next step's prompts are chosen while the policy learns. With a lag, whole batches are made meanwhile
+(`producer`); the batches that wait are part of the progress.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.trainer import hardware, passes, processes, rounds, scoring
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.producer import Made, Producer, Stock
 from vade_jax.trainer.rounds import BatchNotFilled, StepData
 from vade_jax.trainer.timing import Clock
 from vade_jax.trainer.validation import Known, Validate
@@ -35,7 +36,7 @@ class Progress:
     """Everything that a step changes and a checkpoint holds."""
 
     state: TrainState
-    posterior: samplers.State  # the selector's state
+    posterior: samplers.State  # the selector's state, after the last batch that was made
     visited_I: np.ndarray  # int32, the step of the latest visit to each item, 0 before any
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
@@ -46,6 +47,17 @@ class Progress:
     # Visits to items beyond step x num_prompts. Rounds of refill add visits; variants of one item in a batch
     # are one visit, so this may be negative.
     extra_visits: int = 0
+    queue: tuple[Made, ...] = ()  # batches that wait to be learned from, with a lag
+
+    @property
+    def stock(self) -> Stock:
+        """What the producer goes on from."""
+        total = self.rollouts_total + sum(one.num_answers for one in self.queue)
+        return Stock(self.posterior, self.queue, self.step + len(self.queue), total)
+
+    def stocked(self, stock: Stock) -> "Progress":
+        """Returns the progress with what the producer has made."""
+        return dataclasses.replace(self, posterior=stock.posterior, queue=stock.queue)
 
     def paid_for(self, feedback: Feedback) -> "Progress":
         """Returns the progress with the answers of `feedback` added to its totals."""
@@ -60,19 +72,17 @@ class Progress:
         step: int,
         data: StepData,
         state: TrainState,
-        posterior: samplers.State,
         *,
         num_prompts: int,
         is_updated: bool,
     ) -> "Progress":
-        """Returns the progress after a step of `num_prompts` prompts."""
+        """Returns the progress after a step of `num_prompts` prompts has learned from `data`."""
         visited_I = self.visited_I.copy()
         visited_I[data.feedback.index_M] = step
         num_visits = len(np.unique(data.feedback.index_M))
         return dataclasses.replace(
             self.paid_for(data.feedback),
             state=state,
-            posterior=posterior,
             step=step,
             visited_I=visited_I,
             extra_visits=self.extra_visits + num_visits - num_prompts,
@@ -158,6 +168,9 @@ def run(
         limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
         return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
+    def may_make(stock: Stock) -> bool:
+        return not is_last(stock.made, stock.rollouts_total)
+
     def validation_is_due(step: int, over: bool) -> bool:
         return over or (eval_every > 0 and step % eval_every == 0)
 
@@ -172,8 +185,8 @@ def run(
         recorder.step(progress.step, metrics | cost | progress.metrics(), data)
 
     with producer:
-        if progress.step < num_steps:
-            producer.start(progress.posterior, progress.step + 1)
+        if may_make(progress.stock):
+            producer.start(progress.posterior, progress.stock.made + 1)
         engine.sync(progress.state.params, progress.step)
         over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
@@ -204,17 +217,15 @@ def run(
                     feedback, posterior = measured
                     progress = dataclasses.replace(progress.paid_for(feedback), posterior=posterior)
 
-                # The prompts of this step: the B items with the greatest I(p), p ~ Beta (Eq. 4). A thread
-                # has been choosing them since the posterior was last updated.
-                with clock("select"):
-                    chosen = producer.chosen()
-                # Generate the answers, score them, compare each with its group (Eq. 2), and update the
-                # posterior (Eq. 5, 6).
-                data, posterior = producer.roll_out(chosen, progress.posterior, step, clock)
+                # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4), generate the answers, score
+                # them, compare each with its group (Eq. 2), and update the posterior (Eq. 5, 6).
+                made, stock = producer.supply(progress.stock, step, may_make).take()
+            progress, data = progress.stocked(stock), made.data
+            clock.add(made.clock)
 
-            # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
-            if step < num_steps:
-                producer.start(posterior, step + 1)
+            # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile; with a lag, their
+            # answers are made.
+            producer.begin(stock, step, may_make)
             state, losses, is_updated = progress.state, {}, len(data.learned_M) > 0
             if is_updated:
                 with clock("update_actor"):
@@ -226,13 +237,17 @@ def run(
                 recorder.step(step, metrics, data)  # so that people can look at its answers
                 raise
             progress = progress.after(
-                step, data, state, posterior, num_prompts=num_prompts, is_updated=is_updated
+                step, data, state, num_prompts=num_prompts, is_updated=is_updated
             )
+            metrics |= made.metrics() if producer.lag else {}
             metrics |= passes.metrics(measure, selector, step, num_items)
             metrics |= coverage(progress, num_prompts, num_items)
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_last(step, progress.rollouts_total)
+            record_step = functools.partial(record, progress, metrics, data, clock)
+            with _saved_on_failure(recorder, progress, record_step):
+                progress = progress.stocked(producer.finished(stock, clock))
             record_step = functools.partial(record, progress, metrics, data, clock)
             with _saved_on_failure(recorder, progress, record_step):
                 with clock("update_weights"):

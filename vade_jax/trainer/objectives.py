@@ -18,7 +18,7 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
     is "seq-mean-token-mean". GSPO is "sequence" with "seq-mean-token-mean" and bounds near 3e-4.
 
     Args:
-        loss: the settings. `importance` needs old log-probs from the trainer.
+        loss: the settings. A weight of `importance` needs old log-probs from the trainer.
         max_tokens: the limit of an answer, which is the constant of "seq-mean-token-sum-norm".
     """
     log_ratio = LOG_RATIOS[loss.ratio]
@@ -54,18 +54,17 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
             num_tokens=totals.num_tokens,
         )
         metrics |= agreement(logp_NT, batch, totals)
-        if loss.importance:
-            weight_NT = importance.truncated(
+        if loss.importance not in settings.UNWEIGHTED:
+            weight_NT = importance.weights(
+                loss.importance,
                 old_NT,
                 batch.rollout_logp_NT,
                 mask_NT,
-                level=loss.importance,
                 cap=loss.importance_cap,
+                bounds=loss.importance_bounds or None,
             )
             loss_NT *= weight_NT
-            metrics["rollout_corr/rollout_is_mean"] = policy.aggregate(
-                weight_NT, mask_NT, "token-mean", num_tokens=totals.num_tokens
-            )
+            metrics |= importance.metrics(weight_NT, mask_NT, totals.num_tokens)
         policy_loss = reduce(loss_NT)
         metrics["actor/pg_loss"] = policy_loss
         if not loss.kl_coef:  # without it the batch has no reference log-probs

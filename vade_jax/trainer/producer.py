@@ -2,9 +2,17 @@
 
 One object owns the choice of prompts, the engine and the reward. The loop owns the weights, and passes in the
 posterior, which is part of a checkpoint.
+
+**Lag.** With lag L the batch of step t is made by version max(0, t - 1 - L) of the weights: while the policy
+learns from batch t, the engine makes batch t + L with the weights that it has, of step t - 1. Whole batches
+are made, one after another and in order, and no weights are sent meanwhile. So the version is a function of
+the step alone, nothing is under way between two steps, and a checkpoint with the batches that wait resumes
+exactly. L = 1 has all the speed; more is for studying lag.
 """
 
+import dataclasses
 from collections.abc import Callable
+from concurrent import futures
 
 import jax
 import numpy as np
@@ -19,6 +27,49 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics
 
 
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A batch of rollouts for one step."""
+
+    step: int  # that learns from it
+    data: StepData
+    clock: Clock  # of its making
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that made it."""
+        return int(self.data.rollouts.params_version)
+
+    @property
+    def num_answers(self) -> int:
+        """The number of its answers, in all rounds."""
+        return len(self.data.feedback.length_N)
+
+    def metrics(self) -> Metrics:
+        """Returns how many steps older its weights are than those that learn from it, by verl's name."""
+        staleness = self.step - 1 - self.version
+        return {"training/off_policy/trajectory_staleness/mean": staleness}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stock:
+    """The batches that wait to be learned from, in order, and the posterior after the last of them."""
+
+    posterior: samplers.State
+    queue: tuple[Made, ...]
+    made: int  # the step that the last batch ever made is for
+    rollouts_total: int  # answers ever made, those of passes included
+
+    def add(self, one: Made, posterior: samplers.State) -> "Stock":
+        """Returns the stock with one more batch, and the posterior updated by it."""
+        total = self.rollouts_total + one.num_answers
+        return Stock(posterior, (*self.queue, one), one.step, total)
+
+    def take(self) -> tuple[Made, "Stock"]:
+        """Returns the batch that waits longest, and the rest."""
+        return self.queue[0], dataclasses.replace(self, queue=self.queue[1:])
+
+
 class Producer:
     """Rolls out steps and passes over all items. Use it in a `with` statement.
 
@@ -31,6 +82,9 @@ class Producer:
         advantage: compares the answers of a group (Eq. 2).
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
+        lag: L, the most steps between the weights that answer and those that learn.
+        overlaps: whether batches are made in a thread, while the policy learns. Otherwise the two take turns,
+            with the same numbers.
     """
 
     def __init__(
@@ -44,17 +98,23 @@ class Producer:
         advantage: Advantage = scoring.group_normalized,
         refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
         measure: settings.Measure = settings.Measure(),  # noqa: B008
+        lag: int = 0,
+        overlaps: bool = False,
     ):
         self.choose, self.engine, self.score = choose, engine, score
         self.key, self.num_prompts = key, num_prompts
         self.advantage, self.refill, self.measure = advantage, refill, measure
+        self.lag, self._overlaps = lag, overlaps and lag > 0
         self._ahead = Lookahead(choose)
+        self._thread = futures.ThreadPoolExecutor(1, "producer")
+        self._under_way: futures.Future[Stock] | None = None
 
     def __enter__(self) -> "Producer":
         self._ahead.__enter__()
         return self
 
     def __exit__(self, *reason) -> None:
+        self._thread.shutdown()  # what is under way ends first
         self._ahead.__exit__(*reason)
 
     @property
@@ -81,8 +141,48 @@ class Producer:
         """Waits for the prompts that `start` has begun to choose."""
         return self._ahead.result()
 
+    # -------------------------------------------------------------------------- batches
+    def supply(self, stock: Stock, step: int, may_make: Callable[[Stock], bool]) -> Stock:
+        """Returns the stock with the batch of `step` in it, and with those that are made before its update.
+
+        The engine has the weights of `step` - 1. `may_make` says whether a batch after that of `step` may be
+        made.
+
+        Raises:
+            EngineFailure: the engine makes no more answers.
+            RewardFailure: a reward function failed.
+            BatchNotFilled: too few groups were kept, and `refill` says to stop.
+            NotFinite: a number of the answers is NaN or infinite; the message names it.
+        """
+        return self._make(stock, step, self.lag - self._overlaps, may_make)
+
+    def begin(self, stock: Stock, step: int, may_make: Callable[[Stock], bool]) -> None:
+        """Begins to make the batch of `step` + L in a thread, where producer and learner overlap."""
+        if self._overlaps:
+            self._under_way = self._thread.submit(self._make, stock, step, self.lag, may_make)
+
+    def finished(self, stock: Stock, clock: Clock) -> Stock:
+        """Waits for what `begin` has begun; returns the stock with it. Raises what `supply` does."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is None:
+            return stock
+        with clock("wait_rollouts"):
+            return under_way.result()
+
+    def _make(self, stock, step, ahead, may_make) -> Stock:
+        """Returns the stock with the batches up to that of `step` + `ahead`."""
+        while stock.made < step or (stock.made < step + ahead and may_make(stock)):
+            next_step, clock = stock.made + 1, Clock()
+            with clock("select"):
+                chosen = self.chosen()
+            data, posterior = self.roll_out(chosen, stock.posterior, next_step, step - 1, clock)
+            stock = stock.add(Made(next_step, data, clock), posterior)
+            if may_make(stock):
+                self.start(posterior, next_step + 1)
+        return stock
+
     def roll_out(
-        self, chosen: Chosen, posterior: samplers.State, step: int, clock: Clock
+        self, chosen: Chosen, posterior: samplers.State, step: int, version: int, clock: Clock
     ) -> tuple[StepData, samplers.State]:
         """Returns the answers that a step learns from, and the posterior updated by them.
 
@@ -93,13 +193,11 @@ class Producer:
             chosen: the prompts of the first round.
             posterior: the selector's state before the step.
             step: the RL step, from 1.
-            clock: of the step.
+            version: of the weights that have to answer.
+            clock: of the batch.
 
         Raises:
-            EngineFailure: the engine makes no more answers.
-            RewardFailure: a reward function failed.
-            BatchNotFilled: too few groups were kept, and `refill` says to stop.
-            NotFinite: a number of the answers is NaN or infinite; the message names it.
+            EngineFailure, RewardFailure, BatchNotFilled, NotFinite: as in `supply`.
         """
         selector, keys = self.selector, rng.step_keys(self.key, step)
         gathering = Gathering(self.num_prompts, self.refill)
@@ -107,7 +205,7 @@ class Producer:
             number = len(gathering.rounds)
             processes.agree(f"the prompts of step {step}, round {number + 1}", chosen.identity())
             key = rng.round_key(keys.rollouts, number)
-            rollouts, scores = rounds.answer(self.engine, self.score, chosen, key, step - 1, clock)
+            rollouts, scores = rounds.answer(self.engine, self.score, chosen, key, version, clock)
             with clock("adv"):
                 feedback = scoring.collect(chosen.proposal, rollouts, scores, self.advantage)
                 scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)

@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -16,10 +17,11 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 class Clock:
     """Times named parts: `with clock("gen"): ...`."""
 
-    def __init__(self):
+    def __init__(self, seconds: Mapping[str, float] = types.MappingProxyType({})):
+        """Starts; `seconds` are those of parts that were timed before."""
         self._start = time.perf_counter()
         self._compiled = _compile_seconds().copy()
-        self._seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = dict(seconds)
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -30,7 +32,12 @@ class Clock:
 
     def beside(self, name: str, seconds: float) -> None:
         """Adds the seconds of a part that ran in another thread at the same time."""
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def add(self, other: "Clock") -> None:
+        """Adds what another clock has timed."""
+        for name, seconds in other.seconds.items():
+            self.beside(name, seconds)
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
         """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
@@ -41,7 +48,7 @@ class Clock:
         step = time.perf_counter() - self._start
         answers = int(rollouts.length_N.sum())
         context = int(np.array([prompt.length for prompt in prompts])[rollouts.group_N].sum())
-        timings = {f"timing_s/{name}": s for name, s in self._seconds.items()}
+        timings = {f"timing_s/{name}": s for name, s in self.seconds.items()}
         compiled = _compile_seconds()[len(self._compiled) :]
         return timings | {
             "timing_s/compile": sum(compiled),
@@ -50,7 +57,7 @@ class Clock:
             "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step / jax.device_count(),
             "perf/rollouts_per_s": len(rollouts.length_N) / step,
-            "perf/gen_tokens_per_s": answers / self._seconds["gen"],
+            "perf/gen_tokens_per_s": answers / self.seconds["gen"],
         }
 
 

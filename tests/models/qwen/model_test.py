@@ -253,7 +253,9 @@ def test_prefill_and_decode_equal_plain(plain):
         own = qwen.own_cache(rows, len(token_NT) // rows, token_NT.shape[1])
 
         def body(own, step):
-            hidden_ND, own = qwen.decode(apart, prompt_rows, own, jnp.asarray(token_NT)[:, step], step)
+            hidden_ND, own = qwen.decode(
+                apart, prompt_rows, own, jnp.asarray(token_NT)[:, step], step
+            )
             return own, hidden_ND
 
         _, hidden_TND = jax.lax.scan(body, own, jnp.arange(token_NT.shape[1] - 1))

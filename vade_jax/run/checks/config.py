@@ -37,6 +37,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
     _check_built_in(run)
     selector.check(run)
     check_hooks(given, run, selector.make(run).needs.variants)
+    _check_lag(run)
     machine.check_engine(run.engine, run.layout)
     machine.check_memory(run.layout, run.engine)
 
@@ -88,6 +89,22 @@ def _check_data(run: settings.Run) -> None:
         raise ValueError(
             f"data.wrong_golds={run.data.wrong_golds} with data.train={run.data.train!r}: golds of "
             "files are left as they are; set it to 0, or data.train='procedural'"
+        )
+
+
+def _check_lag(run: settings.Run) -> None:
+    lag = f"engine.max_lag={run.engine.max_lag}"
+    if not run.engine.max_lag:
+        return
+    if run.resolved_measure.every:
+        raise ValueError(
+            f"{lag}: selector.name={run.selector.name!r} rolls out all items every "
+            f"{run.resolved_measure.every} steps, between which no batch may wait: set engine.max_lag=0"
+        )
+    if selector.make(run).needs.variants:
+        raise ValueError(
+            f"{lag}: variants of selector.name={run.selector.name!r} are drawn and not kept, so batches of them "
+            "cannot wait: set engine.max_lag=0"
         )
 
 

@@ -6,6 +6,7 @@ import os
 from vade_jax import settings
 from vade_jax.rollout.vllm import process
 from vade_jax.run import cluster
+from vade_jax.trainer import processes
 
 
 def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
@@ -92,6 +93,12 @@ def shares(layout: settings.Layout) -> bool:
     """Returns whether training and serving share GPUs: unless the layout names separate ones for both."""
     train, serve = cluster.gpus(layout.train), cluster.gpus(layout.serve)
     return bool(set(train) & set(serve)) or not (train and serve)
+
+
+def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
+    """Returns whether answers can be made while the policy learns: by vLLM on GPUs of its own."""
+    apart = bool(engine.urls) or not (shares(layout) or layout.sleep)
+    return engine.name == "vllm_server" and apart and not processes.several()
 
 
 def check_packages(wandb: str, tensorboard: bool) -> None:

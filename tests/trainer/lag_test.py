@@ -1,0 +1,212 @@
+"""Batches that are made before the policy has learned from those before them."""
+
+import dataclasses
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.trainer import fakes
+from vade_jax import samplers
+from vade_jax.rollout import fake
+from vade_jax.rollout.engine import EngineFailure
+from vade_jax.settings import Refill
+from vade_jax.trainer import choosing, loop, waiting
+from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.scoring import NotFinite
+from vade_jax.types import TrainState
+
+NUM_ITEMS, B, STEPS = 60, 8, 6
+PASS_RATE = {str(i): rate for i, rate in enumerate(np.linspace(0, 1, NUM_ITEMS))}
+LAGS = [0, 1, 2, 4]
+
+
+class Engine(fake.FakeEngine):
+    """Keeps the versions that answered; fails in a call if it is told to."""
+
+    def __init__(self, *args, fails_at=None, **options):
+        super().__init__(*args, **options)
+        self.asked, self.fails_at, self.busy = [], fails_at, False
+
+    def generate(self, prompts, num_rollouts_M, key, params_version, **options):
+        self.asked.append(params_version)
+        if len(self.asked) == self.fails_at:
+            raise EngineFailure("gone")
+        self.busy = True
+        try:
+            return super().generate(prompts, num_rollouts_M, key, params_version, **options)
+        finally:
+            self.busy = False
+
+    def sync(self, params, version):
+        assert not self.busy, "weights came while answers were made"
+        super().sync(params, version)
+
+
+def learn(state, prompts, rollouts, advantage_N):
+    return state.replace(step=state.step + 1), {"actor/loss": float(state.step)}
+
+
+def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=STEPS, **options):
+    selector = samplers.SAMPLERS[name](**options.pop("selector", {}))
+    choose = choosing.ChoosePrompts(selector, fakes.items(NUM_ITEMS), fakes.build_prompt)
+    recorder = options.pop("recorder", None) or fakes.Recorder()
+    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
+    start = loop.Progress(state, selector.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32))
+    producer = Producer(
+        choose,
+        engine or Engine(PASS_RATE),
+        fakes.score,
+        key=jax.random.key(0),
+        num_prompts=B,
+        refill=options.pop("refill", Refill()),
+        lag=lag,
+        overlaps=overlaps,
+    )
+    progress = loop.run(
+        progress(choose) if progress else start,
+        num_steps=steps,
+        producer=producer,
+        learn=options.pop("learn", learn),
+        validate=lambda engine, key, version, known: ({}, known),
+        recorder=recorder,
+        eval_every=0,
+        **options,
+    )
+    return progress, recorder
+
+
+def told(recorder):
+    """What does not depend on the clock: what was rolled out in each step, and its metrics."""
+    kept = ("vade/", "critic/", "training/", "reward/", "response")
+    return {
+        step: (
+            recorder.data[step] and np.asarray(recorder.data[step].feedback.index_M).tolist(),
+            recorder.data[step] and recorder.data[step].rollouts.token_NT.tolist(),
+            {name: x for name, x in metrics.items() if name.startswith(kept)},
+        )
+        for step, metrics in recorder.metrics.items()
+    }
+
+
+def equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one.posterior, other.posterior)
+    np.testing.assert_array_equal(one.visited_I, other.visited_I)
+    totals = lambda x: (x.step, x.rollouts_total, x.tokens_total, x.extra_visits, len(x.queue))
+    assert totals(one) == totals(other)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("lag", LAGS)
+def test_each_batch_is_made_by_exactly_the_version_that_it_should_be(lag, overlaps):
+    engine = Engine(PASS_RATE)
+    progress, recorder = run(lag, engine=engine, overlaps=overlaps, selector={"warmup": "none"})
+    versions = [max(0, t - 1 - lag) for t in range(1, STEPS + 1)]
+    assert engine.asked == versions and not progress.queue
+    name = "training/off_policy/trajectory_staleness/mean"
+    staleness = [recorder.metrics[t].get(name, 0) for t in range(1, STEPS + 1)]
+    assert staleness == [t - 1 - v for t, v in enumerate(versions, 1)]
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_thread_changes_no_number(lag):
+    in_turns, together = (run(lag, overlaps=overlaps) for overlaps in (False, True))
+    equal(in_turns[0], together[0])
+    assert told(in_turns[1]) == told(together[1])
+
+
+@pytest.mark.parametrize("name", ["uniform", "vade", "dapo", "knapsack", "vcrl", "kalman", "mopps"])
+@pytest.mark.parametrize("lag", LAGS[1:])
+def test_a_policy_that_does_not_learn_gives_the_same_run_with_every_lag(name, lag):
+    """Same choices, answers and posterior: a prompt that waits may be drawn again, decays are once a draw."""
+    refill = Refill(max_rounds=3 if name == "dapo" else 1)
+    (first, told_first), (other, told_other) = (run(x, name=name, refill=refill) for x in (0, lag))
+    equal(first, other)
+    strip = lambda found: {step: one[:2] for step, one in told(found).items()}
+    assert strip(told_first) == strip(told_other)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("lag", [1, 2])
+@pytest.mark.parametrize("name", ["vade", "dapo"])
+def test_a_run_resumes_exactly_after_every_step(name, lag, overlaps):
+    """Through arrays and JSON, with rounds of refill; the prompts are built again."""
+    refill = Refill(max_rounds=3 if name == "dapo" else 1)
+    end, recorder = run(lag, name=name, refill=refill, overlaps=overlaps)
+    for step in range(1, STEPS):
+        saved = recorder.progress[step - 1]
+        assert (saved.step, len(saved.queue)) == (step, min(lag, STEPS - step))
+        packed = waiting.pack(saved.queue)
+        packed = packed._replace(plain=json.loads(json.dumps(packed.plain)))
+
+        def restored(choose, saved=saved, packed=packed):
+            queue = waiting.unpack(packed, choose, B, refill)
+            return dataclasses.replace(saved, queue=queue)
+
+        engine = Engine(PASS_RATE, version=step)
+        resumed, again = run(
+            lag, name=name, refill=refill, engine=engine, progress=restored, overlaps=overlaps
+        )
+        equal(resumed, end)
+        expected = {t: one for t, one in told(recorder).items() if t > step}
+        assert told(again) == expected
+
+
+def test_the_budget_counts_answers_when_they_are_made():
+    """Of 3.5 batches of 64: the fourth begins, the fifth does not; all that were made are learned from."""
+    engine = Engine(PASS_RATE)
+    options = {"max_rollouts": 224, "selector": {"warmup": "none"}, "steps": 100}
+    progress, _ = run(2, engine=engine, **options)
+    assert (len(engine.asked), progress.step, progress.rollouts_total) == (4, 4, 256)
+    assert not progress.queue
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_what_an_engine_has_made_before_it_fails_is_saved(overlaps):
+    engine, kept = Engine(PASS_RATE, fails_at=4), fakes.Recorder()
+    options = {"overlaps": overlaps, "selector": {"warmup": "none"}}
+    with pytest.raises(EngineFailure, match="gone"):
+        run(1, engine=engine, recorder=kept, **options)
+    # Batch 4 is made beside update 3, or before it.
+    step = 3 if overlaps else 2
+    assert kept.saved[-1] == (step, True)
+    last = kept.progress[-1]
+    assert [one.step for one in last.queue] == ([] if overlaps else [3])
+    engine = Engine(PASS_RATE, version=step)
+    progress, recorder = run(1, engine=engine, progress=lambda choose: last, **options)
+    assert (progress.step, sorted(recorder.metrics)[-1]) == (STEPS, STEPS)
+
+
+def test_a_learner_that_fails_ends_the_run_once_the_batch_is_made():
+    def broken(state, prompts, rollouts, advantage_N):
+        return state, {"actor/loss": float("nan")}
+
+    engine = Engine(PASS_RATE, seconds=lambda key, number: np.full(number, 0.05))
+    with pytest.raises(NotFinite):
+        run(1, engine=engine, overlaps=True, learn=broken, selector={"warmup": "none"})
+    assert engine.asked == [0, 0] and not engine.busy
+
+
+def test_answers_are_made_while_the_policy_learns():
+    """At least 90 % of a perfect overlap, with stragglers: a step takes the longer of the two."""
+
+    def seconds(key, number):
+        draws = np.asarray(jax.random.normal(key, (number,)))
+        return 0.02 * np.exp(np.clip(draws, -2, 2.5))  # the longest is a tenth of a second or more
+
+    def slow(state, *batch):
+        time.sleep(0.15)
+        return learn(state, *batch)
+
+    _, recorder = run(
+        1, engine=Engine(PASS_RATE, seconds=seconds), overlaps=True, learn=slow, steps=12
+    )
+    metrics = [recorder.metrics[t] for t in range(4, 12)]  # the first steps compile
+    taken = sum(one["timing_s/step"] for one in metrics)
+    made = [recorder.metrics[t + 1]["timing_s/gen"] for t in range(4, 12)]
+    learned = [one["timing_s/update_actor"] for one in metrics]
+    perfect = sum(map(max, made, learned))
+    assert perfect >= 0.9 * taken
