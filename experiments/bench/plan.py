@@ -40,11 +40,13 @@ from experiments.bench.plan_programs import (
 from vade_jax import arrays, settings, tables
 from vade_jax.models.qwen import config, flops
 from vade_jax.run.checks import machine
+from vade_jax.run.checks.machine import overlaps
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh
 
 GB = 1e9
 VLLM = "vLLM's share"
+MAKING = ("prefill", "decode")  # parts of a step that the engine does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +235,12 @@ def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
     for lengths in (largest(run), usual):
         work = step_flops(run, policy.shape, lengths)
         seconds = step_seconds(run, policy, lengths, device)
-        work, seconds = ({**x, "step": sum(x.values())} for x in (work, seconds))
+        making = sum(seconds[name] for name in MAKING)
+        totals = {"step": sum(seconds.values())}
+        if overlaps(run.engine, run.layout):
+            totals["step, engine.max_lag=1"] = max(making, totals["step"] - making)
+        work |= dict.fromkeys(totals, sum(work.values()))
+        seconds |= totals
         columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
     # A micro-batch with one answer of full length pads all its answers to this length.
     prompt = arrays.bucket(usual.prompt, run.data.length_multiple)
