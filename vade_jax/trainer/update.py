@@ -85,8 +85,8 @@ class Learner:
         cut = [batch for batch in cut if batch.mask_NT.any()]
         if not cut:
             return state, {}
-        # All old log-probs are computed before the first update: with the weights that made the answers, or with
-        # newer ones, if these were made ahead.
+        # All old log-probs are computed before the first update: with the weights that made the answers, or
+        # with newer ones, if these were made ahead.
         batches = [self._with_logprobs(state.params, batch) for batch in cut]
         history = []
         for batch in batches:
