@@ -83,7 +83,9 @@ def test_a_run_compiles(target, config_file, only, layout):
         assert not program.remarks, (name, program.remarks)
     if count > 1:
         assert found[UPDATE].sent["reduce-scatter"] > 0
-    if DECODE in only:  # prefill gathers each of four layers once; none is gathered for each of 8 tokens
+    if (
+        DECODE in only
+    ):  # prefill gathers each of four layers once; none is gathered for each of 8 tokens
         gathered = [x for x in found[DECODE].collectives if x.kind == "all-gather"]
         assert all(x.times <= 4 for x in gathered if x.dtype in ("bf16", "f32")), gathered
 
