@@ -40,7 +40,6 @@ from experiments.bench.plan_programs import (
 from vade_jax import arrays, settings, tables
 from vade_jax.models.qwen import config, flops
 from vade_jax.run.checks import machine
-from vade_jax.run.checks.machine import overlaps
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh
 
@@ -235,10 +234,7 @@ def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
     for lengths in (largest(run), usual):
         work = step_flops(run, policy.shape, lengths)
         seconds = step_seconds(run, policy, lengths, device)
-        making = sum(seconds[name] for name in MAKING)
-        totals = {"step": sum(seconds.values())}
-        if overlaps(run.engine, run.layout):
-            totals["step, engine.max_lag=1"] = max(making, totals["step"] - making)
+        totals = whole_steps(run, seconds)
         work |= dict.fromkeys(totals, sum(work.values()))
         seconds |= totals
         columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
@@ -296,6 +292,15 @@ def step_seconds(
     steps = lengths.answer * -(-groups // at_once)
     reads = steps * step / (device.target.bandwidth_tb * 1e12 * serve.num_devices)
     return seconds | {"decode": max(seconds["decode"], reads)}
+
+
+def whole_steps(run: settings.Run, parts: dict[str, float]) -> dict[str, float]:
+    """Returns the seconds of a step with these parts: in turns and, where it can be, made a step ahead."""
+    step, making = sum(parts.values()), sum(parts[name] for name in MAKING)
+    totals = {"step": step}
+    if machine.overlaps(run.engine, run.layout):
+        totals["step, engine.max_lag=1"] = max(making, step - making)
+    return totals
 
 
 class Replica(NamedTuple):

@@ -284,6 +284,15 @@ def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():
     assert needs["inputs and outputs of the update"] == 10**9 - 2 * whole - 3 * 4 * adapter - 8
 
 
+def test_a_step_made_ahead_takes_the_longer_of_answering_and_learning():
+    apart = {"engine__name": "vllm_server", "layout__train": "0", "layout__serve": "1"}
+    for learning, ahead in ((5.0, 5.0), (1.5, 3.0)):
+        parts = {"prefill": 1.0, "decode": 2.0, "update": learning}
+        found = plan.whole_steps(tiny(**apart), parts)
+        assert found == {"step": 3.0 + learning, "step, engine.max_lag=1": ahead}
+    assert plan.whole_steps(tiny(), parts) == {"step": 4.5}
+
+
 def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
     needed = plan_programs.Program(10**6, 10**6, 10**8, collectives=[], seconds=1.0, remarks=["!"])
     monkeypatch.setattr(plan, "compiled", lambda *_: {plan_programs.UPDATE: needed})

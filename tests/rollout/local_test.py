@@ -243,6 +243,9 @@ def test_weights_are_gathered_once_a_call_not_once_a_token():
     alone = local.Apart(small.merge)(small.params())
     assert alone.embedding_VD is None  # one device has the table whole
     alone = alone._replace(embedding_VD=small.params()["embedding"])
+    # Matrices that lie side by side are not there a second time.
+    size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
+    assert size(alone.layers) == size(small.params()["text"]["layers"])
     split = local.Apart(merge)(params)
 
     def ways(x):

@@ -474,20 +474,17 @@ def _stop(*_, **__):
             {"old_logp": "behaviour"},
             r"max_lag=1: .*loss.old_logp='trainer' and loss.importance='tok",
         ),
-        ({"old_logp": "trainer"}, r"max_lag=1: .*loss.importance is empty.*'none' to go without"),
+        ({}, r"max_lag=1: .*loss.importance is empty.*'none' to go without"),
         ({"importance_bounds": (0.5, 2.0)}, r"importance_bounds=\(0.5, 2.0\) are of 'icepop' and"),
         ({"importance": "icepop", "importance_bounds": (1.5, 2.0)}, r"\(1.5, 2.0\): give two numb"),
     ],
 )
 def test_answers_of_older_weights_need_a_correction_that_is_asked_for(changes, message):
-    c = tiny_gspo.get_config("smoke")
-    c.engine.max_lag = 1
-    c.loss.update({"old_logp": "trainer", **changes})
+    c = smoke(**{"engine.max_lag": 1, "loss.old_logp": "trainer"})
+    c.loss.update(changes)
     with pytest.raises(ValueError, match=message):
-        settings.Run.from_dict(c.to_dict())
-    c.loss.update(tiny_gspo.get_config("smoke").loss)
-    c.loss.update({"old_logp": "trainer", "importance": "none"})
-    assert settings.Run.from_dict(c.to_dict()).engine.max_lag == 1
+        check(c)
+    check(smoke(**{"engine.max_lag": 1, "loss.old_logp": "trainer", "loss.importance": "none"}))
 
 
 def test_no_batch_waits_between_passes_over_all_items():
@@ -495,4 +492,4 @@ def test_no_batch_waits_between_passes_over_all_items():
     c.engine.max_lag, c.measure.every = 1, 5
     c.loss.update({"old_logp": "trainer", "importance": "token"})
     with pytest.raises(ValueError, match=r"max_lag=1: .*'mmr1' rolls out all items every 5 steps"):
-        checks.check(settings.Run.from_dict(c.to_dict()))
+        check(c)

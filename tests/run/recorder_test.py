@@ -69,7 +69,7 @@ class Checkpointer:
     def is_due(self, step):
         return step % 2 == 0
 
-    def save(self, step, state, selector, counters, config, *, force):
+    def save(self, step, state, selector, counters, config, *, force, waiting):
         self.saved.append((step, counters, force))
 
     def wait(self):

@@ -25,10 +25,8 @@ import jax.numpy as jnp
 from vade_jax.types import Array
 
 MAX_LOG = 20.0  # both signs, as verl
-CAP = 2.0  # of `token` and `sequence`: verl's and SkyRL's
 # Bounds of w, and of its geometric mean: verl's and NeMo-RL's for IcePop, SkyRL's for answers
 BOUNDS = {"icepop": (0.5, 5.0), "geometric": (0.99, 1.01)}
-BOUNDED = tuple(BOUNDS)
 
 
 def token(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> jax.Array:
@@ -64,7 +62,7 @@ def weights(
     rollout_logp_NT: Array,
     mask_NT: Array,
     *,
-    cap: float = CAP,
+    cap: float = 2.0,
     bounds: Sequence[float] | None = None,
 ) -> jax.Array:
     """Returns `weight_NT`, 0 where the mask is 0, without gradient; log w is clamped to +-20.
@@ -74,7 +72,7 @@ def weights(
         old_logp_NT: log-probs of the trainer before the update.
         rollout_logp_NT: log-probs of the engine when it made the answers.
         mask_NT: 1 on the tokens of the answer.
-        cap: largest weight, of `token` and `sequence`.
+        cap: largest weight, of `token` and `sequence`; 2 is verl's and SkyRL's.
         bounds: smallest and largest weight that is not 0, of `icepop` and `geometric`; None: BOUNDS.
 
     Raises:

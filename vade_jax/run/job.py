@@ -129,6 +129,11 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
                 f"engine.max_lag={run.engine.max_lag}: answering and learning take turns here; only vLLM on GPUs of "
                 "its own answers meanwhile, in a run of one process"
             )
+        begun = prepared.progress
+        if begun.step and len(begun.queue) < min(run.engine.max_lag, run.num_steps - begun.step):
+            print(
+                "WARNING: not all batches that should wait do: those that are missing get newer weights"
+            )
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)

@@ -129,14 +129,13 @@ class RunRecorder:
         }
         if progress.extra_visits:  # only some selectors fill it
             counters["extra_visits"] = progress.extra_visits
-        ahead = {"waiting": waiting.pack(progress.queue)} if progress.queue else {}
         self._checkpointer.save(
             progress.step,
             progress.state,
             _selection(progress),
             counters,
             self._config,
-            **ahead,
+            waiting=waiting.pack(progress.queue) if progress.queue else None,
             force=last,
         )
         if last:
@@ -155,7 +154,7 @@ def restore(
     saved: checkpoints.Checkpointer,
     progress: loop.Progress,
     items: Mapping[str, int] = fields.FrozenDict({}),
-    rebuild: Callable[[waiting.Packed], tuple[Made, ...]] = lambda packed: (),
+    rebuild: Callable[[waiting.Packed], tuple[Made, ...]] | None = None,
 ) -> loop.Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
@@ -163,7 +162,7 @@ def restore(
         saved: the run's checkpoints.
         progress: gives the shapes.
         items: the checksums named in `BEGINNING`, and the version of the "verifier".
-        rebuild: makes the batches that wait, with their prompts.
+        rebuild: makes the batches that wait, with their prompts; needed if some do.
 
     Raises:
         ValueError: the run started with other items or from another model.
@@ -185,8 +184,10 @@ def restore(
             f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
             f"on by version {now}: rewards and counts of both may differ"
         )
-    found = saved.waiting(step)
-    queue = () if found is None else rebuild(waiting.Packed(*found))
+    queue = ()
+    if (found := saved.waiting(step)) is not None:
+        assert rebuild is not None
+        queue = rebuild(waiting.Packed(*found))
     print(f"resuming after step {step}" + (f", {len(queue)} made ahead" if queue else ""))
     for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
