@@ -13,8 +13,9 @@ import pytest
 from configs import tiny_gspo
 from experiments import train
 from vade_jax.rollout.engine import ignore
-from vade_jax.run import engines
+from vade_jax.run import build, engines
 from vade_jax.store import metrics
+from vade_jax.trainer import minibatches
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
@@ -134,3 +135,49 @@ def test_an_adapter(tmp_path):
     # The first answers are the base's; the last are of a policy that is far from it.
     assert max(r["training/rollout_logprobs_diff_max"] for r in records) < 1e-4
     assert records[-1]["actor/kl_loss"] > 1e-3
+
+
+class Versions:
+    """A learner that compares each batch's log-probs with those of every version of the weights so far."""
+
+    def __init__(self, learner):
+        self.learner, self.held, self.seen = learner, [], []
+
+    def __call__(self, state, prompts, rollouts, advantage_N):
+        self.held.append(jax.tree.map(np.array, state.params))
+        cut = minibatches.split(prompts, rollouts, advantage_N, self.learner.shape)
+        gaps = [max(self._gap(params, batch) for batch in cut) for params in self.held]
+        self.seen.append((int(rollouts.params_version), gaps))
+        return self.learner(state, prompts, rollouts, advantage_N)
+
+    def _gap(self, params, batch):
+        logp_NT = np.asarray(self.learner.logprobs(params, self.learner.put(batch)))
+        return np.abs((logp_NT - batch.rollout_logp_NT) * batch.mask_NT).max()
+
+
+def test_a_step_ahead_every_answer_is_of_the_version_that_it_says(tmp_path, monkeypatch):
+    """Answers are made in a thread while the policy learns, and no sync reaches them meanwhile."""
+    (tmp_path / "reward.py").write_text(
+        "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
+    )
+    c = config("vllm_server", "")
+    c.num_steps, c.engine.max_lag, c.loss.importance = 4, 1, "token"
+    c.warm_start.num_steps = 0
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 0.01, 0  # versions are far apart
+    c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it
+    c.layout.train, c.layout.serve = "0", "1"  # to the checks: a device for each, so they overlap
+    made = []
+
+    def spied(*args, make=build.make_learner, **kw):
+        state, learner = make(*args, **kw)
+        made.append(Versions(learner))
+        return state, made[0]
+
+    monkeypatch.setattr(build, "make_learner", spied)
+    train.main(c, str(tmp_path / "run"))
+    assert [version for version, _ in made[0].seen] == [0, 0, 1, 2]
+    for version, gaps in made[0].seen:
+        own = gaps.pop(version)
+        assert own < 1e-4 and all(gap > 1e-2 for gap in gaps)
+    waits = [record["timing_s/wait_rollouts"] for record in metrics.read(tmp_path / "run")[1:]]
+    assert len(waits) == 4

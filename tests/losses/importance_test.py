@@ -77,6 +77,21 @@ def test_metrics_by_hand():
         np.testing.assert_allclose(found[f"rollout_corr/{name}"], value, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize(("name", "size"), [("token", 0.860909), ("sequence", 0.75)])
+def test_the_effective_size_of_a_step(name, size):
+    """By token: of a sequence, 1.2^2 / 1.92. A step may have only weights of 0, or none."""
+    weight_NT = importance.weights(name, *map(jnp.log, (BEFORE, ENGINE)), TOKENS)
+    found = importance.effective_size(importance.metrics(weight_NT, TOKENS, 7))
+    assert found.keys() == {
+        f"rollout_corr/{n}"
+        for n in ("rollout_is_mean", "rollout_is_max", "masked", "rollout_is_eff_sample_size")
+    }
+    np.testing.assert_allclose(found["rollout_corr/rollout_is_eff_sample_size"], size, atol=5e-6)
+    nothing = importance.effective_size(importance.metrics(0 * weight_NT, TOKENS, 7))
+    assert nothing["rollout_corr/rollout_is_eff_sample_size"] == 0
+    assert importance.effective_size({"actor/loss": 1.0}) == {"actor/loss": 1.0}
+
+
 # ------------------------------------------------------------------------------ losses
 def loss(logp_NT, name, options, ratio=ratios.token, how="token-mean"):
     old_NT, rollout_NT = jnp.log(BEFORE), jnp.log(ENGINE)

@@ -40,6 +40,15 @@ def test_a_curve_leaves_out_what_is_not_finite_and_knows_its_rollouts():
     assert [x.tolist() for x in curve.against("rollouts")] == [[8, 24], [0.5, 0.25]]
 
 
+def test_seconds_add_up_and_what_was_not_recorded_is_no_axis():
+    found = [{"step": 0, curves.REWARD: 0.1}]
+    found += [{"step": s, curves.REWARD: 0.1 * s, curves.SECONDS: 1.5 * s} for s in (1, 2)]
+    curve = curves.named(found, curves.REWARD)
+    assert curve.spent.keys() == {"seconds"}
+    assert curve.against("seconds")[0].tolist() == [0, 1.5, 4.5]
+    assert not curve.against("tokens")[0].size
+
+
 def test_validation_is_the_mean_over_sets_where_all_are_known():
     a, b, first = "val/a/acc/mean@4", "val/b/acc/mean@4", "val/a/acc/mean@1"
     records = [
@@ -54,7 +63,8 @@ def test_validation_is_the_mean_over_sets_where_all_are_known():
     curve = curves.validation(records)
     assert curve.steps.tolist() == [0, 2, 9]
     assert curve.values == pytest.approx([0.375, 0.3, 0.5])
-    assert curve.rollouts.tolist() == [0, 128, 128]  # the last count known
+    assert curve.spent["rollouts"].tolist() == [0, 128, 128]  # the last count known
+    assert curve.within("rollouts", 127).tolist() == pytest.approx([0.375])
     assert not curves.validation(records[1:2]).values.size
 
 
@@ -77,7 +87,7 @@ def test_effective_rollouts_are_those_of_groups_that_teach():
     """Whatever the sizes of groups are, and what passes over all items cost."""
     curve = curves.effective_rollouts(records(useful=[14, 0, 8], rollouts=[816, 832, 848]))
     assert curve.values.tolist() == [14, 14, 22]
-    assert curve.rollouts.tolist() == [816, 832, 848]
+    assert curve.spent["rollouts"].tolist() == [816, 832, 848]
 
 
 def test_prediction_is_held_against_correctness_where_both_are_known():

@@ -214,6 +214,20 @@ def test_a_forecast_is_the_mean_over_prompts_and_not_over_rounds():
     assert metrics["mine/size"] == pytest.approx((4 * 4 + 1 * 1) / 5)
 
 
+def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
+    """Expected .5 of each prompt; right are all, none and one of four answers, and one has no answer."""
+    chosen = types.SimpleNamespace(items=range(4))
+    feedback = types.SimpleNamespace(
+        successes_M=np.array([4.0, 0, 1, 0]), trials_M=np.array([4.0, 4, 4, 0])
+    )
+    one = rounds.Round(chosen, None, None, feedback, np.ones(4, bool), {"posterior_mean": [0.5] * 4})
+    found = rounds._forecast([one])
+    assert found == {
+        "vade/posterior_mean": 0.5,
+        "vade/posterior_error": pytest.approx((0.5 + 0.5 + 0.25) / 3),
+    }
+
+
 def test_the_log_has_every_round_with_the_belief_before_it():
     data = make([0, 5])(max_rounds=2).recorder.data[1]
     assert [one.chosen.proposal.index_M.tolist() for one in data.rounds] == [

@@ -1,6 +1,7 @@
 """Verdicts in the order of the rollouts, and what selector and policy learn from them."""
 
 import functools
+import types
 import threading
 
 import jax.numpy as jnp
@@ -50,6 +51,18 @@ def test_item_m_scores_the_answers_of_group_m():
     assert scores.reason_N == ["ok", "no_box", "ok", "different", "ok", "ok"]
     np.testing.assert_allclose(scores.reward_N, [1, 0, 1, 0.1, 1, 1], rtol=1e-6)
     assert scores.reward_N.dtype == scores.correct_N.dtype == np.float32
+
+
+def test_the_tail_is_the_time_from_the_median_group_to_the_last(monkeypatch):
+    came = iter([10.0, 11.0, 12.5, 20.0])
+    clock = types.SimpleNamespace(perf_counter=lambda: next(came))
+    thread = scoring.ScoringThread(scoring.Scorer(lambda item, answers: []), 2 * items())
+    assert thread.tail == 0
+    monkeypatch.setattr(scoring, "time", clock)
+    thread._timed = lambda item, answers: []  # the scoring itself looks at the clock too
+    for m in (2, 0, 3, 1):
+        thread(m, [])
+    assert thread.tail == 20 - (11 + 12.5) / 2
 
 
 def test_the_form_has_its_weight():
@@ -191,6 +204,10 @@ def test_metrics_by_hand():
         "critic/advantages/max": 0.6 / 0.519615,
         "critic/advantages/min": -1 / np.sqrt(2),
         "response_length/mean": 24 / 8,
+        # Of 1 1 2 2 3 4 5 6: between two lengths, at their distance from the quantile.
+        "response_length/p50": 2.5,
+        "response_length/p95": 5 + 0.65,
+        "response_length/p99": 5 + 0.93,
         "response_length/max": 6,
         "response_length/clip_ratio": 1 / 8,
         "response/aborted_ratio": 1 / 9,

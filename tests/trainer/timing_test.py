@@ -74,4 +74,7 @@ def test_a_prompt_counts_for_each_of_its_answers(wait):
     assert found["perf/total_num_tokens"] == total
     assert found["perf/throughput"] == total / 10 / jax.device_count()
     assert found["perf/rollouts_per_s"] == 3 / 10
+    assert found["perf/device_seconds"] == 10 * jax.device_count()
+    alone = clock.metrics(prompts, rollouts, engine_devices=3)["perf/device_seconds"]
+    assert alone == 10 * (jax.device_count() + 3)
     assert found["perf/gen_tokens_per_s"] == 8 / 4

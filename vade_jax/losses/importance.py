@@ -22,8 +22,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax.types import Array
+from vade_jax.types import Array, Metrics
 
+SQUARE = "rollout_corr/rollout_is_square_mean"
 MAX_LOG = 20.0  # both signs, as verl
 # Bounds of w, and of its geometric mean: verl's and NeMo-RL's for IcePop, SkyRL's for answers
 BOUNDS = {"icepop": (0.5, 5.0), "geometric": (0.99, 1.01)}
@@ -96,12 +97,25 @@ def weights(
 def metrics(weight_NT: Array, mask_NT: Array, num_tokens: Array) -> dict[str, jax.Array]:
     """Returns the mean and the largest weight, the mean square, and the share of tokens with weight 0.
 
-    (mean)^2 / mean square is the effective sample size, as a share of the tokens.
+    `effective_size` takes the mean square, once it is that of the whole step.
     """
     mean = lambda x_NT: jnp.sum(x_NT * mask_NT) / num_tokens
     return {
         "rollout_corr/rollout_is_mean": mean(weight_NT),
         "rollout_corr/rollout_is_max": jnp.max(weight_NT),
-        "rollout_corr/rollout_is_square_mean": mean(weight_NT**2),
+        SQUARE: mean(weight_NT**2),
         "rollout_corr/masked": mean((weight_NT == 0).astype(jnp.float32)),
     }
+
+
+def effective_size(found: Metrics) -> Metrics:
+    """Returns the metrics of a step with the effective sample size in the place of the mean square.
+
+    (mean w)^2 / mean w^2, as a share of the tokens: 1 if all weights are equal, 0 if all are 0. A step
+    without weights stays as it is.
+    """
+    if SQUARE not in found:
+        return found
+    rest = {name: value for name, value in found.items() if name != SQUARE}
+    square, mean = found[SQUARE], found["rollout_corr/rollout_is_mean"]
+    return rest | {"rollout_corr/rollout_is_eff_sample_size": mean**2 / square if square else 0.0}

@@ -26,6 +26,13 @@ def numbers(values: Any, digits: int = 4) -> list[float | None]:
 
 
 # ------------------------------------------------------------------------------ curves
+def axes(runs: Sequence[Run]) -> dict[str, str]:
+    """Returns what the curves can be drawn against, with its name: steps, and what all runs recorded."""
+    recorded = [curves.totals(run.records) for run in runs if run.records]
+    shared = [axis for axis in curves.AXES if all(axis in of_run for of_run in recorded)]
+    return {"step": "steps"} | {axis: curves.AXES[axis] for axis in shared if recorded}
+
+
 def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
     """Returns the charts of the paper's three curves, and of the training reward.
 
@@ -87,7 +94,7 @@ def _line(
         "name": name,
         "dashed": dashed,
         "step": curve.steps[kept].tolist(),
-        "rollouts": curve.rollouts[kept].tolist(),
+        **{axis: numbers(x[kept], 6) for axis, x in curve.spent.items()},
         "raw": numbers(curve.values[kept]) if curve.smooths and not dashed else None,
         "y": numbers(curve.smooth().values[kept]),
         "thinned": len(kept) < len(curve.steps),

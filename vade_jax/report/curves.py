@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,10 @@ EFFECTIVE_TRAINED = "vade/trained_effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
+TOKENS = "vade/tokens_total"
+SECONDS = "timing_s/step"
+# What a curve can be drawn against, and compared at: (axis, what it counts).
+AXES = {"steps": "steps", "rollouts": "answers", "tokens": "answer tokens", "seconds": "seconds"}
 FORGOTTEN = "val-aux/validation/forgotten"
 REWARD = "critic/rewards/mean"
 # Metrics that the page and details.png show besides the main curves: (metric, title). The page shows the
@@ -26,12 +30,15 @@ DETAILS = (
     ("response_length/mean", "Answer length, tokens"),
     ("actor/entropy", "Entropy of the policy, nats a token"),
     ("actor/kl_loss", "KL to the reference"),
+    ("response_length/p99", "Answer length, 99th percentile"),
+    ("timing_s/gen_tail", "Seconds from the median group to the last"),
     (ACCURACY, "Training accuracy"),
     ("actor/ppo_kl", "KL to the old policy"),
     ("actor/pg_clipfrac", "Clipped share of tokens"),
     ("vade/all_right_ratio", "Groups all right"),
     ("vade/all_wrong_ratio", "Groups all wrong"),
     ("vade/posterior_mean", "Posterior mean of the chosen"),
+    ("vade/posterior_error", "Posterior mean, off the pass rate by"),
     ("vade/unique_selected", "Different prompts chosen so far"),
     ("vade/coverage", "Prompts visited in the last epoch"),
     (FORGOTTEN, "Known questions forgotten"),
@@ -51,7 +58,9 @@ class Curve:
 
     steps: np.ndarray
     values: np.ndarray
-    rollouts: np.ndarray  # spent up to each step
+    # By axis of `AXES` except steps: what was spent up to each step; an axis that was not recorded is left
+    # out.
+    spent: Mapping[str, np.ndarray]
     smooths: bool = True  # whether it is noisy enough for a moving average
 
     def smooth(self) -> "Curve":
@@ -60,8 +69,16 @@ class Curve:
         return dataclasses.replace(self, values=values)
 
     def against(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (x, y), where `axis` says what x is: "steps" or "rollouts"."""
-        return getattr(self, axis), self.values
+        """Returns (x, y), where `axis` of `AXES` says what x is; nothing if that was not recorded."""
+        if axis == "steps":
+            return self.steps, self.values
+        nothing = np.zeros(0)
+        return (self.spent[axis], self.values) if axis in self.spent else (nothing, nothing)
+
+    def within(self, axis: str, limit: float) -> np.ndarray:
+        """Returns the values that were measured before more than `limit` was spent."""
+        x, y = self.against(axis)
+        return y[x <= limit * (1 + 1e-9)]
 
 
 def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
@@ -130,10 +147,24 @@ def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
     finite = np.isfinite(values)
     steps, values = steps[finite], values[finite]
-    # Rollouts spent by each step: the last count up to it, 0 before the first count.
-    known, totals = _column(records, ROLLOUTS)
-    spent = np.concatenate([[0.0], totals])[np.searchsorted(known, steps, side="right")]
+    spent = {axis: _at(steps, *column) for axis, column in totals(records).items()}
     return Curve(steps, values, spent, smooths)
+
+
+def totals(records: Records) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns (steps, spent up to them) by axis, of what was recorded.
+
+    Seconds are those of all steps, with their validations and compilations.
+    """
+    columns = {"rollouts": _column(records, ROLLOUTS), "tokens": _column(records, TOKENS)}
+    steps, seconds = _column(records, SECONDS)
+    columns["seconds"] = steps, np.cumsum(np.nan_to_num(seconds))
+    return {axis: column for axis, column in columns.items() if len(column[0])}
+
+
+def _at(steps: np.ndarray, known: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Returns the last total up to each step, 0 before the first one."""
+    return np.concatenate([[0.0], totals])[np.searchsorted(known, steps, side="right")]
 
 
 def effective(records: Records) -> Curve:

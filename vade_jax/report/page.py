@@ -163,8 +163,8 @@ def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> d
 def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) -> str:
     """Returns the page."""
     lines = len(runs) * (5 + len(curves.DETAILS))
-    # Assumes 40 bytes of JSON for a point.
-    points = max(60, min(500, CURVES // (40 * lines)))
+    # Assumes 60 bytes of JSON for a point.
+    points = max(60, min(500, CURVES // (60 * lines)))
     shown: dict[str, Any] = {
         "dynamics": charts.dynamics(runs, points),
         "details": charts.details(runs, points),
@@ -174,6 +174,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     drawn += _maps_on_one_scale(sections)
     data = {
         "runs": [one.label for one in runs],
+        "axes": charts.axes(runs),
         "charts": {chart["id"]: chart for chart in drawn if chart},
         "prompts": [s["asked"] for s in sections],
         "answers": [{"run": i, **g} for i, s in enumerate(sections) for g in s["sample"]],

@@ -246,6 +246,7 @@ def prepare(
             measure=run.resolved_measure,
             lag=run.engine.max_lag,
             overlaps=checks.machine.overlaps(run.engine, run.layout),
+            engine_devices=checks.machine.engine_devices(run.engine, run.layout),
         )
         held_out = build.make_validation(run, policy, data)
         train = functools.partial(

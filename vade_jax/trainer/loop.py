@@ -181,7 +181,8 @@ def run(
 
     def record(progress: Progress, metrics: Metrics, data: StepData, clock: Clock) -> None:
         """Records the latest step and what it has cost so far: time, memory, retries."""
-        cost = producer.metrics() | hardware.memory() | clock.metrics(data.prompts, data.rollouts)
+        timed = clock.metrics(data.prompts, data.rollouts, producer.engine_devices)
+        cost = producer.metrics() | hardware.memory() | timed
         recorder.step(progress.step, metrics | cost | progress.metrics(), data)
 
     with producer:

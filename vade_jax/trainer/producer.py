@@ -85,6 +85,7 @@ class Producer:
         lag: L, the most steps between the weights that answer and those that learn.
         overlaps: whether batches are made in a thread, while the policy learns. Otherwise the two take turns,
             with the same numbers.
+        engine_devices: devices that only the engine has, to count what a step costs.
     """
 
     def __init__(
@@ -100,11 +101,13 @@ class Producer:
         measure: settings.Measure = settings.Measure(),  # noqa: B008
         lag: int = 0,
         overlaps: bool = False,
+        engine_devices: int = 0,
     ):
         self.choose, self.engine, self.score = choose, engine, score
         self.key, self.num_prompts = key, num_prompts
         self.advantage, self.refill, self.measure = advantage, refill, measure
         self.lag, self._overlaps = lag, overlaps and lag > 0
+        self.engine_devices = engine_devices
         self._ahead = Lookahead(choose)
         self._thread = futures.ThreadPoolExecutor(1, "producer")
         self._under_way: futures.Future[Stock] | None = None

@@ -76,6 +76,7 @@ def answer(
             scores = scoring_thread.scores(rollouts)
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
+    clock.beside("gen_tail", scoring_thread.tail)
     valid_N = np.asarray(rollouts.valid_N)
     # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
     if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & scores.known_N).any():
@@ -242,7 +243,18 @@ def _forecast(rounds: Sequence[Round]) -> Metrics:
     """Returns what the selector expected of the prompts before it saw answers, averaged over them."""
     weights = np.array([len(one.chosen.items) for one in rounds])
     values = [samplers.belief_metrics(one.belief) for one in rounds]
-    return jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)
+    found = jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)
+    errors = [_errors(one) for one in rounds if "posterior_mean" in one.belief]
+    if errors and any(map(len, errors)):
+        found["vade/posterior_error"] = float(np.mean(np.concatenate(errors)))
+    return found
+
+
+def _errors(one: Round) -> np.ndarray:
+    """Returns by how much each prompt's share of right answers differs from what was expected."""
+    trials_M = one.feedback.trials_M
+    rate_M = one.feedback.successes_M / np.maximum(trials_M, 1)
+    return np.abs(np.asarray(one.belief["posterior_mean"]) - rate_M)[trials_M > 0]
 
 
 # ------------------------------------------------------------------------------ flat answers

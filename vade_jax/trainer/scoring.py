@@ -7,6 +7,7 @@ format and length and is what advantages are made from.
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -129,6 +130,7 @@ class ScoringThread:
         self._score, self._items = score, items
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future[list[Scored]]] = {}
+        self._came: list[float] = []  # when each group came
         self.seconds = 0.0  # of scoring, most of it while the engine still generates
 
     def __enter__(self) -> "ScoringThread":
@@ -141,8 +143,14 @@ class ScoringThread:
     def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
         """Takes all answers to prompt m."""
         assert m not in self._groups, f"the answers to prompt {m} came twice"
+        self._came.append(time.perf_counter())
         if processes.is_leader():
             self._groups[m] = self._threads.submit(self._timed, self._items[m], answers)
+
+    @property
+    def tail(self) -> float:
+        """Seconds from the median group to the last one, in which most of the engine waits."""
+        return max(self._came) - statistics.median(self._came) if self._came else 0.0
 
     def scores(self, rollouts: Rollouts) -> Scores:
         """Returns the scores in the order of `rollouts`, once all of them are there.
@@ -308,6 +316,7 @@ def check_losses(when: str, losses: Metrics) -> None:
 
 
 _GOOD = "the last checkpoint is from before it"
+PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
 
 
 # ------------------------------------------------------------------------------ metrics
@@ -331,6 +340,7 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
         "critic/advantages/max": float(np.max(feedback.advantage_N)),
         "critic/advantages/min": float(np.min(feedback.advantage_N)),
         "response_length/mean": float(np.mean(length_N)),
+        **{f"response_length/p{q}": float(np.percentile(length_N, q)) for q in PERCENTILES},
         "response_length/max": float(np.max(length_N)),
         "response_length/clip_ratio": float(1 - np.mean(rollouts.finished_N[valid_N])),
         "response/aborted_ratio": float(1 - np.mean(valid_N)),

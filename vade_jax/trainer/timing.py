@@ -39,11 +39,14 @@ class Clock:
         for name, seconds in other.seconds.items():
             self.beside(name, seconds)
 
-    def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
+    def metrics(
+        self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
+    ) -> Metrics:
         """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
 
         As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
-        one device.
+        one training device. Device-seconds are of these and of the `engine_devices` that only answer: a
+        device that waits is paid for.
         """
         step = time.perf_counter() - self._start
         answers = int(rollouts.length_N.sum())
@@ -54,6 +57,7 @@ class Clock:
             "timing_s/compile": sum(compiled),
             "perf/compilations": len(compiled),
             "timing_s/step": step,
+            "perf/device_seconds": step * (jax.device_count() + engine_devices),
             "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step / jax.device_count(),
             "perf/rollouts_per_s": len(rollouts.length_N) / step,

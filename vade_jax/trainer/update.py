@@ -16,6 +16,7 @@ import optax
 
 from vade_jax import settings
 from vade_jax.data import loading
+from vade_jax.losses import importance
 from vade_jax.models import logprobs
 from vade_jax.trainer import mesh, minibatches, precision
 from vade_jax.types import Array, Batch, Metrics, Params, Prompt, Rollouts, TrainState
@@ -93,7 +94,7 @@ class Learner:
             state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
         # Fetched once, after the last update: fetching earlier would wait for every update.
-        metrics = _mean_over_minibatches(jax.device_get(history))
+        metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
         metrics["actor/updates"] = len(history)
         seconds = time.perf_counter() - start
         metrics |= self.utilisation(prompts, rollouts, seconds)

@@ -121,7 +121,7 @@ function legend(entries) {
 }
 
 function drawLines(host, chart, runs, axis) {
-  const key = chart.axis || axis, series = chart.series;
+  const key = axis.key, unit = axis.name, series = chart.series;
   if (!series.length) return [html("p", { class: "none" }, "Not measured.")];
   const seen = (pick) => series.flatMap(pick).filter((v) => v !== null);
   const xs = [...new Set(seen((s) => s[key]))].sort((a, b) => a - b);
@@ -129,7 +129,7 @@ function drawLines(host, chart, runs, axis) {
   const low = Math.min(...ys), high = Math.max(...ys), pad = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   const from = low >= 0 && low <= 0.5 * high ? 0 : low - pad;
   const yRange = chart.y || (chart.log ? [low / 1.2, high * 1.2] : [from, high + pad]);
-  const plot = frame(host, [xs[0], xs[xs.length - 1]], yRange, { log: chart.log, whole: true, xTitle: key === "step" ? "step" : "rollouts", height: host.classList.contains("small") ? 170 : 240, few: host.classList.contains("small") });
+  const plot = frame(host, [xs[0], xs[xs.length - 1]], yRange, { log: chart.log, whole: true, xTitle: unit, height: host.classList.contains("small") ? 170 : 240, few: host.classList.contains("small") });
   const { x, inner } = plot, y = (v) => Math.min(inner.bottom, Math.max(inner.top, plot.y(chart.log && v <= 0 ? yRange[0] : v)));
   for (const s of series) {
     if (s.raw) plot.svg.append(svg("path", { d: path(s[key], s.raw, x, y), fill: "none", style: `stroke: ${color(s.run)}`, "stroke-width": 0.9, opacity: 0.28 }));
@@ -148,7 +148,7 @@ function drawLines(host, chart, runs, axis) {
     cursor.setAttribute("visibility", place === null ? "hidden" : "visible");
     const at = xs[place ?? xs.length - 1];
     cursor.setAttribute("x1", x(at)); cursor.setAttribute("x2", x(at));
-    key_.where.textContent = `${key === "step" ? "step" : "rollouts"} ${short(at)}`;
+    key_.where.textContent = `${short(at)} ${unit}`;
     series.forEach((s, i) => {
       const j = nearest(s[key], at), far = Math.abs(s[key][j] - at) > reach;
       key_.values[i].textContent = far ? "–" : short(s.y[j]) + (s.raw ? ` (${short(s.raw[j])})` : "");
@@ -157,7 +157,7 @@ function drawLines(host, chart, runs, axis) {
   explore(plot.svg, (px) => nearest(xs.map(x), px), along(xs.length), show);
   show(null);
   const last = series.map((s) => `${name(s)} from ${short(s.y[0])} to ${short(s.y[s.y.length - 1])}`).join(", ");
-  plot.svg.setAttribute("aria-label", `${chart.title} against ${key}: ${last}. Arrow keys read it out.`);
+  plot.svg.setAttribute("aria-label", `${chart.title} against ${unit}: ${last}. Arrow keys read it out.`);
   const thinned = series.some((s) => s.thinned) ? [html("p", { class: "lead" }, "Of many points, evenly chosen ones are drawn.")] : [];
   return [key_.node, plot.svg, ...thinned];
 }

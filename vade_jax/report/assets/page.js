@@ -18,7 +18,7 @@ function startTheme() {
 }
 
 function startCharts(data) {
-  let axis = "step";
+  let axis = { key: "step", name: data.axes.step };
   const hosts = [...document.querySelectorAll("[data-chart]")].filter((host) => data.charts[host.dataset.chart]);
   const draw = (host) => host.clientWidth && drawChart(host, data.charts[host.dataset.chart], data.runs, axis);
   const widths = new Map();
@@ -30,7 +30,7 @@ function startCharts(data) {
   hosts.forEach((host) => sizes.observe(host));
   const buttons = [...document.querySelectorAll("[data-axis]")];
   buttons.forEach((button) => button.addEventListener("click", () => {
-    axis = button.dataset.axis;
+    axis = { key: button.dataset.axis, name: data.axes[button.dataset.axis] };
     buttons.forEach((b) => b.setAttribute("aria-pressed", b === button));
     hosts.forEach(draw);
   }));

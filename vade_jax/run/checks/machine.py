@@ -101,6 +101,15 @@ def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
     return engine.name == "vllm_server" and apart and not processes.several()
 
 
+def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:
+    """Returns how many devices only answer: those of servers elsewhere, and GPUs that do not train."""
+    if engine.name == "local" or process.is_cpu_build():
+        return 0
+    if engine.urls:
+        return len(engine.urls) * engine.tensor_parallel
+    return 0 if shares(layout) else len(cluster.serving(layout, engine))
+
+
 def check_packages(wandb: str, tensorboard: bool) -> None:
     """Raises ValueError if the package of a tracker is not installed."""
     if wandb and not _is_installed("wandb"):
