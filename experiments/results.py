@@ -4,8 +4,9 @@ r"""Makes the tables and figures of a sweep again, from the table of its runs.
 
 Given several sweeps that differ in the size of a step or of the pool, it also draws a map of where selection
 pays. A sweep writes {workdir}/{name}/records.parquet, a kilobyte a run. `--arms uniform vade kalman` shows
-only these arms, in this order. `--across` treats each file as one arena (of a single file, each data/loss)
-and prints one table of all arms in all arenas:
+only these arms, in this order. `--at tokens` compares two runs up to where both have sampled as many tokens;
+`--at rollouts` and `--at seconds` do the same. `--across` treats each file as one arena (of a single file,
+each data/loss) and prints one table of all arms in all arenas:
 
     python -m experiments.results --across --workdir=runs/arenas \
         --records docs/results/frontier.parquet docs/results/digits.parquet
@@ -19,7 +20,16 @@ from collections.abc import Sequence
 
 from experiments import errors, paths
 from vade_jax import atomic, fields, settings
-from vade_jax.report import across, comparison, controls, figures, records, sweep_page
+from vade_jax.report import (
+    across,
+    comparison,
+    controls,
+    cost,
+    curves,
+    figures,
+    records,
+    sweep_page,
+)
 from vade_jax.run import directory
 from vade_jax.run.checks import place
 
@@ -35,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--workdir", type=paths.path, required=True, help="where tables and figures go"
     )
     parser.add_argument("--baseline", default="uniform", help="the arm to compare with")
+    parser.add_argument(
+        "--at", choices=cost.EQUAL, default="steps", help="what two runs have spent alike"
+    )
     parser.add_argument("--across", action="store_true", help="each table is an arena of its own")
     parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     given = parser.parse_args(arguments)
@@ -43,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.arms:
             groups = only(groups, given.arms)
         check_baseline(groups, given.baseline)
+        check_recorded(groups, given.at)
         if given.across and all(set(arms) == {given.baseline} for arms in groups.values()):
             raise ValueError(f"--across: there is no arm beside the baseline {given.baseline}")
     place = given.arms.index if given.arms else lambda arm: arm  # in this order, or by name
@@ -52,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     with errors.user_errors((OSError,)):
         if given.across:
-            write_across(groups, given.workdir, given.baseline)
+            write_across(groups, given.workdir, given.baseline, given.at)
         else:
-            write(groups, given.workdir, given.baseline)
+            write(groups, given.workdir, given.baseline, given.at)
     print(f"tables and figures are in {given.workdir}")
 
 
@@ -129,16 +143,28 @@ def check_baseline(groups: comparison.Groups, baseline: str) -> None:
     _check_known("--baseline", baseline, groups)
 
 
+def check_recorded(groups: comparison.Groups, at: str) -> None:
+    """Raises ValueError if a run has not recorded what `at` counts; the message names the run."""
+    for of_group in groups.values():
+        for runs in of_group.values():
+            for run in runs:
+                if at != "steps" and at not in curves.totals(run.records):
+                    raise ValueError(
+                        f"--at {at}: {run.name} has not recorded its {curves.AXES[at]}: leave it out with "
+                        f"--arms, or compare at another one of {', '.join(cost.EQUAL)}"
+                    )
+
+
 def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
     known = {arm: None for of_group in groups.values() for arm in of_group}
     fields.check_word(flag, arm, known)
 
 
-def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
+def write(groups: comparison.Groups, workdir: str, baseline: str, at: str = "steps") -> None:
     """Writes tables, controls, figures and page of runs by data/loss and arm; prints tables and controls."""
     for name in ("controls.md", *figures.OF_SOME):  # may be left from an earlier table
         pathlib.Path(workdir, name).unlink(missing_ok=True)
-    compared = comparison.write(groups, workdir, baseline=baseline)
+    compared = comparison.write(groups, workdir, baseline=baseline, at=at)
     figures.draw_sweep(groups, compared, workdir)
     print(comparison.markdown(compared))
     checked = {
@@ -153,9 +179,9 @@ def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
     sweep_page.write(groups, compared, workdir, checked)
 
 
-def write_across(groups: comparison.Groups, workdir: str, baseline: str) -> None:
+def write_across(groups: comparison.Groups, workdir: str, baseline: str, at: str) -> None:
     """Writes the table of all arms in all arenas and its figure; prints the table."""
-    compared = comparison.compare(groups, baseline=baseline)
+    compared = comparison.compare(groups, baseline=baseline, at=at)
     across.draw(compared, os.path.join(workdir, "across.png"))
     text = across.markdown(compared)
     atomic.write_text(os.path.join(workdir, "across.md"), text + "\n")

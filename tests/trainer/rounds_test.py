@@ -220,7 +220,9 @@ def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
     feedback = types.SimpleNamespace(
         successes_M=np.array([4.0, 0, 1, 0]), trials_M=np.array([4.0, 4, 4, 0])
     )
-    one = rounds.Round(chosen, None, None, feedback, np.ones(4, bool), {"posterior_mean": [0.5] * 4})
+    one = rounds.Round(
+        chosen, None, None, feedback, np.ones(4, bool), {"posterior_mean": [0.5] * 4}
+    )
     found = rounds._forecast([one])
     assert found == {
         "vade/posterior_mean": 0.5,

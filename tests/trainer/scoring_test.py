@@ -1,8 +1,8 @@
 """Verdicts in the order of the rollouts, and what selector and policy learn from them."""
 
 import functools
-import types
 import threading
+import types
 
 import jax.numpy as jnp
 import numpy as np

@@ -7,19 +7,19 @@ arenas, and the mean over arenas of each seed's difference has a narrower interv
 import numpy as np
 
 from vade_jax import tables
-from vade_jax.report import comparison, curves, plotting
+from vade_jax.report import cost, curves, plotting
 from vade_jax.report.comparison import Comparison
 from vade_jax.report.curves import Mean
 from vade_jax.report.plotting import FAINT
 from vade_jax.types import PathLike
 
 NOTE = (
-    "{baseline}: mean of the last {late} validations; the others: the difference to it, seed by seed, ± half of the 95 % interval. "
+    "{baseline}: mean of the last {late} validations; the others: the difference to it{at}, seed by seed, ± half of the 95 % interval. "
     "Mean of all: averaged over the columns for each seed that is in all columns, then over these seeds."
 )
 MEAN = "mean of all"
 FIGURE_NOTE = (
-    "difference to {baseline}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
+    "difference to {baseline}{at}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
     "small: single seeds"
 )
 
@@ -62,7 +62,7 @@ def markdown(compared: Comparison) -> str:
         line.append(f"{mean.text(sign=True)} ({mean.count})" if is_known else "")
         lines.append(line)
     head = ["arm", *compared.groups, f"{MEAN} (seeds)"]
-    note = NOTE.format(baseline=compared.baseline, late=comparison.LATE)
+    note = NOTE.format(baseline=compared.baseline, late=cost.LATE, at=compared.at_equal)
     return f"{tables.markdown(head, lines)}\n\n{note}"
 
 
@@ -73,7 +73,7 @@ def draw(compared: Comparison, path: PathLike) -> None:
     names = [*compared.groups, MEAN]
     looks = plotting.looks(labels)
     size = (2.1 * len(labels) + 2.4, 0.34 * len(names) + 1.3)
-    note = FIGURE_NOTE.format(baseline=compared.baseline, late=comparison.LATE)
+    note = FIGURE_NOTE.format(baseline=compared.baseline, late=cost.LATE, at=compared.at_equal)
     shared = {"sharex": True, "sharey": True}
     with plotting.panels(path, 1, len(labels), size=size, note=note, **shared) as (_, grid):
         for axes, label in zip(grid[0], labels, strict=True):

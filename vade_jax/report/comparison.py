@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic, tables
-from vade_jax.report import curves
+from vade_jax.report import cost, curves
+from vade_jax.report.cost import LATE
 from vade_jax.report.curves import Curve, Mean
 from vade_jax.report.records import Groups, Recorded
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
 
-LATE = 3  # last validations of a run; their mean is its final accuracy
 LAST_PART = 0.25  # of a run's steps: the last ones, in which `selection_table` counts groups
 # Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
@@ -24,24 +24,22 @@ REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 PEAK = "dapo"
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
-    ("difference", "difference to {baseline}", "{:.3f}"),
+    ("difference", "difference to {baseline}{at}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("varied", "rewards differ", "{:.2f}"),
-    ("rollouts", "rollouts", "{:,.0f}"),
     ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
     ("reach_95", "to 95 %", "{:,.0f}"),
     ("reach", "to all of it", "{:,.0f}"),
     ("of_peak", f"best, % of {PEAK}'s", "{:.1f}"),
     ("forgotten", "known questions forgotten", "{:.3f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
-    ("minutes", "minutes", "{:.1f}"),
 )
 OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "of_peak", *REACH))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy: the share of right "
     "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
-    f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
+    f"Difference to {{baseline}}{{at}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
     "same seed. If the interval does not contain 0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
@@ -52,7 +50,6 @@ NOTES = (
     f"Forgotten: of the validation questions that a run once answered only right, the share that it now "
     f"answers less than half right; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
-    "Minutes: of a run's steps and validations, while other runs shared the cores.",
 )
 
 
@@ -72,13 +69,14 @@ class Outcome:
     rollouts: float
     forgotten: float  # share of known validation questions, mean of the last `LATE` values
     hopeless: float  # share of rollouts on prompts that cannot be answered correctly
-    minutes: float  # time of all steps, validations included
+    costs: Mapping[str, float]  # by metric of `cost.COSTS`
 
     def rollouts_to_reach(self, target: float) -> float:
         """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none."""
         # The tolerance lets a mean reach an equal mean that was rounded differently.
-        reached = np.flatnonzero(self.validations.values >= target - 1e-9)
-        return float(self.validations.rollouts[reached[0]]) if reached.size else np.nan
+        rollouts, scores = self.validations.against("rollouts")
+        reached = np.flatnonzero(scores >= target - 1e-9)
+        return float(rollouts[reached[0]]) if reached.size else np.nan
 
 
 def outcome(run: Recorded) -> Outcome:
@@ -89,21 +87,20 @@ def outcome(run: Recorded) -> Outcome:
     ratio = curves.effective(records).values
     varied = curves.named(records, curves.EFFECTIVE).values
     total = curves.rollouts(records).values
-    seconds = curves.named(records, "timing_s/step").values
     forgotten = curves.forgotten(records).values
     return Outcome(
         name=run.name,
         seed=run.seed,
         validations=validations,
         last=scores[-1] if scores.size else np.nan,
-        late=float(np.mean(scores[-LATE:])) if scores.size else np.nan,
+        late=cost.late(scores),
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
         hopeless=run.hopeless,
-        minutes=float(seconds.sum()) / 60 if seconds.size else np.nan,
+        costs=cost.of_run(records),
     )
 
 
@@ -118,8 +115,11 @@ class Arm:
     # By the names of `REACH`, for each seed that the baseline has too: rollouts; NaN: not reached.
     reach: Mapping[str, tuple[float, ...]]
     reach_means: Mapping[str, Mean]  # a run that falls short counts with all its rollouts
-    differences: tuple[float, ...]  # of `late` to the baseline's, one for each shared seed
+    # Of `late` to the baseline's at equal `Comparison.at`, one for each shared seed
+    differences: tuple[float, ...]
     difference: Mean
+    equal: Mapping[str, Mean]  # the same at each axis of `cost.EQUAL`
+    costs: Mapping[str, Mean]  # by metric of `cost.COSTS`
     of_peak: Mean  # best validation in % of the best of `PEAK`, over shared seeds
 
 
@@ -129,14 +129,21 @@ class Comparison:
 
     baseline: str
     groups: Mapping[str, Mapping[str, Arm]]
+    at: str = "steps"  # what two runs that are compared have spent alike, an axis of `cost.EQUAL`
+
+    @property
+    def at_equal(self) -> str:
+        """Returns that in words, "" if the runs count whole."""
+        return "" if self.at == "steps" else f" {cost.EQUAL[self.at]}"
 
 
-def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
+def compare(groups: Groups, *, baseline: str = "uniform", at: str = "steps") -> Comparison:
     """Returns the arms of each group in numbers.
 
     Args:
         groups: runs by data/loss, then by arm.
         baseline: the arm that the others are compared with, in each group that has it.
+        at: what two runs have spent alike where they are compared, an axis of `cost.EQUAL`.
 
     Raises:
         ValueError: an arm has two runs of one seed.
@@ -145,8 +152,8 @@ def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
     for name, arms in groups.items():
         runs = {arm: _by_seed(arm, recorded) for arm, recorded in arms.items()}
         against, peak = runs.get(baseline, {}), runs.get(PEAK, {})
-        compared[name] = {arm: _arm(of_arm, against, peak) for arm, of_arm in runs.items()}
-    return Comparison(baseline=baseline, groups=compared)
+        compared[name] = {arm: _arm(of_arm, against, peak, at) for arm, of_arm in runs.items()}
+    return Comparison(baseline=baseline, groups=compared, at=at)
 
 
 def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
@@ -162,11 +169,19 @@ def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
 
 
 def _arm(
-    runs: Mapping[int, Outcome], against: Mapping[int, Outcome], peak: Mapping[int, Outcome]
+    runs: Mapping[int, Outcome],
+    against: Mapping[int, Outcome],
+    peak: Mapping[int, Outcome],
+    at: str,
 ) -> Arm:
     values = {name: tuple(getattr(run, name) for run in runs.values()) for name in OWN}
     shared = [seed for seed in runs if seed in against]
-    differences = tuple(runs[s].late - against[s].late for s in shared)
+    equal = {
+        axis: tuple(
+            cost.difference(runs[s].validations, against[s].validations, axis) for s in shared
+        )
+        for axis in cost.EQUAL
+    }
     reach = {
         name: tuple(runs[s].rollouts_to_reach(share * against[s].best) for s in shared)
         for name, share in REACH.items()
@@ -182,8 +197,12 @@ def _arm(
             name: curves.mean(np.where(np.isnan(spent), [runs[s].rollouts for s in shared], spent))
             for name, spent in reach.items()
         },
-        differences=differences,
-        difference=curves.mean(differences),
+        differences=equal[at],
+        difference=curves.mean(equal[at]),
+        equal={axis: curves.mean(x) for axis, x in equal.items()},
+        costs={
+            name: curves.mean([run.costs[name] for run in runs.values()]) for name, *_ in cost.COSTS
+        },
         of_peak=curves.mean([100 * runs[s].best / peak[s].best for s in runs if s in peak]),
     )
 
@@ -191,10 +210,11 @@ def _arm(
 # ------------------------------------------------------------------------------ tables
 def markdown(compared: Comparison) -> str:
     """Returns a table for each group, and notes on what the columns mean."""
-    base = compared.baseline
+    base, at = compared.baseline, compared.at_equal
     with_peak = any(PEAK in arms for arms in compared.groups.values())
     columns = [column for column in COLUMNS if with_peak or column[0] != "of_peak"]
-    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in columns)]
+    words = {"baseline": base, "at": at}
+    head = ["arm", "seeds", *(heading.format(**words) for _, heading, _ in columns)]
     texts = []
     for name, arms in compared.groups.items():
         lines = []
@@ -202,12 +222,19 @@ def markdown(compared: Comparison) -> str:
             line = [label, str(len(arm.seeds))]
             line += [_cell(arm, column, form) for column, _, form in columns]
             if label == base:  # its difference to itself is always 0
-                line[head.index(f"difference to {base}")] = ""
+                line[head.index(f"difference to {base}{at}")] = ""
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
+        texts.append(f"Cost:\n\n{tables.markdown(*costs(arms, base))}\n")
     notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
-    notes = "\n".join(f"- {note.format(baseline=base)}" for note in notes)
+    notes = "\n".join(f"- {note.format(**words)}" for note in (*notes, *cost.NOTES))
     return "\n".join([*texts, notes])
+
+
+def costs(arms: Mapping[str, Arm], baseline: str) -> tuple[list[str], list[list[str]]]:
+    """Returns `cost.table` of the arms of a group."""
+    means = {label: arm.costs for label, arm in arms.items()}
+    return cost.table(means, {label: arm.equal for label, arm in arms.items()}, baseline)
 
 
 def _cell(arm: Arm, column: str, form: str) -> str:
@@ -226,12 +253,14 @@ def _cell(arm: Arm, column: str, form: str) -> str:
     return reached if spent.size else "-"
 
 
-def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> Comparison:
+def write(
+    groups: Groups, directory: PathLike, *, baseline: str = "uniform", at: str = "steps"
+) -> Comparison:
     """Compares the arms, writes table.md and table.json, and returns the numbers.
 
     The JSON has every number, those of single seeds included; null means not measured or not reached.
     """
-    compared = compare(groups, baseline=baseline)
+    compared = compare(groups, baseline=baseline, at=at)
     folder = pathlib.Path(directory)
     atomic.write_text(folder / "table.md", markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))

@@ -23,7 +23,8 @@ import numpy as np
 
 from vade_jax import tables
 from vade_jax.report import curves
-from vade_jax.report.comparison import LATE, Arm
+from vade_jax.report.comparison import Arm
+from vade_jax.report.cost import LATE
 from vade_jax.report.records import Recorded
 
 DOSE, ORACLE = "dose", "oracle"  # the arms

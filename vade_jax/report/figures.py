@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import comparison, curves, maps, plotting
+from vade_jax.report import comparison, cost, curves, maps, plotting
 from vade_jax.report.comparison import Comparison, Groups
 from vade_jax.report.curves import Curve, Mean, Records
 from vade_jax.report.plotting import COLORS, FAINT, Look
@@ -31,7 +31,7 @@ CURVES_NOTE = (
 )
 ARMS_NOTE = (
     "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
-    f"of the last {comparison.LATE} validations;  difference: seed by seed"
+    f"of the last {cost.LATE} validations;  difference: seed by seed"
 )
 # Figures that `draw_sweep` draws only for some sweeps.
 OF_SOME = ("decays.png", "rates.png", "batches.png", "map.png", "calibration.png")
@@ -266,7 +266,7 @@ def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
     size = (13, max(sum(heights) + 0.4, 3))
     titles = {
         "late": "Accuracy",
-        "difference": f"Difference to {compared.baseline}",
+        "difference": f"Difference to {compared.baseline}{compared.at_equal}",
         "effective_ratio": "Effective ratio",
         "hopeless": "Share on hopeless prompts",
     }

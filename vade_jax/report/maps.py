@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.report import comparison, plotting
-from vade_jax.report.comparison import Comparison, Groups
+from vade_jax.report import cost, curves, plotting
+from vade_jax.report.comparison import Arm, Comparison, Groups
 from vade_jax.report.plotting import FAINT, Look
 from vade_jax.types import PathLike
 
-DECAYS_NOTE = f"mean over seeds;  accuracy: mean of the last {comparison.LATE} validations;  the paper's: 0.2 and 0.999"
+DECAYS_NOTE = f"mean over seeds;  accuracy: mean of the last {cost.LATE} validations;  the paper's: 0.2 and 0.999"
 _DECAYS = re.compile(r"decay_(\d+)_(\d+)")  # lambda_1 and lambda_2 in thousandths
 RATES_NOTE = (
-    f"mean over seeds of the mean of the last {comparison.LATE} validations;  small: single seeds"
+    f"mean over seeds of the mean of the last {cost.LATE} validations;  small: single seeds"
 )
 SETTINGS_NOTE = (
-    f"mean of the last {comparison.LATE} validations, less the baseline's with the same seed;  bar: 95 % interval (Student's t), "
+    f"mean of the last {cost.LATE} validations, less the baseline's with the same seed;  bar: 95 % interval (Student's t), "
     "from three seeds on;  small: single seeds"
 )
 # The name of a setting in the figure, and how to read it from a run's config.
@@ -69,7 +69,7 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
 
     Draws nothing if no arm has two rates.
     """
-    lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
+    lines: dict[str, dict[str, dict[float, Arm]]] = {}
     for name, label, config, arm in _configured(groups, compared):
         by_rate = lines.setdefault(name, {}).setdefault(label.partition("@")[0], {})
         by_rate[config["optimizer"]["learning_rate"]] = arm
@@ -115,16 +115,16 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
     commonest one. If several groups have the same batch ("clean/gspo" and "wrong10/gspo"), the first is
     drawn. Draws nothing unless two batches have two rates each.
     """
-    found: dict[tuple[str, int, int], dict[float, comparison.Arm]] = {}
+    found: dict[tuple[str, int, int], dict[float, Arm]] = {}
     for name, label, config, arm in _configured(groups, compared):
         if label.partition("@")[0] == compared.baseline.partition("@")[0]:
             size = config["num_prompts"] * config["num_rollouts"]
-            by_rate = found.setdefault((name, size, arm.means["rollouts"].mean), {})
+            by_rate = found.setdefault((name, size, arm.costs[curves.ROLLOUTS].mean), {})
             by_rate[config["optimizer"]["learning_rate"]] = arm
     found = {key: by_rate for key, by_rate in found.items() if len(by_rate) > 1}
     budgets = collections.Counter(budget for _, _, budget in found).most_common(1)
     # Batches compare only at equal rollouts: those with the commonest total are kept.
-    batches: dict[int, dict[float, comparison.Arm]] = {}
+    batches: dict[int, dict[float, Arm]] = {}
     for (_, size, budget), by_rate in sorted(found.items(), key=lambda item: item[0][1]):
         if budget == budgets[0][0]:
             batches.setdefault(size, by_rate)
@@ -222,7 +222,7 @@ def _along(axis: int, settings: Sequence[Setting]) -> list[Setting]:
 
 def _draw_setting(
     panel: Any,
-    arms_of: Sequence[Mapping[str, comparison.Arm]],
+    arms_of: Sequence[Mapping[str, Arm]],
     baseline: str,
     looks: Mapping[str, Look],
 ) -> dict[str, None]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vade_jax import atomic
-from vade_jax.report import curves
+from vade_jax.report import cost, curves
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
@@ -27,8 +27,8 @@ from vade_jax.types import PathLike
 KEPT = re.compile(
     "|".join(
         [
-            *("timing_s/step", "vade/rollouts_total", "vade/coverage", curves.PREDICTED),
-            *("vade/tokens_total", "response_length/mean"),
+            *("vade/coverage", curves.PREDICTED, "response_length/mean"),
+            *(name for name, *_ in cost.COSTS),
             *(curves.EFFECTIVE, curves.EFFECTIVE_CORRECT, curves.EFFECTIVE_TRAINED),
             *(curves.GRADIENT_NORM, r"val/.+/acc/mean@\d+", "val-aux/.+"),
         ]

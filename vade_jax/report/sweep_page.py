@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from vade_jax import atomic
-from vade_jax.report import curves
-from vade_jax.report.comparison import LATE, NOTES, Arm, Comparison, outcome
+from vade_jax.report import cost
+from vade_jax.report.comparison import NOTES, Arm, Comparison, costs
 from vade_jax.report.controls import Control
-from vade_jax.report.records import Groups, Recorded
+from vade_jax.report.curves import Mean
+from vade_jax.report.records import Groups
 from vade_jax.types import PathLike
 
 ASSETS = pathlib.Path(__file__).with_name("assets")
@@ -56,59 +56,65 @@ def write(
     text = environment.get_template(FILE).render(
         title=folder.resolve().name,
         baseline=compared.baseline,
-        late=LATE,
+        late=cost.LATE,
+        at=compared.at,
+        switch={axis: words for axis, words in cost.EQUAL.items() if _has(compared, axis)},
         style=(ASSETS / "style.css").read_text("utf-8"),
         groups=[
-            _group(name, arms, compared.groups[name], compared.baseline, checked.get(name, ()))
-            for name, arms in groups.items()
+            _group(name, compared.groups[name], compared, checked.get(name, ())) for name in groups
         ],
         figures=[_figure(folder / name, says) for name, says in FIGURES.items()],
-        notes=[note.format(baseline=compared.baseline) for note in NOTES],
+        notes=[
+            note.format(baseline=compared.baseline, at=compared.at_equal)
+            for note in (*NOTES, *cost.NOTES)
+        ],
     )
     atomic.write_text(folder / FILE, text)
     return folder / FILE
 
 
+def _has(compared: Comparison, axis: str) -> bool:
+    """Returns whether a difference at equal `axis` is known of any arm."""
+    arms = (arm for of_group in compared.groups.values() for arm in of_group.values())
+    return any(arm.equal[axis].count for arm in arms)
+
+
 def _group(
-    name: str,
-    runs: Mapping[str, Sequence[Recorded]],
-    arms: Mapping[str, Arm],
-    baseline: str,
-    controls: Sequence[Control],
+    name: str, arms: Mapping[str, Arm], compared: Comparison, controls: Sequence[Control]
 ) -> dict[str, Any]:
     """Returns what the page shows of one data/loss: the baseline first, then the arms, best to worst."""
+    baseline = compared.baseline
     rank = lambda label: (label != baseline, -arms[label].means["late"].mean)
+    ordered = {label: arms[label] for label in sorted(arms, key=rank)}
+    # Differences are in the table above, by a switch.
+    head, rows = costs(ordered, baseline)
+    shown = [i for i, words in enumerate(head) if words not in cost.EQUAL.values()]
     return {
         "name": name,
-        "rows": [
-            _row(label, arms[label], runs[label], label == baseline)
-            for label in sorted(arms, key=rank)
-        ],
+        "rows": [_row(label, arm, label == baseline) for label, arm in ordered.items()],
+        "costs": [[row[i] for i in shown] for row in (head, *rows)],
         "controls": controls,
     }
 
 
-def _row(label: str, arm: Arm, runs: Sequence[Recorded], is_baseline: bool) -> dict[str, Any]:
-    difference, means = arm.difference, arm.means
-    # Clear: the interval of the difference does not contain 0.
-    is_clear = not is_baseline and difference.count > 1 and abs(difference.mean) > difference.half
+def _row(label: str, arm: Arm, is_baseline: bool) -> dict[str, Any]:
     return {
         "arm": label,
         "seeds": len(arm.seeds),
-        "late": means["late"].text("{:.3f}"),
-        "difference": "" if is_baseline else difference.text("{:.3f}", sign=True),
-        "verdict": ("right" if difference.mean > 0 else "wrong") if is_clear else "",
-        "effective": means["effective_ratio"].text("{:.2f}"),
-        "rollouts": means["rollouts"].text("{:,.0f}"),
-        "tokens": curves.mean(_tokens(runs)).text("{:,.0f}"),
-        "seconds": curves.mean([60 * outcome(run).minutes for run in runs]).text("{:,.0f}"),
+        "late": arm.means["late"].text("{:.3f}"),
+        "differences": {
+            axis: ("", "") if is_baseline else (mean.text("{:.3f}", sign=True), _verdict(mean))
+            for axis, mean in arm.equal.items()
+        },
+        "effective": arm.means["effective_ratio"].text("{:.2f}"),
     }
 
 
-def _tokens(runs: Sequence[Recorded]) -> list[float]:
-    """Returns the answer tokens that each run has sampled; NaN if its records do not count them."""
-    totals = [curves.named(run.records, "vade/tokens_total").values for run in runs]
-    return [float(total[-1]) if total.size else np.nan for total in totals]
+def _verdict(difference: Mean) -> str:
+    """Returns a color if the interval of a difference does not contain 0."""
+    if difference.count < 2 or abs(difference.mean) <= difference.half:
+        return ""
+    return "right" if difference.mean > 0 else "wrong"
 
 
 def _figure(path: pathlib.Path, says: str) -> dict[str, str] | None:

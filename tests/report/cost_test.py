@@ -1,0 +1,102 @@
+"""What runs cost and how they compare at equal cost, by hand."""
+
+import numpy as np
+import pytest
+
+from experiments import results
+from vade_jax import settings
+from vade_jax.report import comparison, cost, curves, records, sweep_page
+
+
+def run(seed, scores, *, tokens=None, seconds=2.0):
+    """Step k: a validation, 64 answers, `tokens` tokens and `seconds`; nothing before step 1."""
+    found = []
+    for step, score in enumerate(scores, 1):
+        of_step = {"step": step, "val/own/acc/mean@4": score, "vade/rollouts_total": 64 * step}
+        of_step |= {"timing_s/step": seconds, "timing_s/gen": 1.5, "timing_s/gen_tail": 0.5}
+        of_step |= {"perf/device_seconds": 8 * seconds, "response_length/p99": 100.0 * step}
+        if tokens:
+            of_step["vade/tokens_total"] = tokens * step
+        found.append(of_step)
+    config = settings.Run(seed=seed).to_dict()
+    return records.Recorded(f"run {seed}", config, found, hopeless=0.1)
+
+
+# vade: three times the tokens and twice the seconds. So it has five steps, three or five of uniform's.
+UNIFORM = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7, 0.7, 0.7]
+VADE = [0.2, 0.4, 0.6, 0.8, 0.9]
+
+
+def groups():
+    return {
+        "clean/gspo": {
+            "uniform": [run(0, UNIFORM, tokens=100)],
+            "vade": [run(0, VADE, tokens=300, seconds=4.0)],
+        }
+    }
+
+
+def test_the_costs_of_a_run():
+    found = cost.of_run(run(0, VADE, tokens=300, seconds=4.0).records)
+    assert found[curves.ROLLOUTS] == 320 and found[curves.TOKENS] == 1500
+    assert found["timing_s/gen"] == 7.5 / 60 and found[curves.SECONDS] == 20 / 60
+    assert found["perf/device_seconds"] == 160 / 3600 and found["response_length/p99"] == 300
+    assert np.isnan(found["timing_s/update_actor"])
+
+
+def test_at_equal_cost_the_dearer_run_is_cut_where_the_cheaper_one_ends():
+    """Answers: 320, five steps of both. Tokens: 1,000, ten and three. Seconds: 20, ten and five."""
+    arm = comparison.compare(groups()).groups["clean/gspo"]["vade"]
+    vade, uniform = np.mean(VADE[-3:]), np.mean(UNIFORM[-3:])
+    assert arm.equal["steps"].mean == pytest.approx(vade - uniform)
+    assert arm.equal["rollouts"].mean == pytest.approx(vade - np.mean(UNIFORM[2:5]))
+    assert arm.equal["tokens"].mean == pytest.approx(np.mean(VADE[:3]) - uniform)
+    assert arm.equal["seconds"].mean == pytest.approx(vade - uniform)
+    for axis in cost.EQUAL:
+        other = comparison.compare(groups(), at=axis).groups["clean/gspo"]["vade"]
+        assert other.difference == arm.equal[axis]
+
+
+def test_too_few_validations_are_no_comparison():
+    one = curves.validation(run(0, VADE, tokens=300).records)
+    other = curves.validation(run(0, UNIFORM[:8], tokens=100).records)  # 800 tokens: two of `one`
+    assert np.isnan(cost.difference(one, other, "tokens"))
+    unknown = curves.validation(run(0, UNIFORM).records)
+    assert np.isnan(cost.difference(one, unknown, "tokens"))
+
+
+def test_tables_have_what_was_recorded():
+    head, (uniform, vade) = comparison.costs(
+        comparison.compare(groups()).groups["clean/gspo"], "uniform"
+    )
+    assert "learning" not in head and "length: median" not in head
+    assert dict(zip(head, vade, strict=True)) == {
+        "arm": "vade",
+        "answers": "320",
+        "answer tokens": "1,500",
+        "99 %": "300",
+        "minutes: generating": "0.1",
+        "its tail": "0.0",
+        "all steps": "0.3",
+        "device-hours": "0.04",
+        "at equal answers": "+0.367",
+        "at equal answer tokens": "-0.300",
+        "at equal seconds": "+0.067",
+    }
+    assert uniform[-3:] == ["", "", ""]
+
+
+def test_the_command_compares_at_what_all_have_recorded(tmp_path, capsys):
+    path, out = tmp_path / "records.parquet", tmp_path / "out"
+    records.write(groups(), path)
+    results.main(["--records", str(path), "--workdir", str(out), "--at", "tokens"])
+    assert "| difference to uniform at equal answer tokens |" in capsys.readouterr().out
+    page = (out / sweep_page.FILE).read_text()
+    assert 'id="equal-tokens" checked' in page and 'id="equal-steps">' in page
+    results.main(["--records", str(path), "--workdir", str(out), "--across", "--at", "tokens"])
+    assert "-0.300" in capsys.readouterr().out
+    old = {"clean/gspo": groups()["clean/gspo"] | {"old": [run(0, UNIFORM)]}}
+    records.write(old, path)
+    with pytest.raises(SystemExit):
+        results.main(["--records", str(path), "--workdir", str(out), "--at", "tokens"])
+    assert "old with seed 0 has not recorded its answer tokens" in capsys.readouterr().err
