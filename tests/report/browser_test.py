@@ -175,15 +175,15 @@ def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
     with opened(chromium, run) as page:
         legend = page.locator("[data-chart=ratio] .legend")
         page.click("[data-chart=ratio] > svg")
-        assert legend.text_content().count("step 3") + legend.text_content().count("step 4")
+        assert legend.text_content().count("at 3 steps") + legend.text_content().count("at 4 steps")
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
-        assert "step 2" in legend.text_content() and "0.25" in legend.text_content()
-        page.click("[data-axis=rollouts]")
-        until(
-            page,
-            "document.querySelector('[data-chart=ratio]').textContent.endsWith('rollouts')",
-        )
+        assert "at 2 steps" in legend.text_content() and "0.25" in legend.text_content()
+        for axis, unit in (("rollouts", "answers"), ("seconds", "seconds")):
+            page.click(f"[data-axis={axis}]")
+            until(
+                page, f"document.querySelector('[data-chart=ratio]').textContent.endsWith('{unit}')"
+            )
         page.click("[data-chart=posterior-0] > svg")
         where = page.locator("[data-chart=posterior-0] .where").text_content()
         assert where.startswith("step") and "0." in where

@@ -69,15 +69,15 @@ def test_tables_have_what_was_recorded():
     head, (uniform, vade) = comparison.costs(
         comparison.compare(groups()).groups["clean/gspo"], "uniform"
     )
-    assert "learning" not in head and "length: median" not in head
+    assert "learning, min" not in head and "median length" not in head
     assert dict(zip(head, vade, strict=True)) == {
         "arm": "vade",
         "answers": "320",
         "answer tokens": "1,500",
-        "99 %": "300",
-        "minutes: generating": "0.1",
-        "its tail": "0.0",
-        "all steps": "0.3",
+        "99 % length": "300",
+        "generating, min": "0.1",
+        "tail, min": "0.0",
+        "all steps, min": "0.3",
         "device-hours": "0.04",
         "at equal answers": "+0.367",
         "at equal answer tokens": "-0.300",

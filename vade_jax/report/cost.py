@@ -33,13 +33,13 @@ def _mean(values: np.ndarray) -> float:
 COSTS: tuple[tuple[str, str, str, Callable[[np.ndarray], float], float], ...] = (
     (curves.ROLLOUTS, "answers", "{:,.0f}", _last, 1),
     (curves.TOKENS, "answer tokens", "{:,.0f}", _last, 1),
-    ("response_length/p50", "length: median", "{:.0f}", _mean, 1),
-    ("response_length/p95", "95 %", "{:.0f}", _mean, 1),
-    ("response_length/p99", "99 %", "{:.0f}", _mean, 1),
-    ("timing_s/gen", "minutes: generating", "{:.1f}", _total, 60),
-    ("timing_s/gen_tail", "its tail", "{:.1f}", _total, 60),
-    ("timing_s/update_actor", "learning", "{:.1f}", _total, 60),
-    (curves.SECONDS, "all steps", "{:.1f}", _total, 60),
+    ("response_length/p50", "median length", "{:.0f}", _mean, 1),
+    ("response_length/p95", "95 % length", "{:.0f}", _mean, 1),
+    ("response_length/p99", "99 % length", "{:.0f}", _mean, 1),
+    ("timing_s/gen", "generating, min", "{:.1f}", _total, 60),
+    ("timing_s/gen_tail", "tail, min", "{:.1f}", _total, 60),
+    ("timing_s/update_actor", "learning, min", "{:.1f}", _total, 60),
+    (curves.SECONDS, "all steps, min", "{:.1f}", _total, 60),
     ("perf/device_seconds", "device-hours", "{:.2f}", _total, 3600),
 )
 NOTES = (

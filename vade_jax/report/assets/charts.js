@@ -148,7 +148,7 @@ function drawLines(host, chart, runs, axis) {
     cursor.setAttribute("visibility", place === null ? "hidden" : "visible");
     const at = xs[place ?? xs.length - 1];
     cursor.setAttribute("x1", x(at)); cursor.setAttribute("x2", x(at));
-    key_.where.textContent = `${short(at)} ${unit}`;
+    key_.where.textContent = `at ${short(at)} ${unit}`;
     series.forEach((s, i) => {
       const j = nearest(s[key], at), far = Math.abs(s[key][j] - at) > reach;
       key_.values[i].textContent = far ? "–" : short(s.y[j]) + (s.raw ? ` (${short(s.raw[j])})` : "");
