@@ -136,7 +136,7 @@ def head(since_I: Array, key: jax.Array, size: int) -> jax.Array:
     return index_S[jnp.argsort(-wait_I[index_S], stable=True)]
 
 
-def carry(part: int, step: Array) -> jax.Array:
+def carry(part: int, step: Array) -> Array:
     """Returns floor(x (t + 1)) - floor(x t) for x = `part` / PARTS < 1 and t = `step`.
 
     So a batch too small for one review a step gets one every few steps. In whole numbers, because float32
