@@ -17,6 +17,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "mopps threshold": ("mopps", {"selection": "threshold", "candidates": 2}),
     "remind vade": ("remind", {"base": "vade", "every": 2, "share": 0.4, "enter": 1.0}),
     "remind knapsack": ("remind", {"base": "knapsack", "every": 2, "share": 0.4, "enter": 1.0}),
+    "retire soon": ("retire", {"rate": 0.6, "review": 0.5}),
     "vade varied": (
         "vade",
         {"max_consecutive": 2, "uniform_share": 0.4},
@@ -41,7 +42,7 @@ SLOTS = {"diva": 2, "diva code": 4}
 # queue does not ask what the selector below thinks of an item.
 IN_ORDER = (
     *("uniform", "dapo", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
-    *("remind", "remind vade", "remind knapsack"),
+    *("remind", "remind vade", "remind knapsack", "retire", "retire soon"),
 )
 NO_DRAWS = ("kgps",)
 
@@ -264,6 +265,9 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("remind", {"every": 0}, r"every=0: must be in \[1, inf\)"),
         ("remind", {"share": 2}, r"share=2: must be in \[0, 1\]"),
         ("remind", {"enter": -1}, "enter=-1"),
+        ("retire", {"rate": 90}, r"rate=90: must be in \[0, 1\]"),
+        ("retire", {"decay": -1}, "decay=-1"),
+        ("retire", {"review": 2}, r"review=2: must be in \[0, 1\]"),
         ("sec", {"temperature": 0}, r"temperature=0: must be in \(0, inf\)"),
         ("sec", {"learning_rate": 2}, r"learning_rate=2: must be in \[0, 1\]"),
         ("sec", {"variant": "v4"}, "variant='v4'.*paper"),

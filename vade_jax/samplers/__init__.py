@@ -18,6 +18,7 @@ from vade_jax.samplers.rivals import (
     mmr1,
     mopps,
     remind,
+    retire,
     sec,
     strata,
     vcrl,
@@ -26,7 +27,7 @@ from vade_jax.samplers.rivals import (
 _OWN = (vade, uniform, dapo, pooled)
 _RIVALS = (
     *(arcus, bots, cures, diva, dps, greso, insight, kalman),
-    *(kgps, knapsack, mapp, mmr1, mopps, sec, strata, vcrl),
+    *(kgps, knapsack, mapp, mmr1, mopps, retire, sec, strata, vcrl),
 )
 _BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}
 # ReMind wraps any of the others, so it needs to know them.
