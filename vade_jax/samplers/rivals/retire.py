@@ -7,8 +7,8 @@ two ways:
 - A prompt retires by its posterior and not by luck. Of 8 answers, 0.9 means all 8: a prompt that is right 7
   times in 10 passes that with probability 0.058 at a visit and 0.45 within ten visits. Here it retires when
   (right + 1) / (right + wrong + 2) > `rate`, and a visit leaves `decay` of a prompt's earlier counts. One
-  8/8 gives 9/10, so the prompt stays; two give 13/14, so it retires. Within ten visits the prompt above does
-  so with probability 0.0097.
+  8/8 gives 9/10, so the prompt stays; two give 15/16, so it retires. Within ten visits the prompt above does
+  so with probability 0.0057.
 - Retired prompts are reviewed, because a policy forgets, and a pool that only shrinks hides it. `review` of
   all places go to those that retired or were last reviewed longest ago. One with a wrong answer comes back;
   one that is all right again goes to the tail of the queue.
@@ -17,9 +17,9 @@ All other places go to the active prompts in shuffled passes, as in `uniform`. I
 the head of the queue takes the rest. Counts are of right and wrong answers, never of the mixed reward, in
 which a wrong answer earns its format.
 
-- How little evidence is enough depends on G. Counts approach G / (1 - decay): unless that exceeds
-  (2 rate - 1) / (1 - rate), which is 8 for 0.9, nothing ever retires. So 4 answers need another `decay`, such
-  as 0.75. With 9 answers or more, one group that is all right is enough.
+- How little evidence is enough depends on G. Four answers must be all right three times in a row; of 9 or
+  more, one group that is all right is enough. Counts approach G / (1 - decay): unless that exceeds
+  (2 rate - 1) / (1 - rate), which is 8 for 0.9, nothing ever retires.
 - A prompt that comes back is treated as visited in the current pass. It need not make up for the visits that
   it missed, and it keeps its counts: its next group may retire it again.
 - A prompt without valid answers keeps its place, in the queue or outside.
@@ -49,7 +49,7 @@ class RetireOptions(base.Options):
 
     rate: float = fields.fraction(0.9)  # A posterior mean above it retires a prompt; 1: never
     # What is left of an item's counts after it is visited; items that are not visited keep theirs
-    decay: float = fields.fraction(0.5)
+    decay: float = fields.fraction(0.75)
     review: float = fields.fraction(0.05)  # Share of all places that go to retired prompts
 
 
