@@ -121,6 +121,7 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
         "vade_full_warmup": part(warmup="full"),
         "vade_max_3_in_a_row": part(max_consecutive=3),
         "vade_uniform_quarter": part(uniform_share=0.25),
+        "vade_per_token": part(per="token"),
     }
 
 

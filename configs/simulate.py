@@ -19,7 +19,7 @@ DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
     "bots,cures,remind,remind_vade,retire,pooled,kalman,kalman_p1p,vade,"
     "vade_measured,vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
-    "vade_slow_decay,vade_one_visit,vade_dapo,oracle,oracle_p1p"
+    "vade_slow_decay,vade_one_visit,vade_per_token,vade_per_token_p1p,vade_dapo,oracle,oracle_p1p"
 )
 P1P = {"info_gain": "p(1-p)"}
 VARIANTS = {  # variants of VADE, by label: their options
@@ -65,6 +65,9 @@ def worlds() -> ConfigDict:
             skills_concave={**skills, "answers": 0.5},
             skills_slow=slow,
             skills_hard={**slow, "hard": 1.0},  # prompts that are mostly failed teach more
+            # answers differ in length: by prompt alone; or those to failed prompts are 7 times as long
+            skills_lengths={**skills, "spread": 1.0},
+            skills_long={**skills, "longer": 2.0, "spread": 0.5},
         )
     )
 
@@ -89,6 +92,8 @@ def entries() -> ConfigDict:
             **{label: vade(**options) for label, options in VARIANTS.items()},
             vade_measured=vade(warmup="measured"),  # as in the paper
             vade_no_warmup=vade(warmup="none"),
+            vade_per_token=vade(per="token"),
+            vade_per_token_p1p=vade(per="token", **P1P),
             vade_one_visit=vade(max_consecutive=1),
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
             remind_vade=dict(name="remind", options={"base": "vade"}),

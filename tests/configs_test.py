@@ -89,6 +89,7 @@ def test_table_4(size, algorithm):
             "warmup": "full",
             "max_consecutive": 0,  # these two are not in the paper: off
             "uniform_share": 0.0,
+            "per": "answer",
         },
         "arrays": {},
     }

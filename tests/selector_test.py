@@ -181,6 +181,30 @@ def test_groups_of_one_id_are_added():
     chex.assert_trees_all_equal(twice.state_dict(), once.state_dict())
 
 
+def test_a_score_by_length_wants_the_tokens_of_the_answers():
+    """Items 3 and 5 are as hard; the answers to 5 are a third as long. 11 tokens of 4 answers: 3 3 3 2."""
+    made = Selector(10, warmup="none", per="token", draw="mean")
+    with pytest.raises(
+        ValueError, match="vade scores items by the length of answers: give `tokens`"
+    ):
+        made.observe([3], correct=[1], trials=[4])
+    for tokens in ([11], [11, -1], [11, np.nan]):
+        with pytest.raises(ValueError, match="tokens has shape"):
+            made.observe([3, 5], correct=[1, 1], trials=[4, 4], tokens=tokens)
+    made.observe([3, 5, 3], correct=[1, 2, 1], trials=[4, 8, 4], tokens=[11, 8, 13])
+    state = made.state_dict()["state"]
+    assert state["token_I"].tolist() == [0, 0, 0, 24, 0, 8, 0, 0, 0, 0]
+    assert made.select(1) == [5]
+
+
+def test_an_option_newer_than_a_saved_state_had_its_default(fresh):
+    saved = fresh.state_dict()
+    saved["options"] = {k: v for k, v in saved["options"].items() if k != "per"}
+    fresh.load_state_dict(saved)
+    with pytest.raises(ValueError, match=r"options.per: 'answer' there, 'token' here"):
+        Selector(IDS, per="token").load_state_dict(saved)
+
+
 def test_another_number_of_valid_answers_compiles_nothing():
     """Answers fail in almost every step: each would cost seconds, and memory that stays."""
     selector = Selector(IDS)

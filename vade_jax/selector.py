@@ -108,6 +108,7 @@ class Selector:
         ids: Sequence[Hashable],
         correct: Sequence[float],
         trials: int | Sequence[int],
+        tokens: Sequence[float] | None = None,
     ) -> None:
         """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
@@ -118,11 +119,13 @@ class Selector:
             correct: number of right answers to each item; a fraction is a soft score.
             trials: number of valid answers to each item, or one number for all. With 0, nothing is
                 learned about that item.
+            tokens: of the valid answers to each item, all together; only a selector that scores by the
+                length of answers needs them.
 
         Raises:
-            ValueError: an unknown id, lengths that differ, or counts outside [0, trials].
+            ValueError: an unknown id, lengths that differ, counts outside [0, trials], or tokens are needed.
         """
-        feedback = self._feedback(ids, correct, trials)
+        feedback = self._feedback(ids, correct, trials, tokens)
         if not len(feedback.index_M):
             return  # an empty observation is not a step: nothing decays
         with self._lock:
@@ -156,7 +159,9 @@ class Selector:
             ValueError: `saved` is damaged, or was made by a selector with another name, seed, data set or
                 version; the message names what differs.
         """
-        there, here = _one_by_one(saved), _one_by_one(self._identity)
+        name, seed = self._identity["name"], self._identity["seed"]
+        newer = {"options": _options(name, {}, seed) | saved.get("options", {})}
+        here, there = _one_by_one(self._identity), _one_by_one({**saved, **newer})
         differing = [
             f"{name}: {there.get(name)!r} there, {here[name]!r} here"
             for name in here
@@ -207,7 +212,7 @@ class Selector:
             raise ValueError(f"{path} is not a saved selector: {error}") from error
         self.load_state_dict({**saved, "state": arrays})
 
-    def _feedback(self, ids, correct, trials) -> Feedback:
+    def _feedback(self, ids, correct, trials, tokens) -> Feedback:
         ids = _plain(ids)
         if unknown := [name for name in ids if name not in self._place]:
             raise ValueError(f"ids: {unknown[0]!r} is none of the {len(self._ids)} items")
@@ -229,9 +234,27 @@ class Selector:
                 f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of"
                 " right answers and of all"
             )
+        tokens = self._tokens(ids, trials, tokens)
         # Groups of the same id are merged: an update takes every item once.
         places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
-        return _counted(places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
+        total = lambda x: np.bincount(slot, x)
+        return _counted(places, total(correct), total(trials).astype(int), total(tokens))
+
+    def _tokens(self, ids, trials, tokens) -> np.ndarray:
+        """Returns the tokens of the answers to each item: 1 an answer where no selector asks for them."""
+        if tokens is None:
+            if self._functions.needs.lengths:
+                raise ValueError(
+                    f"{self._identity['name']} scores items by the length of answers: give `tokens`, those "
+                    "of all valid answers to each id"
+                )
+            return trials
+        tokens = np.asarray(tokens, np.float64)
+        if tokens.shape != trials.shape or not np.all((tokens >= 0) & (tokens < 2**31)):
+            raise ValueError(
+                f"tokens has shape {tokens.shape}: give {len(ids)} numbers of tokens, 0 or more, one for each id"
+            )
+        return np.where(trials > 0, tokens, 0)
 
 
 def _array_type(array: Any) -> str:
@@ -320,8 +343,8 @@ def _check_arrays(selector, name, arrays):
         )
 
 
-def _counted(index_M, successes_M, trials_M) -> Feedback:
-    """Returns the feedback for groups of which only the counts are known.
+def _counted(index_M, successes_M, trials_M, token_M) -> Feedback:
+    """Returns the feedback for groups of which only the counts, and the tokens of all answers, are known.
 
     Invalid answers pad the arrays to one of a few sizes; they do not change the result. Without padding,
     every new number of valid answers would compile a new program.
@@ -331,10 +354,13 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
     # The first answers of each group are the right ones; a soft count ends in one fraction.
     order_N = np.arange(len(group_N)) - first_M[group_N]
     correct_N = np.clip(successes_M[group_N] - order_N, 0, 1).astype(np.float32)
+    # All answers of a group are taken to be as long; the first ones take what is left over.
+    each_M, over_M = np.divmod(token_M.astype(np.int64), np.maximum(trials_M, 1))
+    length_N = (each_M[group_N] + (order_N < over_M[group_N])).astype(np.int32)
     valid_N = np.ones(len(group_N), bool)
     num_answers = bucket(len(group_N), 64)
-    group_N, correct_N, valid_N = (
-        pad_rows(x_N, num_answers) for x_N in (group_N, correct_N, valid_N)
+    group_N, correct_N, length_N, valid_N = (
+        pad_rows(x_N, num_answers) for x_N in (group_N, correct_N, length_N, valid_N)
     )
     advantage_N = advantages.group_normalized(
         correct_N, group_N, bucket(len(index_M), 8), valid_N=valid_N
@@ -347,7 +373,7 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
         reward_N=correct_N,
         correct_N=correct_N,
         advantage_N=np.asarray(advantage_N),
-        length_N=valid_N.astype(np.int32),
+        length_N=length_N,
         valid_N=valid_N,
     )
 

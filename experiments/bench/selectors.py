@@ -147,7 +147,9 @@ class Selector:
             """Returns feedback with half of the answers right, on the host as in the training loop."""
             proposal = ranking.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
             p_I = np.full(num_items, 0.5, np.float32)
-            found = _answer(jax.random.key(1), p_I, proposal, total=NUM_ROLLOUTS * num_prompts)
+            found = _answer(
+                jax.random.key(1), p_I, 200 * p_I, proposal, total=NUM_ROLLOUTS * num_prompts
+            )
             return jax.device_get(found)
 
         for index_M in rng.permutation(num_items)[: 4 * num_prompts].reshape(4, -1):

@@ -38,14 +38,18 @@ class Pending:
 
 
 def answer(
-    key: jax.Array, pass_rate_I: Array, proposal: types.Proposal, total: int
+    key: jax.Array, pass_rate_I: Array, tokens_I: Array, proposal: types.Proposal, total: int
 ) -> types.Feedback:
-    """Returns feedback on random answers, each right with its item's pass rate; `total` is N."""
+    """Returns feedback on random answers, each right with its item's pass rate; `total` is N.
+
+    An answer is up to half longer or shorter than those to its item are on average, `tokens_I`.
+    """
     index_M, num_M = proposal.index_M, proposal.num_rollouts_M
     size = len(index_M)
     group_N = jnp.repeat(jnp.arange(size), num_M, total_repeat_length=total)
     luck_N = jax.random.uniform(key, (total,))
     correct_N = (luck_N < pass_rate_I[index_M][group_N]).astype(jnp.float32)
+    length_N = jax.random.uniform(jax.random.fold_in(key, 1), (total,), minval=0.5, maxval=1.5)
     return types.Feedback(
         index_M=index_M,
         successes_M=jax.ops.segment_sum(correct_N, group_N, size),
@@ -54,7 +58,7 @@ def answer(
         reward_N=correct_N,
         correct_N=correct_N,
         advantage_N=advantages.group_normalized(correct_N, group_N, size),
-        length_N=jnp.ones(total, jnp.int32),
+        length_N=jnp.round(tokens_I[index_M][group_N] * length_N).astype(jnp.int32),
         valid_N=jnp.ones(total, bool),
     )
 
@@ -127,6 +131,7 @@ class Carry:
     posterior: Any
     pending: Pending
     visits_I: Array  # int32
+    tokens: Array  # float32, of all answers that were paid for
 
 
 def play(
@@ -149,11 +154,15 @@ def play(
     """
     selector = entry.functions(shape.num_rollouts)
     size, usual = shape.num_prompts, shape.num_rollouts
+    of = lambda world: (world.pass_rate(), world.tokens())
     every_item = ranking.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
     def measure(carry, key):
-        feedback = answer(key, carry.world.pass_rate(), every_item, shape.of_measurement)
-        return carry.replace(posterior=selector.update(carry.posterior, feedback))
+        feedback = answer(key, *of(carry.world), every_item, shape.of_measurement)
+        return carry.replace(
+            posterior=selector.update(carry.posterior, feedback),
+            tokens=carry.tokens + jnp.sum(feedback.length_N),
+        )
 
     def turn(carry, now):
         number, measured = now
@@ -161,14 +170,13 @@ def play(
         if entry.first(usual) or entry.measure_every:
             carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
         world, posterior = carry.world, carry.posterior
-        p_I = world.pass_rate()
         if entry.name == "oracle":
-            posterior = posterior.replace(pass_rate_I=p_I)
+            posterior = posterior.replace(pass_rate_I=world.pass_rate())
 
         # Propose, answer, keep, update, as in the training loop.
         propose = lambda number: selector.propose(posterior, keys[1], number)
         proposal = unused(propose, size, entry.max_rounds, carry.pending.used_I)
-        feedback = answer(keys[2], p_I, proposal, shape.of_round)
+        feedback = answer(keys[2], *of(world), proposal, shape.of_round)
         pending = collect(carry.pending, feedback, selector.keep(posterior, feedback))
         trains = (pending.count == size) | (pending.rounds == entry.max_rounds)
 
@@ -180,6 +188,7 @@ def play(
             posterior=selector.update(posterior, feedback),
             pending=pick(no_groups(size, shape.num_items), pending),
             visits_I=carry.visits_I.at[feedback.index_M].add(1),
+            tokens=carry.tokens + jnp.sum(feedback.length_N),
         )
         belief = selector.believe(posterior, proposal)
         return after, {
@@ -187,6 +196,7 @@ def play(
             **of_step(pending.groups, world, trains),
             "predicted": jnp.mean(belief.get("prob_mixed", jnp.nan)),
             "progress": after.world.progress(),
+            "tokens": after.tokens,
         }
 
     carry = Carry(
@@ -194,6 +204,7 @@ def play(
         posterior=posterior,
         pending=no_groups(size, shape.num_items),
         visits_I=jnp.zeros(shape.num_items, jnp.int32),
+        tokens=jnp.float32(0),
     )
     return jax.lax.scan(turn, carry, (jnp.arange(len(measure_U)), measure_U))
 

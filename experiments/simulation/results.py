@@ -26,6 +26,8 @@ COLUMNS = (  # heading, quantity, digits, whether its interval is shown
     ("hopeless", "hopeless", 3, False),
     ("steps", "steps", 0, False),
 )
+EQUAL = "million tokens", "progress at equal tokens"
+SAME = 0.01  # answers are as long, but for chance, in a world without lengths
 NOTE = """Mean ± half the 95 % interval over {seeds} seeds, {rollouts:,} rollouts each. \
 progress: final pass rate on held-out prompts if the world has skills, else on all items \
 ({start:.3f} at the start). effective ratio: share of mixed groups in a training batch of B; of paid: \
@@ -61,6 +63,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
         "effective": ratio(used_SU, 1),
         "effective_last": ratio(used_SU, LAST),
         "last_20": ratio(used_SU, min(1, 20 / len(paid_U))),
+        "tokens": rounds["tokens"][:, -1],
         "useful": total(used_SU, 1) * shape.of_round / paid_U[-1],
         "regret": np.mean(rounds["regret"], axis=1),
         "forecast_gap": np.mean(np.abs(off_SU), axis=1),
@@ -74,6 +77,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
             "rollouts": paid_U.tolist(),
             "effective": curve(held(used_SU, trains_SU)),
             "progress": curve(rounds["progress"]),
+            "tokens": curve(rounds["tokens"]),
         },
         "seconds": result.seconds,
         "compile_seconds": result.compile_seconds,
@@ -109,23 +113,43 @@ def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
 def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
     """Returns the world's table, sorted by progress, largest first.
 
-    A world without progress is sorted by the share of mixed groups among all that were paid for.
+    A world without progress is sorted by the share of mixed groups among all that were paid for. Where
+    selectors differ in the tokens of their answers, two columns tell these, and the progress at equal tokens.
     """
     by = "progress" if learns(played) else "useful"
     order = sorted(played, key=lambda label: -played[label]["values"][by]["mean"])
+    equal = at_equal_tokens(played)
     rows = []
     for label in order:
         values = played[label]["values"]
         cells = [number(values[name], digits, spread) for _, name, digits, spread in COLUMNS]
+        if equal:
+            cells += [f"{values['tokens']['mean'] / 1e6:.2f}", f"{equal[label]:.3f}"]
         rows.append([label, *cells, f"{played[label]['seconds']:.1f}"])
     start = played[order[0]]["values"]["start"]
     return tables.for_terminal(
         f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
         f" {shape.num_rollouts} answers each",
-        ["selector", *[heading for heading, *_ in COLUMNS], "s"],
+        ["selector", *[heading for heading, *_ in COLUMNS], *(EQUAL if equal else ()), "s"],
         rows,
         NOTE.format(seeds=len(start["seeds"]), rollouts=shape.rollouts, start=start["mean"]),
     )
+
+
+def at_equal_tokens(played: Mapping[str, Any]) -> dict[str, float]:
+    """Returns each selector's progress when it has paid for as many tokens as the cheapest one does in all.
+
+    It is {} where all pay for the same, to within `SAME`.
+    """
+    ends = {label: cell["values"]["tokens"]["mean"] for label, cell in played.items()}
+    least, most = min(ends.values()), max(ends.values())
+    if most <= least * (1 + SAME):
+        return {}
+    of = lambda cell, name: np.array(cell["curves"][name]["mean"], float)
+    return {
+        label: float(np.interp(least, of(cell, "tokens"), of(cell, "progress")))
+        for label, cell in played.items()
+    }
 
 
 def overview(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -12,6 +12,7 @@ Each kind provides, for the arena:
     category         (num_items) -> category_I on the host, for selectors that need categories
     .pass_rate()     pass_rate_I
     .hopeless()      hopeless_I, items that training cannot change
+    .tokens()        tokens_I, how long an answer to each item is on average
     .learn(groups, num_rollouts)    the world after a step; `num_rollouts` is G, the usual size of a group
     .progress()      the pass rate by which worlds of this kind are judged
 """
@@ -33,6 +34,7 @@ NUM_BANDS = 8
 HOPELESS_RATE = 0.01
 HOPELESS_HARM = 0.5  # a lucky group teaches its skill this share, in the wrong direction
 DIFFICULTY = 0.3, 2.2  # mean and standard deviation of the logit
+TOKENS = 100  # of an answer, in a world whose answers are all alike
 
 
 @chex.dataclass(frozen=True)
@@ -48,6 +50,16 @@ class Groups:
         """Returns which groups have right and wrong answers: in GRPO the others teach nothing."""
         mixed_M = (self.successes_M > 0) & (self.successes_M < self.trials_M)
         return self.trained_M & mixed_M
+
+
+def _lengths(constants: dict[str, Array], pass_rate_I: Array, length_I: Array) -> jax.Array:
+    """Returns the mean tokens of an answer to each item, which depend on `longer` and `spread`."""
+    longer_I = constants["longer"] * (0.5 - pass_rate_I)
+    return TOKENS * jnp.exp(longer_I + constants["spread"] * length_I)
+
+
+def _lengths_key(key: jax.Array) -> jax.Array:
+    return jax.random.fold_in(key, 1)  # beside the other draws, which so do not depend on lengths
 
 
 def _as_arrays(constants: fields.Section) -> dict[str, Array]:
@@ -66,6 +78,9 @@ class DriftConstants(fields.Section):
     gain: float = fields.number(0.5, at_least=0)
     drift: float = fields.number(0.003, at_least=0)  # added to every logit by a step
     answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
+    # Answers to an item that is never right are e^longer times as long as to one that always is.
+    longer: float = fields.number(0.0, at_least=0)
+    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
 
 
 @chex.dataclass(frozen=True)
@@ -75,6 +90,7 @@ class Drift:
     Constants: ClassVar = DriftConstants
 
     logit_I: Array  # float32, of the pass rate
+    length_I: Array  # float32, standard normal: how long its answers are
     constants: dict[str, Array]
 
     @classmethod
@@ -82,7 +98,11 @@ class Drift:
         """Returns a world of items with p ~ Beta(shape, shape), in ascending order."""
         # The ratio of two Gamma variates is the odds of a Beta variate. Their logarithms do not underflow.
         right_I, wrong_I = jax.random.loggamma(key, constants.shape, (2, num_items))
-        return cls(logit_I=jnp.sort(right_I - wrong_I), constants=_as_arrays(constants))
+        return cls(
+            logit_I=jnp.sort(right_I - wrong_I),
+            length_I=jax.random.normal(_lengths_key(key), (num_items,)),
+            constants=_as_arrays(constants),
+        )
 
     @staticmethod
     def category(num_items: int) -> np.ndarray:
@@ -91,6 +111,9 @@ class Drift:
 
     def pass_rate(self) -> jax.Array:
         return jax.nn.sigmoid(self.logit_I)
+
+    def tokens(self) -> jax.Array:
+        return _lengths(self.constants, self.pass_rate(), self.length_I)
 
     def hopeless(self) -> jax.Array:
         return jnp.zeros(self.logit_I.shape, bool)
@@ -124,6 +147,9 @@ class SkillsConstants(fields.Section):
     forget: float = fields.fraction(0.002)  # share of every offset that a step removes
     hard: float = fields.number(0.0, at_least=0)  # how much more hard prompts teach
     answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
+    # Answers to an item that is never right are e^longer times as long as to one that always is.
+    longer: float = fields.number(0.0, at_least=0)
+    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
 
 
 @chex.dataclass(frozen=True)
@@ -136,6 +162,7 @@ class Skills:
     difficulty_I: Array  # float32
     offset_I: Array  # float32
     hopeless_I: Array  # bool, mislabelled items: right only by chance
+    length_I: Array  # float32, standard normal: how long its answers are
     constants: dict[str, Array]
 
     @classmethod
@@ -148,6 +175,7 @@ class Skills:
             difficulty_I=mean + deviation * jax.random.normal(difficulty_key, (num_items,)),
             offset_I=jnp.zeros(num_items, jnp.float32),
             hopeless_I=jax.random.uniform(hopeless_key, (num_items,)) < constants.hopeless,
+            length_I=jax.random.normal(_lengths_key(key), (num_items,)),
             constants=_as_arrays(constants),
         )
 
@@ -160,6 +188,9 @@ class Skills:
         skill_I = self.skill_A[self.category(len(self.offset_I))]
         p_I = jax.nn.sigmoid(skill_I - self.difficulty_I + self.offset_I)
         return jnp.where(self.hopeless_I, HOPELESS_RATE, p_I)
+
+    def tokens(self) -> jax.Array:
+        return _lengths(self.constants, self.pass_rate(), self.length_I)
 
     def hopeless(self) -> jax.Array:
         return self.hopeless_I

@@ -49,6 +49,11 @@ def test_an_option_can_make_a_selector_unfit(name, options):
         make(name, options=options)
 
 
+def test_a_score_by_length_is_refused():
+    with pytest.raises(ValueError, match="selector='vade' scores rows by the length of answers"):
+        make("vade", options={"per": "token"})
+
+
 def test_answers_without_a_verdict_are_not_counted():
     selector, expected = make(), make()
     nan = float("nan")

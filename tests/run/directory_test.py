@@ -34,6 +34,14 @@ def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
     same["optimizer"]["remainders"] = False
     with pytest.raises(ValueError, match=r"optimizer.remainders: True there, False now"):
         place.check_same(path, same, (), settings.Run())
+    vade = {"selector": {"name": "vade", "options": {"decay_rest": 0.9}}}
+    path.write_text(json.dumps(vade))
+    place.check_same(path, place.filled(vade, settings.Run()), (), settings.Run())
+    vade["selector"]["options"] |= {"per": "answer"}  # named by a later version
+    place.check_same(path, place.filled(vade, settings.Run()), (), settings.Run())
+    vade["selector"]["options"] |= {"per": "token"}
+    with pytest.raises(ValueError, match=r"selector.options.per: 'answer' there, 'token' now"):
+        place.check_same(path, place.filled(vade, settings.Run()), (), settings.Run())
     path.write_text("[]")
     with pytest.raises(ValueError, match="holds no names and values"):
         place.check_same(path, same, (), settings.Run())

@@ -20,7 +20,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "retire soon": ("retire", {"rate": 0.6, "review": 0.5}),
     "vade varied": (
         "vade",
-        {"max_consecutive": 2, "uniform_share": 0.4},
+        {"max_consecutive": 2, "uniform_share": 0.4, "per": "token"},
     ),
     "bots draws": ("bots", {"draw": "mean", "temperature": 0.2}),
     "cures sigma": ("cures", {"rollouts": "sigma", "min_rollouts": 3}),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers import beta, vade
+from vade_jax.samplers import beta, lengths, vade
 
 # 30 % solved, 40 % hopeless, the rest in between: uniform's ratio is about 0.27
 RATE = np.random.default_rng(7).permutation(
@@ -69,6 +69,36 @@ def test_unseen_items_beat_any_draw_and_come_in_random_order():
     first, second = (choose(state, 10, seed) for seed in (0, 1))
     assert max(first | second) < 50 and first != second
     assert choose(state, 50) == set(range(50))
+
+
+def test_information_per_token_by_hand():
+    """All answers: 90 of 9 answers, 10 each. Items 0 and 1 are as informative, 1 has shorter answers."""
+    state = state_of([2, 2, 0], [2, 2, 1]).replace(token_I=jnp.array([60.0, 20, 10]))
+    length_I = np.array([(60 + 10) / 5, (20 + 10) / 5, (10 + 10) / 2])
+    np.testing.assert_allclose(lengths.expected(state.token_I, np.array([4, 4, 1])), length_I)
+    # greedy p: 1/2, 1/2, 0; then 1/3 beside 1/2: 4/27 / 10 of item 2 is less than 1/8 / 6 of item 1
+    assert choose(state, 1, draw="greedy", per="token") == {1}
+    state = state.replace(alpha_I=jnp.array([2, 2, 1 / 3]), beta_I=jnp.array([2, 2, 2 / 3]))
+    assert choose(state, 1, draw="greedy") == {2}
+    assert choose(state, 1, draw="greedy", per="token") == {1}
+    # Nothing is known: all are alike.
+    nothing = lengths.expected(jnp.zeros(3), jnp.zeros(3))
+    assert nothing.tolist() == [1, 1, 1]
+
+
+def test_tokens_decay_like_the_counts():
+    """Items 0 and 3 are answered, 3 without a verdict on its second answer; 1 has none that counts."""
+    selector = make(per="token")
+    state = selector.init(4).replace(token_I=jnp.full(4, 100.0))
+    seen = environment.counts([0, 3, 1], [1, 1, 0], [2, 1, 0]).replace(
+        group_N=np.array([0, 0, 1, 1, 2], np.int32),
+        length_N=np.array([5, 7, 11, 13, 17], np.int32),
+        valid_N=np.array([1, 1, 1, 0, 0], bool),
+    )
+    after = selector.update(state, seen)
+    np.testing.assert_allclose(after.token_I, [20 + 12, 99.9, 99.9, 20 + 11], rtol=1e-6)
+    np.testing.assert_array_equal(after.alpha_I + after.beta_I, [2, 0, 0, 1])
+    assert make().init(4).token_I is None and selector.needs.lengths
 
 
 def test_greedy_and_mean_choose_by_hand():

@@ -46,6 +46,11 @@ def make_selector(
                 else "asks for more answers to one row than to another"
             )
             raise ValueError(f"selector={name!r} {why}: choose another one here")
+        if selector.needs.lengths:
+            raise ValueError(
+                f"selector={name!r} scores rows by the length of answers, which the plug-ins do not pass on: "
+                "use it in a loop of your own with `Selector.observe(..., tokens=...)`, or without that option"
+            )
     if num_prompts > len(ids):
         raise ValueError(
             f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"

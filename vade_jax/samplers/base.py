@@ -53,6 +53,7 @@ class Needs:
             could not tell the answers of a pass from those of a round.
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether it may ask for a different number of answers to each prompt.
+        lengths: whether it learns from the lengths of answers.
         removed_by: the option of the selector that removes a need above, by the name of the need, such as
             {"rounds": "replay='next_step' of vcrl"}. Error messages offer it.
     """
@@ -62,6 +63,7 @@ class Needs:
     passes: Literal["any", "first", "never"] = "any"
     variants: bool = False
     uneven: bool = False
+    lengths: bool = False
     removed_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def named(self, *how: str) -> tuple[str, ...]:

@@ -64,13 +64,26 @@ def decay_and_count(
     chex.assert_rank([alpha_I, beta_I, index_M, successes_M, trials_M], 1)
     chex.assert_equal_shape([alpha_I, beta_I])
     chex.assert_equal_shape([index_M, successes_M, trials_M])
+    decays = {"decay_selected": decay_selected, "decay_rest": decay_rest}
+    return (
+        decay_and_add(alpha_I, index_M, successes_M, trials_M, **decays),
+        decay_and_add(beta_I, index_M, trials_M - successes_M, trials_M, **decays),
+    )
+
+
+def decay_and_add(
+    count_I: Array,
+    index_M: Array,
+    new_M: Array,
+    trials_M: Array,
+    *,
+    decay_selected: float,
+    decay_rest: float,
+) -> jax.Array:
+    """Returns one count of every item after a step in which `new_M` was counted; see `decay_and_count`."""
     decay_M = jnp.where(trials_M > 0, decay_selected, decay_rest)
-
-    def count(count_I: Array, new_M: Array) -> jax.Array:
-        selected_M = decay_M * count_I[index_M] + new_M
-        return jnp.asarray(decay_rest * count_I).at[index_M].set(selected_M)
-
-    return count(alpha_I, successes_M), count(beta_I, trials_M - successes_M)
+    selected_M = decay_M * count_I[index_M] + new_M
+    return jnp.asarray(decay_rest * count_I).at[index_M].set(selected_M)
 
 
 @chex.dataclass(frozen=True)

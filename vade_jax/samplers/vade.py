@@ -22,6 +22,7 @@ Departures from the paper:
   any other step. Items never visited come first, in random order.
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
 - A prompt without valid answers counts as not chosen: the warm-up comes back to it.
+- `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, precedence, ranking
+from vade_jax.samplers import base, beta, lengths, precedence, ranking
 from vade_jax.types import Array
 
 
@@ -58,7 +59,7 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 # ------------------------------------------------------------------------------ the selector
 @dataclasses.dataclass(frozen=True)
 class VadeOptions(base.Options):
-    """The hyperparameters of VADE. The last two are not in the paper; 0 turns them off."""
+    """The hyperparameters of VADE. The last three are not in the paper; their defaults turn them off."""
 
     # lambda_1 of Eq. 5: what is left of a chosen item's counts after a step
     decay_selected: float = fields.fraction(0.2)
@@ -78,6 +79,9 @@ class VadeOptions(base.Options):
     max_consecutive: int = fields.number(0, at_least=0)
     # Share of a batch that is drawn uniformly from all items
     uniform_share: float = fields.fraction(0.0)
+    # What the information gain is counted for: an answer, or a token that answers to the item are expected
+    # to take
+    per: str = fields.choice("answer", "token")
 
 
 @chex.dataclass(frozen=True)
@@ -88,15 +92,18 @@ class VadeState(types.Pytree):
     beta_I: jax.Array  # float32, wrong answers
     unseen_I: jax.Array  # bool, not yet visited by the warm-up
     streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
+    # float32, tokens of the answers that alpha and beta count, decayed alike; None: not wanted
+    token_I: jax.Array | None = None
 
 
 def selector(options: VadeOptions) -> base.Sampler:
     """Returns VADE, Eq. 4 to 6. Warm-up, uniform share and streaks are in `precedence`."""
     draw_pass_rate = DRAWS[options.draw]
     info_gain = beta.INFO_GAINS[options.info_gain]
-    decay_selected, decay_rest = options.decay_selected, options.decay_rest
+    decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
     if options.history == "last_update":
-        decay_selected, decay_rest = 0.0, 1.0
+        decays = {"decay_selected": 0.0, "decay_rest": 1.0}
+    per_token = options.per == "token"
     overrides = precedence.Precedence(
         visits_all=options.warmup == "full",
         uniform_share=options.uniform_share,
@@ -105,7 +112,10 @@ def selector(options: VadeOptions) -> base.Sampler:
 
     def init(num_items: int) -> VadeState:
         zero_I = jnp.zeros(num_items, jnp.float32)
-        return VadeState(alpha_I=zero_I, beta_I=zero_I, **overrides.init(num_items))
+        token_I = zero_I if per_token else None
+        return VadeState(
+            alpha_I=zero_I, beta_I=zero_I, token_I=token_I, **overrides.init(num_items)
+        )
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -113,6 +123,9 @@ def selector(options: VadeOptions) -> base.Sampler:
         p_I = draw_pass_rate(keys.draw, state.alpha_I, state.beta_I)
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
+        # Not in the paper: information per token
+        if per_token:
+            score_I /= lengths.expected(state.token_I, state.alpha_I + state.beta_I)
         # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
         score_I = overrides.override(state, score_I, keys, num_prompts)
         # The B items with the largest I_i
@@ -128,15 +141,23 @@ def selector(options: VadeOptions) -> base.Sampler:
             feedback.index_M,
             feedback.successes_M,
             feedback.trials_M,
-            decay_selected=decay_selected,
-            decay_rest=decay_rest,
+            **decays,
         )
-        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **overrides.update(state, feedback))
+        token_I = state.token_I
+        if per_token:
+            token_M = lengths.of_groups(feedback)
+            token_I = beta.decay_and_add(
+                token_I, feedback.index_M, token_M, feedback.trials_M, **decays
+            )
+        return VadeState(
+            alpha_I=alpha_I, beta_I=beta_I, token_I=token_I, **overrides.update(state, feedback)
+        )
 
     needs = base.Needs(
         # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",
+        lengths=per_token,
         removed_by={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},
     )
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)

@@ -37,11 +37,14 @@ def mean(label, name, still=True):
 def test_answers_of_uneven_groups():
     proposal = types.Proposal(index_M=jnp.array([3, 0, 2]), num_rollouts_M=jnp.array([1, 4, 3000]))
     p_I = jnp.array([1.0, 0.5, 0.25, 0.0])
-    found = arena.answer(jax.random.key(0), p_I, proposal, 3005)
+    found = arena.answer(jax.random.key(0), p_I, 100 * jnp.arange(1.0, 5), proposal, 3005)
     assert found.trials_M.tolist() == [1, 4, 3000]
     assert found.successes_M[:2].tolist() == [0, 4]
     assert abs(found.successes_M[2] / 3000 - 0.25) < 4 * np.sqrt(3 / 16 / 3000)
     assert np.bincount(found.group_N).tolist() == [1, 4, 3000]
+    length_N = found.length_N[5:]  # uniform from half to one and a half of 300
+    assert 150 <= length_N.min() < 155 and 445 < length_N.max() <= 450
+    assert abs(length_N.mean() - 300) < 4 * 300 / np.sqrt(12 * 3000)
     assert found.correct_N.sum() == found.successes_M.sum()
     assert np.all(found.advantage_N[:5] == 0) and abs(found.advantage_N.sum()) < 1e-2
 
@@ -51,7 +54,7 @@ def test_groups_are_collected_over_rounds():
     pending = arena.no_groups(4, 9)
     for index_M, keep_M in (([1, 2, 3], [1, 0, 1]), ([4, 5, 6], [1, 1, 1])):
         proposal = types.Proposal(index_M=jnp.array(index_M), num_rollouts_M=jnp.array([2, 2, 2]))
-        feedback = arena.answer(jax.random.key(0), jnp.ones(9), proposal, 6)
+        feedback = arena.answer(jax.random.key(0), jnp.ones(9), jnp.ones(9), proposal, 6)
         pending = arena.collect(pending, feedback, jnp.array(keep_M, bool))
     assert pending.groups.index_M.tolist() == [1, 3, 4, 5]
     assert pending.groups.successes_M.tolist() == [2, 2, 2, 2]

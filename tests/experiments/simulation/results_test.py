@@ -23,6 +23,7 @@ def result():
         "progress": np.array([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.6]]),
         "start": np.array([[0.05], [0.05]]),
         "hopeless_trained": np.zeros((2, 4)),
+        "tokens": 1e6 * np.array([[1, 2, 3, 4], [1, 2, 3, 4]]),
     }
     return arena.Result(paid_U, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)
 
@@ -70,6 +71,23 @@ def test_a_table_is_sorted_and_aligned():
     assert len({len(line) for line in lines}) == 1
     assert [line.split()[1] for line in lines[2:]] == ["better", "worse"]
     assert "0.500 ± 1.271" in lines[2]
+
+
+def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
+    """Of 4 million tokens, 3.25 are halfway between .3 and .5, of the third and the last round."""
+    cell = results.summary(result(), SHAPE)
+    cheap = results.summary(result(), SHAPE)
+    cheap["values"]["tokens"] = results.interval([3.5e6, 3.5e6])
+    cheap["curves"]["tokens"]["mean"] = [0.5e6, 1e6, 2e6, 3.5e6]
+    assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
+    found = results.at_equal_tokens({"a": cell, "cheap": cheap})
+    assert found == {"a": pytest.approx(0.4), "cheap": pytest.approx(0.5)}
+    for one in (cell, cheap):
+        zeros = {name: results.interval([0, 0]) for name in ("visited", "max_visits", "hopeless")}
+        one["values"] |= zeros
+    text = results.table("long", SHAPE, {"a": cell, "cheap": cheap})
+    row = next(line for line in text.splitlines() if line.startswith("| cheap"))
+    assert [x.strip() for x in row.split("|")[-4:-2]] == ["3.50", "0.500"]
 
 
 def test_the_overview_has_the_worlds_in_which_something_is_learned():

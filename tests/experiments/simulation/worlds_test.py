@@ -57,6 +57,19 @@ def test_drift_begins_with_beta_in_order():
     assert float(world.progress()) == pytest.approx(p_I.mean(), rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["drift", "skills"])
+def test_answers_are_longer_the_harder_an_item_is(kind):
+    """100 e^(2 (1/2 - p) + .5 z); lengths leave all other draws as they are."""
+    world = make(kind, 50_000, longer=2.0, spread=0.5)
+    log_I = np.log(np.asarray(world.tokens(), np.float64) / 100)
+    of_item_I = (log_I - 2 * (0.5 - np.asarray(world.pass_rate(), np.float64))) / 0.5
+    assert abs(of_item_I.mean()) < 4 / np.sqrt(50_000)
+    assert of_item_I.std() == pytest.approx(1, rel=0.02)
+    alike = make(kind, 50_000)
+    np.testing.assert_array_equal(alike.pass_rate(), world.pass_rate())
+    np.testing.assert_allclose(alike.tokens(), 100)
+
+
 def test_skills_learn_by_hand():
     state = make("skills", 18, rate=0.4, transfer=0.1, forget=0.5, hopeless=0.0)
     state = state.replace(offset_I=jnp.full(18, 0.2), hopeless_I=jnp.arange(18) == 1)

@@ -82,7 +82,7 @@ def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
 def test_a_variant_that_changes_nothing_of_the_job_does_not_run(base, own):
     c = sweep.get_config(f"base=configs/{base}")
     found = [run.settings.selector.options for run in of_config(c)]
-    assert len(found) == 12 and found.count(found[0]) == 1
+    assert len(found) == 13 and found.count(found[0]) == 1
     own = {"none": "no_warmup", "full": "full_warmup"}[own]
     assert f"vade_{own}" not in c.arms and f"vade_{own}" in c.known.arms
 

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vade_jax import fields, settings
+from vade_jax import fields, samplers, settings
 from vade_jax.models.qwen import files
 from vade_jax.store import metrics
 
@@ -85,7 +85,7 @@ def differing(
 ) -> list[str]:
     """Returns a line for each value in which two configs differ, except `may_differ`; see `check_same`."""
     if defaults is not None:
-        found = filled(found, defaults)
+        found, wanted = (_with_options(filled(values, defaults)) for values in (found, wanted))
     return [
         f"{name}: {old!r} there, {new!r} now"
         for name, old, new in _differences(found, wanted)
@@ -101,6 +101,18 @@ def filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]
         if isinstance(section, fields.Section) and isinstance(values[name], dict):
             values[name] = filled(values[name], section)
     return values
+
+
+def _with_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings with all options of their selector: an earlier version had fewer.
+
+    Those of a selector in a user's file stay as they are.
+    """
+    selector = values.get("selector")
+    if not isinstance(selector, dict) or selector.get("name") not in samplers.SAMPLERS:
+        return values
+    defaults = json.loads(json.dumps(samplers.SAMPLERS[selector["name"]].options().to_dict()))
+    return values | {"selector": selector | {"options": defaults | selector.get("options", {})}}
 
 
 def _differences(
