@@ -35,6 +35,7 @@ from experiments.bench import (
     families,
     host,
     long,
+    overlap,
     parity,
     peer,
     plan,
@@ -53,6 +54,7 @@ SUITES = {
     "decode": decode.run,
     "data": host.images,
     "verify": host.verdicts,
+    "overlap": overlap.run,  # steps with engine.max_lag, beside perfect overlap
     "long": long.run,
 }
 

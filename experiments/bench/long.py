@@ -59,12 +59,12 @@ class Items(Sequence):
         return Item(str(i), f"What is {i} + 1?", (), str(i + 1), "int", metadata)
 
 
-def _prompt(item: Item) -> Prompt:
+def prompt(item: Item) -> Prompt:
     nothing_P = np.zeros(0, np.int32)
     return Prompt(item.uid, item.question, nothing_P, nothing_P[:, None], ())
 
 
-def _score(item: Item, answers: Sequence[np.ndarray]) -> list[scoring.Scored]:
+def score(item: Item, answers: Sequence[np.ndarray]) -> list[scoring.Scored]:
     right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
     return [scoring.Scored(item.answer, item.answer, x, x, "ok") for x in right]
 
@@ -140,9 +140,9 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
                 anew,
                 num_steps=num_steps,
                 producer=Producer(
-                    choosing.ChoosePrompts(selector, Items(num_items), _prompt),
+                    choosing.ChoosePrompts(selector, Items(num_items), prompt),
                     probe,
-                    scoring.Scorer(_score),
+                    scoring.Scorer(score),
                     key=jax.random.key(0),
                     num_prompts=NUM_PROMPTS,
                 ),

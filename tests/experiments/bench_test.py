@@ -20,6 +20,7 @@ from experiments.bench import (
     families,
     host,
     long,
+    overlap,
     plan,
     plan_programs,
     selectors,
@@ -126,6 +127,14 @@ def test_decode(monkeypatch):
     facts = found[0].rows[0].facts
     assert facts["same_tokens"] == 1
     assert facts["tokens_per_second"] > 0
+
+
+def test_overlap():
+    ahead, turns = rows(overlap.run(quick=True))
+    assert (ahead.name, turns.name) == ("a step ahead", "in turns")
+    # Of the floors, which are no measurements: answers and updates at once, or one after another.
+    longest = max(turns.floor - 0.03 - 0.003, 0.03)
+    assert ahead.floor < turns.floor and ahead.floor > longest
 
 
 def test_images(monkeypatch):
