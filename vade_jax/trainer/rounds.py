@@ -175,10 +175,12 @@ class Gathering:
             RewardFailure: not one answer of the step counts.
         """
         if self.num_kept < self._num_prompts and self._refill.at_cap == "stop":
+            # More rounds help only if they ended at the cap. Otherwise no item is left to ask for.
+            at_cap = len(self.rounds) == self._refill.max_rounds
+            more = "raise refill.max_rounds" if at_cap else "no item is left: lower num_prompts"
             raise BatchNotFilled(
                 f"step {step}: {self.num_kept} groups kept of the {self._num_prompts} wanted, "
-                f"after {len(self.rounds)} rounds: raise refill.max_rounds, or let "
-                "refill.at_cap be 'fewer' or 'repeat'"
+                f"after {len(self.rounds)} rounds: {more}, or let refill.at_cap be 'fewer' or 'repeat'"
             )
         if not any(one.feedback.valid_N.any() for one in self.rounds):
             raise RewardFailure(
