@@ -170,6 +170,59 @@ def test_groups_without_answers_leave_numbers(variant):
     assert len(set(chosen.tolist())) == NUM_PROMPTS
 
 
+class Even:
+    """In place of random numbers: a pass rate of 1/2 is half of each group, 3/4 three of four."""
+
+    def __init__(self, num_rollouts_M):
+        self.group = np.concatenate([(np.arange(n) + 0.5) / n for n in num_rollouts_M.tolist()])
+
+    def random(self, num_answers):
+        assert num_answers == len(self.group)
+        return self.group
+
+
+def asked_after_a_change(name, rate_I, num_steps=200):
+    """Yields the items of every step after one in which the pass rates become `rate_I`.
+
+    In the 20 steps before, items 0 and 1 are all right, 2 and 3 all wrong, all others mixed.
+    """
+    selector, state = make(name), init(name)
+    before_I = np.full(NUM_ITEMS, 0.5)
+    before_I[:4] = 1, 1, 0, 0
+    for step in range(20 + num_steps):
+        proposal = selector.propose(state, jax.random.fold_in(jax.random.key(0), step), size(name))
+        rates = before_I if step < 20 else rate_I
+        seen = environment.feedback(proposal, rates, Even(proposal.num_rollouts_M))
+        state = selector.update(state, seen)
+        if step >= 20:
+            yield set(seen.index_M.tolist())
+
+
+# They choose what is likeliest to be mixed, and so nothing else while as much as a batch surely is.
+SURE = ("arcus", "dps", "kgps")
+
+
+@pytest.mark.parametrize("name", [name for name in samplers.SAMPLERS if name not in SURE])
+def test_what_was_all_right_or_all_wrong_and_changes_is_taken_back(name):
+    """All others stay mixed, so a pool that only shrinks never runs empty (prime-rl#2667, prime-rl#3261)."""
+    rate_I, left = np.full(NUM_ITEMS, 0.75), {0, 1, 2, 3}
+    rate_I[:4] = 0.5
+    for asked in asked_after_a_change(name, rate_I):
+        left -= asked
+        if not left:
+            break
+    assert not left, "never asked again"
+
+
+@pytest.mark.parametrize("name", SURE)
+def test_what_was_all_right_or_all_wrong_is_found_once_it_is_all_that_teaches(name):
+    """All others become all right or all wrong: the four that changed stay in (prime-rl#2667, #3261)."""
+    rate_I = np.arange(NUM_ITEMS) % 2.0
+    rate_I[:4] = 0.5
+    *_, last = asked_after_a_change(name, rate_I)
+    assert {0, 1, 2, 3} < last
+
+
 @variants
 def test_a_run_compiles_once(variant):
     functions = make(variant)[1:4]

@@ -16,7 +16,7 @@ from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.settings import Refill
+from vade_jax.settings import Measure, Refill
 from vade_jax.trainer import choosing, loop, scoring
 from vade_jax.trainer.producer import Producer
 from vade_jax.types import TrainState
@@ -43,6 +43,8 @@ def run(
     score=fakes.score,
     num_prompts=B,
     eval_every=4,
+    lag=0,
+    measure=Measure(),  # noqa: B008 (frozen)
     validate=lambda engine, key, version, known: (
         {"val/x/acc/mean@4": float(version)},
         known | {str(version)},
@@ -62,6 +64,8 @@ def run(
         key=jax.random.key(0),
         num_prompts=num_prompts,
         refill=refill or Refill(),
+        measure=measure,
+        lag=lag,
     )
     progress = loop.run(
         progress,

@@ -91,8 +91,8 @@ class Run:
     progress: loop.Progress | None = None
     score: Callable = fakes.score
 
-    def __call__(self, num_steps=1, max_rollouts=0, **refill):
-        state = TrainState(params={}, opt_state=(), step=0)
+    def __call__(self, num_steps=1, max_rollouts=0, state=None, **refill):
+        state = state or TrainState(params={}, opt_state=(), step=0)
         first = loop.Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
         producer = Producer(
             self.choose(),
@@ -284,6 +284,27 @@ def test_without_anything_to_learn_the_run_goes_on_and_counts():
     assert not any(name.startswith("actor/") for x in found.values() for name in x)
     assert found[5]["vade/rollouts_total"] == 5 * 3 * B * G
     assert run.engine.version == 5
+
+
+@pytest.mark.parametrize(
+    ("max_rounds", "num_rounds", "advice"),
+    [(3, 3, "raise refill.max_rounds"), (0, 6, "no item is left: lower num_prompts")],
+)
+def test_uniform_groups_alone_end_in_a_line_that_says_what_helps(max_rounds, num_rounds, advice):
+    """24 items are six rounds: without a cap the step ends when they are used up (verl#991, verl#7401)."""
+    run = make([])
+    message = f"step 1: 0 groups kept of the 4 wanted, after {num_rounds} rounds: {advice}, or let"
+    with pytest.raises(rounds.BatchNotFilled, match=message):
+        run(max_rounds=max_rounds, at_cap="stop")
+    assert len(run.engine.asked) == num_rounds and run.learner.given == []
+
+
+@pytest.mark.parametrize("at_cap", ["fewer", "repeat"])
+def test_uniform_groups_alone_without_a_cap_skip_the_update(at_cap):
+    """Nothing is there to repeat either (verl#991)."""
+    run = make([])(num_steps=2, max_rounds=0, at_cap=at_cap)
+    assert len(run.engine.asked) == 2 * 6 and run.learner.given == []
+    assert run.recorder.metrics[2]["vade/skipped_updates"] == 2
 
 
 def test_skipped_updates_are_counted_on_after_a_stop():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import small
+from vade_jax import samplers
 from vade_jax.losses import advantages
 from vade_jax.rewards import mix
 from vade_jax.trainer import scoring
@@ -215,6 +216,30 @@ def test_metrics_by_hand():
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=4e-5, err_msg=name)
+
+
+def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_counts():
+    """Wrong answers of 1, 3 and 4 tokens: other rewards, one outcome (verl-recipe#125, NeMo-RL#2431)."""
+    score = scoring.make_scorer(
+        lambda tokens: r"\boxed{8}",
+        mix.by_rules("boxed", 0.1),
+        by_length=lambda length: mix.overlong_penalty(length, 4, 2),
+    )
+    length_N = np.array([1, 3, 4], np.int32)
+    thread = scoring.ScoringThread(score, items())
+    thread(0, [np.zeros(length, int) for length in length_N])
+    made = small.rollouts([3]).replace(length_N=length_N)
+    proposal = Proposal(index_M=np.array([0]), num_rollouts_M=np.array([3]))
+    feedback = scoring.collect(proposal, made, thread.scores(made))
+    np.testing.assert_allclose(feedback.reward_N, [0.1, 0.1 - 0.5, 0.1 - 1], rtol=1e-6)
+    found = scoring.metrics(feedback, made)
+    assert found["vade/effective_ratio"] == found["vade/all_wrong_ratio"] == 1
+    assert found["vade/effective_ratio_correct"] == 0
+    kept = {
+        keep: samplers.SAMPLERS["dapo"](keep=keep).keep(None, feedback).item()
+        for keep in ("mixed", "varied")
+    }
+    assert kept == {"mixed": False, "varied": True}
 
 
 def test_an_answer_that_does_not_count_teaches_nothing_and_any_may_be_the_best():

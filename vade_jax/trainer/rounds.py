@@ -176,10 +176,12 @@ class Gathering:
             RewardFailure: not one answer of the step counts.
         """
         if self.num_kept < self._num_prompts and self._refill.at_cap == "stop":
+            # More rounds help only if they ended at the cap. Otherwise no item is left to ask for.
+            at_cap = len(self.rounds) == self._refill.max_rounds
+            more = "raise refill.max_rounds" if at_cap else "no item is left: lower num_prompts"
             raise BatchNotFilled(
                 f"step {step}: {self.num_kept} groups kept of the {self._num_prompts} wanted, "
-                f"after {len(self.rounds)} rounds: raise refill.max_rounds, or let "
-                "refill.at_cap be 'fewer' or 'repeat'"
+                f"after {len(self.rounds)} rounds: {more}, or let refill.at_cap be 'fewer' or 'repeat'"
             )
         if not any(one.feedback.valid_N.any() for one in self.rounds):
             raise RewardFailure(
@@ -218,7 +220,8 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
 
     `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
     differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor
-    all wrong. Both are above 1 where a surplus is trained on.
+    all wrong. Both are above 1 where a surplus is trained on. `critic/score/trained_mean` is of the
+    answers in all groups that the policy learns from; without such groups it is left out.
     """
     kept_M = data.learned_M[data.keep_M[data.learned_M]]
     num_kept = int(data.keep_M.sum())
@@ -230,6 +233,7 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     return {
         **_forecast(data.rounds),
         **scoring.metrics(data.feedback, data.rollouts),
+        **_trained_score(data.feedback, kept_M),
         **jax.tree.map(lambda *counts: sum(counts), *of_scores),
         "vade/rounds": len(data.rounds),
         "vade/generated_groups": len(data.keep_M),
@@ -237,6 +241,16 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
         "vade/surplus_groups": max(num_kept - num_prompts, 0),
         **{name: float(x_M[kept_M].sum() / num_prompts) for name, x_M in ratios_M.items()},
     }
+
+
+def _trained_score(feedback: Feedback, kept_M: np.ndarray) -> Metrics:
+    """Returns the share of right answers in the groups `kept_M`, or nothing if no answer of theirs counts.
+
+    A selector that drops groups moves it towards the groups that it likes, whatever the policy does.
+    `critic/score/mean` stands beside it and is of all groups.
+    """
+    num_right, num_valid = (x_M[kept_M].sum() for x_M in (feedback.successes_M, feedback.trials_M))
+    return {"critic/score/trained_mean": float(num_right / num_valid)} if num_valid else {}
 
 
 def _forecast(rounds: Sequence[Round]) -> Metrics:
