@@ -94,6 +94,25 @@ def test_phases_make_up_the_step(known):
     assert [phase.name for phase in beside] == ["judge"]
 
 
+def test_batches_made_ahead_are_beside_the_step(known):
+    """Of 4 s a step 2.5 are learning and 1 is waiting; the answers of the next step take as long."""
+    ahead = [record | {"timing_s/wait_rollouts": 1.0} for record in known.records if record["step"]]
+    inside, beside = headline.phases(dataclasses.replace(known, records=ahead))
+    totals = {phase.name: phase.total for phase in inside}
+    assert totals == {"update_actor": 15.0, "wait_rollouts": 6.0, "rest": 3.0}
+    assert [phase.name for phase in beside] == ["gen", "judge"]
+
+
+def test_the_cost_of_answers_on_the_page(tmp_path):
+    lengths = {f"response_length/p{q}": float(q) for q in (50, 95, 99)}
+    costs = {"timing_s/step": 2.0, "perf/device_seconds": 60.0}
+    records = [{"step": step, **lengths, **costs} for step in (1, 2)]
+    facts = {fact.name: fact for fact in headline.facts(run.Run(tmp_path, records=records))}
+    assert facts["Time"][1:] == ("4 s", "2 steps, 2 s each (median); 2 min 00 s of all devices")
+    told = ("50 tokens", "95 % of a step's answers have at most 95, 99 % at most 99")
+    assert facts["Answer length"][1:] == told
+
+
 def test_durations_and_counts_read_well():
     found = [headline.duration(x) for x in (0.0123, 4.0, 67, 3725, math.nan)]
     assert found == ["12.3 ms", "4 s", "1 min 07 s", "1 h 02 min", "–"]

@@ -30,11 +30,15 @@ PHASES = {
     "reward": "waiting for rewards",
     "adv": "advantages, and what the selector learns",
     "update_actor": "log-probs, and updating the policy",
+    "wait_rollouts": "waiting for the batch that is made meanwhile",
     "update_weights": "new weights to the engine",
     "testing": "validation",
     "measure": "measuring all prompts",
 }
+# Phases that run beside the others where batches are made ahead.
+AHEAD = ("select", "gen", "reward", "adv")
 BESIDE = {
+    "gen_tail": "of generating: from the median group to the last",
     "prepare": "preparing the next prompts",
     "judge": "judging answers",
     "compile": "compiling programs (in the phases above)",
@@ -178,7 +182,14 @@ def _spent(records: Records) -> list[Fact]:
     seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
         detail = f"{len(seconds):,} steps, {duration(np.median(seconds))} each (median)"
+        devices = curves.named(records, "perf/device_seconds").values
+        detail += f"; {duration(devices.sum())} of all devices" if devices.size else ""
         found.append(Fact("Time", duration(seconds.sum()), detail))
+    lengths = [curves.named(records, f"response_length/p{q}").values for q in (50, 95, 99)]
+    if all(of.size for of in lengths):
+        half, most, nearly_all = (f"{np.mean(of):,.0f}" for of in lengths)
+        detail = f"95 % of a step's answers have at most {most}, 99 % at most {nearly_all}"
+        found.append(Fact("Answer length", f"{half} tokens", detail))
     return found
 
 
@@ -238,13 +249,15 @@ def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
                 found.append(Phase(name, text, total, float(np.median(seconds)), total / whole))
         return found
 
-    inside = timed(PHASES)
+    made_ahead = curves.named(run.records, "timing_s/wait_rollouts").values.size
+    ahead = {name: PHASES[name] for name in (AHEAD if made_ahead else ())}
+    inside = timed({name: text for name, text in PHASES.items() if name not in ahead})
     rest = max(0.0, whole - sum(phase.total for phase in inside))
     inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / whole))
     # Timings with unknown names are shown with what ran at the same time.
     names = {name[9:] for record in run.records for name in record if name.startswith("timing_s/")}
     more = sorted(names - {"step", *PHASES, *BESIDE})
-    return inside, timed(BESIDE | dict.fromkeys(more, ""))
+    return inside, timed(ahead | BESIDE | dict.fromkeys(more, ""))
 
 
 # ------------------------------------------------------------------------------ settings

@@ -124,7 +124,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
         # Not in the paper: information per token
-        if per_token:
+        if state.token_I is not None:
             score_I /= lengths.expected(state.token_I, state.alpha_I + state.beta_I)
         # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
         score_I = overrides.override(state, score_I, keys, num_prompts)
@@ -144,7 +144,7 @@ def selector(options: VadeOptions) -> base.Sampler:
             **decays,
         )
         token_I = state.token_I
-        if per_token:
+        if token_I is not None:
             token_M = lengths.of_groups(feedback)
             token_I = beta.decay_and_add(
                 token_I, feedback.index_M, token_M, feedback.trials_M, **decays
