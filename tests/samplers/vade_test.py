@@ -9,7 +9,7 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers import beta, lengths, vade
+from vade_jax.samplers import beta, precedence, vade
 
 # 30 % solved, 40 % hopeless, the rest in between: uniform's ratio is about 0.27
 RATE = np.random.default_rng(7).permutation(
@@ -75,14 +75,16 @@ def test_information_per_token_by_hand():
     """All answers: 90 of 9 answers, 10 each. Items 0 and 1 are as informative, 1 has shorter answers."""
     state = state_of([2, 2, 0], [2, 2, 1]).replace(token_I=jnp.array([60.0, 20, 10]))
     length_I = np.array([(60 + 10) / 5, (20 + 10) / 5, (10 + 10) / 2])
-    np.testing.assert_allclose(lengths.expected(state.token_I, np.array([4, 4, 1])), length_I)
+    np.testing.assert_allclose(
+        precedence.expected_tokens(state.token_I, np.array([4, 4, 1])), length_I
+    )
     # greedy p: 1/2, 1/2, 0; then 1/3 beside 1/2: 4/27 / 10 of item 2 is less than 1/8 / 6 of item 1
     assert choose(state, 1, draw="greedy", per="token") == {1}
     state = state.replace(alpha_I=jnp.array([2, 2, 1 / 3]), beta_I=jnp.array([2, 2, 2 / 3]))
     assert choose(state, 1, draw="greedy") == {2}
     assert choose(state, 1, draw="greedy", per="token") == {1}
     # Nothing is known: all are alike.
-    nothing = lengths.expected(jnp.zeros(3), jnp.zeros(3))
+    nothing = precedence.expected_tokens(jnp.zeros(3), jnp.zeros(3))
     assert nothing.tolist() == [1, 1, 1]
 
 

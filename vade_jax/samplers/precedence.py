@@ -1,16 +1,18 @@
-"""Rules that override a selector's scores: a warm-up, a uniform share of the batch, a rest after a streak.
+"""Rules that change a selector's scores: by token, a warm-up, a uniform share, a rest after a streak.
 
 None of them is in the paper of VADE (arXiv 2511.18902). They change the scores just before the top B is
 taken, so that `vade.py` itself has only the paper's lines.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from vade_jax import rng, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
 
@@ -23,11 +25,14 @@ class Precedence:
         uniform_share: share of a batch that is drawn uniformly from all items.
         max_consecutive: after being chosen in this many steps in a row, an item is left out of the next
             step; 0: no limit.
+        per_token: the decays of the counts alpha and beta, if scores are to be divided by the tokens that an
+            answer to the item is expected to take. A long answer takes longer to make and to learn from.
     """
 
     visits_all: bool = False
     uniform_share: float = 0.0
     max_consecutive: int = 0
+    per_token: Mapping[str, float] | None = None
 
     def init(self, num_items: int) -> dict[str, Any]:
         """Returns the arrays that the rules keep in the selector's state."""
@@ -35,10 +40,13 @@ class Precedence:
         return {
             "unseen_I": jnp.full(num_items, self.visits_all),
             "streak_I": jnp.zeros(num_items, jnp.int32) if capped else None,
+            "token_I": jnp.zeros(num_items, jnp.float32) if self.per_token else None,
         }
 
     def override(self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int):
         """Returns the scores with +inf for items that come first, and -inf for items that rest."""
+        if self.per_token:
+            score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
         num_uniform = ranking.share_of(self.uniform_share, num_prompts)
         score_I = ranking.mix_uniform(score_I, keys.uniform, num_uniform)
@@ -58,4 +66,29 @@ class Precedence:
         return {
             "unseen_I": base.still_unseen(state.unseen_I, feedback),
             "streak_I": streak_I,
+            "token_I": self._tokens(state.token_I, feedback) if self.per_token else None,
         }
+
+    def _tokens(self, token_I: Array, feedback: types.Feedback) -> Array:
+        """Returns the tokens of all answers to each item, decayed like their counts."""
+        token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
+        token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(feedback.index_M))
+        assert self.per_token is not None
+        return beta.decay_and_add(
+            token_I, feedback.index_M, token_M, feedback.trials_M, **self.per_token
+        )
+
+
+def expected_tokens(token_I: Array, count_I: Array) -> Array:
+    """Returns the expected tokens of an answer to each item.
+
+    The item's own mean, with the mean over all items as one more answer: an item without answers is taken
+    to be like the others, and one answer does not decide.
+
+    Args:
+        token_I: tokens of its answers, decayed.
+        count_I: the number of these answers, decayed alike.
+    """
+    total, count = jnp.sum(token_I), jnp.sum(count_I)
+    mean = jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 1.0)
+    return (token_I + mean) / (count_I + 1)

@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, lengths, precedence, ranking
+from vade_jax.samplers import base, beta, precedence, ranking
 from vade_jax.types import Array
 
 
@@ -97,25 +97,22 @@ class VadeState(types.Pytree):
 
 
 def selector(options: VadeOptions) -> base.Sampler:
-    """Returns VADE, Eq. 4 to 6. Warm-up, uniform share and streaks are in `precedence`."""
+    """Returns VADE, Eq. 4 to 6. Warm-up, uniform share, streaks and lengths are in `precedence`."""
     draw_pass_rate = DRAWS[options.draw]
     info_gain = beta.INFO_GAINS[options.info_gain]
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
     if options.history == "last_update":
         decays = {"decay_selected": 0.0, "decay_rest": 1.0}
-    per_token = options.per == "token"
     overrides = precedence.Precedence(
         visits_all=options.warmup == "full",
         uniform_share=options.uniform_share,
         max_consecutive=options.max_consecutive,
+        per_token=decays if options.per == "token" else None,
     )
 
     def init(num_items: int) -> VadeState:
         zero_I = jnp.zeros(num_items, jnp.float32)
-        token_I = zero_I if per_token else None
-        return VadeState(
-            alpha_I=zero_I, beta_I=zero_I, token_I=token_I, **overrides.init(num_items)
-        )
+        return VadeState(alpha_I=zero_I, beta_I=zero_I, **overrides.init(num_items))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -123,9 +120,6 @@ def selector(options: VadeOptions) -> base.Sampler:
         p_I = draw_pass_rate(keys.draw, state.alpha_I, state.beta_I)
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
-        # Not in the paper: information per token
-        if state.token_I is not None:
-            score_I /= lengths.expected(state.token_I, state.alpha_I + state.beta_I)
         # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
         score_I = overrides.override(state, score_I, keys, num_prompts)
         # The B items with the largest I_i
@@ -143,21 +137,13 @@ def selector(options: VadeOptions) -> base.Sampler:
             feedback.trials_M,
             **decays,
         )
-        token_I = state.token_I
-        if token_I is not None:
-            token_M = lengths.of_groups(feedback)
-            token_I = beta.decay_and_add(
-                token_I, feedback.index_M, token_M, feedback.trials_M, **decays
-            )
-        return VadeState(
-            alpha_I=alpha_I, beta_I=beta_I, token_I=token_I, **overrides.update(state, feedback)
-        )
+        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **overrides.update(state, feedback))
 
     needs = base.Needs(
         # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",
-        lengths=per_token,
+        lengths=options.per == "token",
         removed_by={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},
     )
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
