@@ -2,7 +2,7 @@
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-Takes an hour or two on 2 CPU cores, or minutes with a few selectors. docs/simulator.md has the results.
+Takes a quarter of an hour to two hours on 2 CPU cores, or minutes with a few selectors. docs/simulator.md has the results.
 
 Argument: `smoke` (seconds, for tests).
 """
