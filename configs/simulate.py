@@ -2,7 +2,8 @@
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-Takes a quarter of an hour to two hours on 2 CPU cores, or minutes with a few selectors. docs/simulator.md has the results.
+Takes a quarter of an hour to two hours on 2 CPU cores, or minutes with a few selectors. The results are in
+docs/simulator.md.
 
 Argument: `smoke` (seconds, for tests).
 """

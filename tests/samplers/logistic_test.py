@@ -1,0 +1,84 @@
+"""Logistic regression that forgets, by hand, by scipy's optimiser and by quadrature."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, optimize, special, stats
+
+from vade_jax.samplers import logistic
+
+
+def weights(mean, cov):
+    return logistic.Weights(mean_D=jnp.float32(mean), cov_DD=jnp.float32(cov))
+
+
+def test_the_mode_by_hand():
+    """X = (1, 1), 6 of 8 right, theta ~ N(0, 1): k - n sigma(eta) = eta / 2 at eta = .83647."""
+    found = logistic.observe(
+        logistic.prior(2, 1.0), jnp.ones((1, 2)), jnp.float32([6]), jnp.float32([8])
+    )
+    np.testing.assert_allclose(found.mean_D, [0.41823] * 2, atol=1e-5)
+    np.testing.assert_allclose(found.cov_DD, [[0.6143, -0.3857], [-0.3857, 0.6143]], atol=1e-5)
+
+
+def test_a_surprise_does_not_overshoot():
+    """From -4 with variance 2, by all of 8: 8 - 8 sigma(eta) = (eta + 4) / 2."""
+    found = logistic.observe(
+        weights([-4], [[2]]), jnp.ones((1, 1)), jnp.float32([8]), jnp.float32([8])
+    )
+    mode = optimize.brentq(lambda x: 8 - 8 * special.expit(x) - (x + 4) / 2, -4, 8)
+    assert mode == pytest.approx(0.84, abs=0.01)
+    np.testing.assert_allclose(found.mean_D, [mode], atol=1e-4)
+
+
+def test_a_steps_answers_at_once_are_the_mode_of_all_of_them():
+    """Against an optimiser in float64; an item without answers tells nothing."""
+    rng = np.random.default_rng(0)
+    x_MD, trials_M = rng.normal(size=(20, 4)), np.r_[np.full(19, 8.0), 0]
+    right_M = rng.binomial(trials_M.astype(int), special.expit(x_MD @ [1.0, -2, 0, 3]))
+    half = rng.normal(size=(4, 4))
+    mean, cov = rng.normal(size=4), half @ half.T + np.eye(4)
+
+    def loss(theta):
+        logit = x_MD @ theta
+        likely = right_M * special.log_expit(logit) + (trials_M - right_M) * special.log_expit(
+            -logit
+        )
+        return (theta - mean) @ np.linalg.solve(cov, theta - mean) / 2 - likely.sum()
+
+    mode = optimize.minimize(loss, mean, tol=1e-12).x
+    p_M = special.expit(x_MD @ mode)
+    curvature = np.linalg.inv(cov) + (x_MD.T * (trials_M * p_M * (1 - p_M))) @ x_MD
+    found = logistic.observe(
+        weights(mean, cov), jnp.float32(x_MD), jnp.float32(right_M), jnp.float32(trials_M)
+    )
+    np.testing.assert_allclose(found.mean_D, mode, atol=2e-3)
+    np.testing.assert_allclose(found.cov_DD, np.linalg.inv(curvature), rtol=1e-2, atol=1e-4)
+    alone = logistic.observe(
+        weights(mean, cov), jnp.float32(x_MD[:19]), *map(jnp.float32, (right_M[:19], trials_M[:19]))
+    )
+    np.testing.assert_allclose(found.mean_D, alone.mean_D, atol=1e-5)
+
+
+def test_old_evidence_fades_to_the_prior_and_not_beyond():
+    """One dimension: precision 10 -> .9 x 10 + .1 / 4; mean x precision -> .9 of it."""
+    found = logistic.forget(weights([2], [[0.1]]), decay=0.9, variance=4.0)
+    precision = 0.9 * 10 + 0.1 / 4
+    np.testing.assert_allclose(found.cov_DD, [[1 / precision]], rtol=1e-5)
+    np.testing.assert_allclose(found.mean_D, [2 * 10 * 0.9 / precision], rtol=1e-5)
+    for _ in range(300):
+        found = logistic.forget(found, decay=0.9, variance=4.0)
+    np.testing.assert_allclose(found.cov_DD, [[4]], rtol=1e-3)
+    np.testing.assert_allclose(found.mean_D, [0], atol=1e-3)
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(0.0, 1.0), (1.5, 0.5), (-3.0, 4.0)])
+def test_the_expected_pass_rate_against_quadrature(mean, variance):
+    """Two items: with features 1 and 2; the rule is good to two digits."""
+    found = logistic.predict(weights([mean], [[variance]]), jnp.float32([[1], [2]]))
+    for p, x in zip(found, (1, 2), strict=True):
+        normal = stats.norm(x * mean, abs(x) * np.sqrt(variance))
+        exact = integrate.quad(
+            lambda t, law=normal: special.expit(t) * law.pdf(t), -40, 40, limit=200
+        )[0]
+        assert float(p) == pytest.approx(exact, abs=0.02)
