@@ -53,6 +53,9 @@ REFUSED = (
 )
 
 
+SAVERS = ("asyncio", "absl")  # loggers of the threads that save
+
+
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
     """Turns errors of a disk, at any time, into one line and exit code 1."""
@@ -71,8 +74,9 @@ def disk_errors() -> Iterator[None]:
 
 def _end_with(line: str, code: int) -> NoReturn:
     """Prints a last line and ends the process."""
-    # A failed save or restore leaves hundreds of futures. When they are collected, asyncio would print a
+    # A failed save or restore leaves threads at work and hundreds of futures. Orbax and asyncio would print a
     # traceback for each, after the line and without any new information.
-    logging.getLogger("asyncio").disabled = True
+    for name in SAVERS:
+        logging.getLogger(name).disabled = True
     print(line, file=sys.stderr)
     sys.exit(code)

@@ -5,6 +5,7 @@ Programs that tests start as processes of their own inherit the latter from the 
 """
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -37,6 +38,7 @@ import jax
 import pytest
 
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
+from experiments import errors
 
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", 8)
@@ -47,6 +49,8 @@ def programs_are_let_go():
     """The next module has its own; all of them together would take gigabytes."""
     yield
     jax.clear_caches()
+    for name in errors.SAVERS:  # silent in a program that has ended with an error
+        logging.getLogger(name).disabled = False
 
 
 def pytest_collection_modifyitems(items):

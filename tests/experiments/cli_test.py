@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import absl.logging
 import pytest
 from absl import flags
 
@@ -143,12 +144,14 @@ def test_other_errors_keep_their_traceback(guard):
     ],
 )
 def test_a_disk_that_takes_nothing_more_is_one_line(error, monkeypatch, capsys):
-    asyncio_log = logging.getLogger("asyncio")
-    monkeypatch.setattr(asyncio_log, "disabled", False)
+    savers = [logging.getLogger(name) for name in errors.SAVERS]
+    for saver in savers:
+        monkeypatch.setattr(saver, "disabled", False)
     with pytest.raises(SystemExit) as caught, errors.disk_errors():
         raise error
     assert caught.value.code == 1
-    asyncio_log.error("Future exception was never retrieved")  # of a save that failed with it
+    savers[0].error("Future exception was never retrieved")  # of a save that failed with it
+    absl.logging.error("a thread that still saved failed too")
     assert re.fullmatch(
         r"error: .*/runs/a/metrics.jsonl.*: make room .* whole\n", capsys.readouterr().err
     )
