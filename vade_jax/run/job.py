@@ -10,12 +10,13 @@ import contextlib
 import dataclasses
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
 
-from vade_jax import fields, rewards, settings
+from vade_jax import fields, rewards, samplers, settings
 from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine
 from vade_jax.run import (
@@ -26,6 +27,7 @@ from vade_jax.run import (
     compiled,
     datasets,
     directory,
+    states,
     warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
@@ -213,8 +215,9 @@ def prepare(
     selector = checks.selector.make(run)
     saved = checkpointer(run.checkpoint, workdir)
     resumes = saved.latest_step() is not None
+    values = _values(run, selector, policy, data, map, resumes=resumes)
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
-    posterior = selector.init(len(data.train), **data.arrays)
+    posterior = selector.init(len(data.train), **values)
     never_I = np.zeros(len(data.train), np.int32)
     items = data.identity()
     if run.reward.has_rules:
@@ -261,6 +264,34 @@ def prepare(
         )
         if_failed.pop_all()
     return Prepared(progress, train, recorder, engine)
+
+
+def _values(
+    run: settings.Run,
+    selector: samplers.Sampler,
+    policy: Policy,
+    data: datasets.Datasets,
+    map: loading.Map,
+    *,
+    resumes: bool,
+) -> dict[str, np.ndarray]:
+    """Returns the values of every item for the selector: those of the data, and the policy's states."""
+    missing = [name for name in selector.needs.named("states") if name not in data.arrays]
+    if not missing:
+        return dict(data.arrays)
+    if resumes:  # the checkpoint has them
+        found = np.zeros((len(data.train), states.NUM_FEATURES), np.float32)
+    else:
+        start = time.perf_counter()
+        found = states.of_prompts(
+            policy,
+            data,
+            prompts_per_call=run.engine.prompts_per_call,
+            length_multiple=run.data.length_multiple,
+            map=map,
+        )
+        print(f"states of {len(found):,} prompts: {time.perf_counter() - start:.1f} s")
+    return {**data.arrays, **dict.fromkeys(missing, found)}
 
 
 def teaching(run: settings.Run) -> warm_start.Teaching:

@@ -1,7 +1,7 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
 from vade_jax import fields, imports
-from vade_jax.samplers import dapo, pooled, uniform, vade
+from vade_jax.samplers import dapo, informed, pooled, uniform, vade
 from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics
 from vade_jax.samplers.rivals import (
     arcus,
@@ -24,7 +24,7 @@ from vade_jax.samplers.rivals import (
     vcrl,
 )
 
-_OWN = (vade, uniform, dapo, pooled)
+_OWN = (vade, uniform, dapo, pooled, informed)
 _RIVALS = (
     *(arcus, bots, cures, diva, dps, greso, insight, kalman),
     *(kgps, knapsack, mapp, mmr1, mopps, retire, sec, strata, vcrl),

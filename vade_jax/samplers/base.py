@@ -33,12 +33,13 @@ S = TypeVar("S")  # that of one selector
 class PerItem:
     """A value of every item, which `init` takes as the argument `name`.
 
-    It is "required", "optional", or "measured". A "measured" value may be left out if a pass over all
-    items measures it.
+    It is "required", "optional", "measured" or "states". A "measured" value may be left out if a pass over
+    all items measures it. One of "states" is a vector; where it is left out, the run takes the policy's own
+    state at the end of each prompt, before step 1.
     """
 
     name: str
-    how: Literal["required", "optional", "measured"] = "optional"
+    how: Literal["required", "optional", "measured", "states"] = "optional"
 
 
 @dataclasses.dataclass(frozen=True)

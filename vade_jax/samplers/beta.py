@@ -30,6 +30,19 @@ def draw(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     return x_I / (x_I + y_I)
 
 
+def draw_any(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
+    """Returns one draw p ~ Beta(a, b) for every item, also for a or b below 1; both above 0.
+
+    Gamma(a) is Gamma(a + 1) u^(1/a), with u uniform (Marsaglia and Tsang 2000). For a small a that is too
+    small for a float, so the ratio is taken in logarithms.
+    """
+    words = jax.random.bits(key, (2, 2), jnp.uint32)
+    u_2I = jax.random.uniform(jax.random.fold_in(key, 2), (2, len(a_I)), minval=1e-7)
+    log_x_I = jnp.log(gamma.draw(words[0], a_I + 1)) + jnp.log(u_2I[0]) / a_I
+    log_y_I = jnp.log(gamma.draw(words[1], b_I + 1)) + jnp.log(u_2I[1]) / b_I
+    return jax.nn.sigmoid(log_x_I - log_y_I)
+
+
 def posterior_mean(alpha_I: Array, beta_I: Array) -> Array:
     """Returns E[p] = (alpha + 1) / (alpha + beta + 2)."""
     return (alpha_I + 1) / (alpha_I + beta_I + 2)

@@ -1,0 +1,69 @@
+"""The policy's own states at the end of each prompt: features for a selector that learns from them.
+
+A forward of all prompts alone, once, before the first step. It samples nothing and scores nothing, so it
+costs no answer. The states of the first weights are kept for the whole run: on two arenas they told the pass
+rates of the last epoch as well as the last weights' own states did.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax.data import batching, loading
+from vade_jax.rollout.local import rows_sharding
+from vade_jax.run.datasets import Datasets
+from vade_jax.run.policy import Policy
+from vade_jax.types import Array, Params, Prompts
+
+NUM_FEATURES = 64  # random directions of a state; a selector keeps the components that vary most
+
+
+def of_prompts(
+    policy: Policy, data: Datasets, *, prompts_per_call: int, length_multiple: int, map: loading.Map
+) -> np.ndarray:
+    """Returns float32 `feature_IE`, a vector for each training prompt, on the host.
+
+    Args:
+        policy: with its parameters.
+        data: the run's; prompts are built from its training items.
+        prompts_per_call: prompts of a forward; rounded up to what the devices can share.
+        length_multiple: prompts are padded to one of a few multiples of this.
+        map: maps over items.
+    """
+    where = rows_sharding(policy.mesh)
+    ways = math.prod(policy.mesh.shape[axis] for axis in where.spec[0])
+    size = prompts_per_call + -prompts_per_call % ways
+    project = compile_states(policy)
+    found = []
+    for start in range(0, len(data.train), size):
+        places = range(start, min(start + size, len(data.train)))
+        prompts = map(lambda i: data.build_prompt(data.train[i]), places)
+        # Repeats of the last prompt fill the last call up to the fixed shape.
+        prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
+        sizes = batching.shapes(prompts, multiple=length_multiple)
+        sizes["num_images"] += -sizes["num_images"] % ways
+        batch = batching.collate(prompts, **sizes)
+        put = lambda x: jax.make_array_from_callback(x.shape, where, x.__getitem__)
+        feature_ME = project(policy.base, policy.params, jax.tree.map(put, batch))
+        found.append(np.asarray(feature_ME)[: len(places)])
+    return np.concatenate(found)
+
+
+def compile_states(policy: Policy):
+    """Returns the jitted function (base, params, prompts) -> float32 feature_ME, on every device."""
+    everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
+    merge, whole, width = policy.merge, policy.whole, policy.shape.text.width
+
+    @functools.partial(jax.jit, out_shardings=everywhere)
+    def states(base: Params, params: Params, prompts: Prompts) -> Array:
+        hidden_MPD = merge(whole(params, base)).hidden(prompts, remat=False)
+        last_M11 = (jnp.asarray(prompts.length_M) - 1)[:, None, None]
+        state_MD = jnp.take_along_axis(hidden_MPD, last_M11, axis=1)[:, 0].astype(jnp.float32)
+        # The same directions in every run: a resumed one would find its own again anyway.
+        direction_DE = jax.random.normal(jax.random.key(0), (width, NUM_FEATURES))
+        return state_MD @ direction_DE / math.sqrt(width)
+
+    return states

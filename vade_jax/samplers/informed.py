@@ -1,0 +1,182 @@
+"""VADE with a learned prior: what an item's answers tell of the items that the policy sees alike.
+
+VADE begins blind at every prompt and meets each a handful of times, so what one prompt teaches about others
+is lost. But the policy knows which prompts are alike: the state that it has at a prompt's last token, before
+any answer, tells much of the pass rate. This selector, which is ours and not from a paper, learns what these
+states tell while it trains. With x_i the features of item i and a, b its own decayed counts,
+
+    logit mu_i = theta . x_i                           `logistic`: a regression on all answers, which fades
+    p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s = `strength` answers
+
+Nobody sets s. Each step's answers have a likelihood under each strength of a grid, given the prior and the
+counts from before; the strength with the best product so far is taken, where old steps fade as the regression
+does. Where states tell nothing, s falls, and what is left is an item's own counts. Most pass rates are near 0
+or near 1, and so s is often below 1: then the prior has the shape of a U.
+
+A batch is a weighted draw by the chance of a mixed group, as in `pooled`; or, with `draw="thompson"`, the
+largest information gain of a draw from each posterior, as in `vade`. With `strength=0` and that draw it is
+VADE, with a prior of one right and one wrong answer, but without warm-up.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base, beta, logistic, per_item, ranking
+from vade_jax.types import Array
+
+# The strengths that are compared: 13 from .1 to 100, evenly in their logarithm
+STRENGTHS_K = np.geomspace(0.1, 100, 13).astype(np.float32)
+LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
+
+
+@dataclasses.dataclass(frozen=True)
+class InformedOptions(base.Options):
+    """The hyperparameters of informed."""
+
+    dimensions: int = fields.number(
+        24, at_least=1
+    )  # Principal components of the features that are used
+    memory: float = fields.fraction(
+        0.98
+    )  # What a step leaves of the evidence about features and strength
+    variance: float = fields.number(
+        1.0, above=0
+    )  # Of the weights of the features, before any evidence
+    # How many answers the features count as: -1, as the data decide; or a number; 0: none, as in VADE
+    strength: float = fields.number(-1.0, at_least=-1)
+    # What is left of a chosen item's own counts after a step
+    decay_selected: float = fields.fraction(0.5)
+    # What is left of any other item's own counts after a step
+    decay_rest: float = fields.fraction(0.98)
+    # "weighted": in proportion to the chance of a mixed group; "thompson": top B by Eq. 4 of VADE
+    draw: str = fields.choice("weighted", "thompson")
+    # I(p) of "thompson"
+    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
+
+
+@chex.dataclass(frozen=True)
+class InformedState(types.Pytree):
+    """Counts of every item, what the features are known to tell, and how far that can be trusted."""
+
+    alpha_I: Array  # float32, right answers, decayed
+    beta_I: Array  # float32, wrong answers, decayed
+    feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
+    weights: logistic.Weights
+    likelihood_K: Array  # float32, log-likelihood of past answers under each strength, decayed
+
+
+def selector(options: InformedOptions) -> base.Sampler:
+    """Returns the selector; `init(num_items, features=...)` takes a vector for each item."""
+    info_gain = beta.INFO_GAINS[options.info_gain]
+
+    def init(num_items: int, *, features: Array | None = None) -> InformedState:
+        if features is None:  # nothing tells one item from another
+            features = np.zeros((num_items, 1), np.float32)
+        per_item.check_vectors("informed", "features", features, num_items)
+        feature_ID = components(np.asarray(features, np.float32), options.dimensions)
+        counts = beta.no_counts(num_items)
+        return InformedState(
+            alpha_I=counts.alpha_I,
+            beta_I=counts.beta_I,
+            feature_ID=feature_ID,
+            weights=logistic.prior(feature_ID.shape[1], options.variance),
+            likelihood_K=np.zeros(len(STRENGTHS_K), np.float32),
+        )
+
+    def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        alpha_I, beta_I = posterior(state, options.strength, slice(None))
+        if options.draw == "weighted":
+            mixed_I = beta.prob_mixed(alpha_I - 1, beta_I - 1, options.num_rollouts)
+            score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
+        else:
+            score_I = info_gain(beta.draw_any(keys.draw, alpha_I, beta_I))
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+
+    def update(state: InformedState, feedback: types.Feedback) -> InformedState:
+        index_M, right_M, trials_M = feedback.index_M, feedback.successes_M, feedback.trials_M
+        found_K = likelihoods(state, index_M, right_M, trials_M)
+        weights = logistic.forget(state.weights, decay=options.memory, variance=options.variance)
+        state = state.replace(
+            weights=logistic.observe(weights, state.feature_ID[index_M], right_M, trials_M),
+            likelihood_K=options.memory * state.likelihood_K + found_K,
+        )
+        return beta.counted(
+            state,
+            feedback,
+            decay_selected=options.decay_selected,
+            decay_rest=options.decay_rest,
+        )
+
+    def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
+        alpha_M, beta_M = posterior(state, options.strength, proposal.index_M)
+        prior_M = prior_mean(state, proposal.index_M)
+        return {
+            "alpha": alpha_M - 1,
+            "beta": beta_M - 1,
+            "posterior_mean": alpha_M / (alpha_M + beta_M),
+            "prob_mixed": beta.prob_mixed(alpha_M - 1, beta_M - 1, proposal.num_rollouts_M),
+            "informed/prior_mean": prior_M,
+            "informed/strength": jnp.full_like(prior_M, strength_of(state, options.strength)),
+        }
+
+    needs = base.Needs(items=(base.PerItem("features", "states"),))
+    return base.compiled(init, propose, update, believe=believe, needs=needs)
+
+
+SPEC = base.Spec("informed", InformedOptions, selector)
+
+
+# ------------------------------------------------------------------------------ the posterior
+def prior_mean(state: InformedState, index_M: Array | slice) -> jax.Array:
+    """Returns mu, the pass rate that the features predict, of some items."""
+    mean_M = logistic.predict(state.weights, state.feature_ID[index_M])
+    return jnp.clip(mean_M, LEAST, 1 - LEAST)
+
+
+def strength_of(state: InformedState, given: float) -> Array | float:
+    """Returns s: the given one, or the likeliest."""
+    return given if given >= 0 else jnp.asarray(STRENGTHS_K)[jnp.argmax(state.likelihood_K)]
+
+
+def posterior(state: InformedState, given: float, index_M: Array | slice) -> tuple[Array, Array]:
+    """Returns a and b of the posterior Beta(a, b) of some items' pass rates; both are above 0."""
+    alpha_M, beta_M = state.alpha_I[index_M], state.beta_I[index_M]
+    if given == 0:  # as VADE
+        return alpha_M + 1, beta_M + 1
+    strength, mean_M = strength_of(state, given), prior_mean(state, index_M)
+    return alpha_M + strength * mean_M, beta_M + strength * (1 - mean_M)
+
+
+def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: Array) -> jax.Array:
+    """Returns the log-likelihood of a step's answers under each strength, given what was known before."""
+    mean_M = prior_mean(state, index_M)
+    strength_K1 = jnp.asarray(STRENGTHS_K)[:, None]
+    a_KM = state.alpha_I[index_M] + strength_K1 * mean_M
+    b_KM = state.beta_I[index_M] + strength_K1 * (1 - mean_M)
+    log_beta = jax.scipy.special.betaln
+    found_KM = log_beta(a_KM + right_M, b_KM + trials_M - right_M) - log_beta(a_KM, b_KM)
+    return jnp.sum(found_KM, axis=1)
+
+
+# ------------------------------------------------------------------------------ features
+def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
+    """Returns the first principal components of the features, with variance 1, and a column of ones.
+
+    A direction in which items do not differ, but for rounding, is all 0: it would otherwise count like any
+    other. So is one that the features do not have. E features of the user's or of the policy.
+    """
+    centred_IE = feature_IE.astype(np.float64) - feature_IE.mean(0, dtype=np.float64)
+    variance_E, axis_EE = np.linalg.eigh(centred_IE.T @ centred_IE / len(centred_IE))
+    first = np.argsort(variance_E)[::-1][:dimensions]
+    first = first[variance_E[first] > 1e-9 * max(variance_E.max(), 1e-30)]
+    feature_ID = np.zeros((len(feature_IE), dimensions + 1), np.float32)
+    feature_ID[:, : len(first)] = centred_IE @ (axis_EE[:, first] / np.sqrt(variance_E[first]))
+    feature_ID[:, -1] = 1
+    return feature_ID
