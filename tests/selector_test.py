@@ -52,6 +52,23 @@ def test_chooses_what_the_four_functions_choose():
         state = functions.update(state, environment.counts(index_M, right_M, 8))
 
 
+def test_keep_says_which_groups_are_trained_on_and_learns_nothing():
+    selector = Selector(IDS, "dapo")
+    before = selector.state_dict()["state"]
+    ids = ["item-7", "item-2", "item-9", "item-0"]  # not in the order of the items
+    assert selector.filters
+    assert selector.keep(ids, [3, 0, 8, 0], [8, 8, 8, 0]).tolist() == [True, False, False, False]
+    assert selector.keep([], [], 8).tolist() == []
+    chex.assert_trees_all_equal(selector.state_dict()["state"], before)
+    with pytest.raises(ValueError, match="one occurs twice"):
+        selector.keep(["item-1", "item-1"], [1, 1], 8)
+
+
+def test_a_selector_without_a_filter_keeps_all(fresh):
+    assert not fresh.filters
+    assert fresh.keep(IDS[:2], [0, 8], 8).tolist() == [True, True]
+
+
 @pytest.mark.parametrize("name", ["vade", "kalman", "remind"])
 def test_continues_from_a_file(tmp_path, name):
     first = Selector(IDS, name, seed=3)

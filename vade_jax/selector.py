@@ -131,6 +131,35 @@ class Selector:
         with self._lock:
             self._state = self._functions.update(self._state, feedback)
 
+    @property
+    def filters(self) -> bool:
+        """Whether `keep` may drop a group, as that of DAPO does."""
+        return self._functions.drops
+
+    @_in_32_bits
+    def keep(
+        self, ids: Sequence[Hashable], correct: Sequence[float], trials: int | Sequence[int]
+    ) -> np.ndarray:
+        """Returns bool [ids]: the groups that the selector would train on. It learns nothing from them.
+
+        The rewards are taken to be 1 for a right answer and 0 for a wrong one. Only DAPO, GRESO and VCRL drop
+        groups; VCRL needs the whole batch, before it is observed.
+
+        Raises:
+            ValueError: as `observe`, or an id occurs twice.
+        """
+        ids = _plain(ids)
+        feedback = self._feedback(ids, correct, trials, np.zeros(len(ids)))
+        if len(feedback.index_M) < len(ids):
+            raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
+        if not ids:
+            return np.zeros(0, bool)
+        with self._lock:
+            keep_M = self._functions.keep(self._state, feedback)
+        # The feedback is in the order of the items, the answer in that of the ids.
+        order = np.searchsorted(feedback.index_M, [self._place[name] for name in ids])
+        return np.asarray(keep_M)[order]
+
     @_in_32_bits
     def beliefs(self) -> dict[str, np.ndarray]:
         """Returns what the selector thinks of every item now, one value an item in the order of the ids.

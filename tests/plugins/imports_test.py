@@ -34,6 +34,10 @@ def test_the_selector_runs_without_the_rest_of_the_package():
     run("import vade_jax.selector", more=', "torch", "transformers"')
 
 
+def test_the_plugin_for_prime_rl_imports_nothing_of_it():
+    run("from vade_jax.plugins import prime_rl", more=', "prime_rl", "verifiers", "torch"')
+
+
 @pytest.mark.plugins
 @pytest.mark.parametrize(
     ("framework", "imports"),

@@ -19,6 +19,7 @@ def make_selector(
     num_prompts: int,
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
+    whole: bool = True,
 ) -> Selector:
     """Returns a selector for a trainer that rolls out `num_prompts` x `num_rollouts` answers a step.
 
@@ -29,6 +30,7 @@ def make_selector(
         num_prompts: different rows in a step.
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
+        whole: whether the trainer observes the groups of each step all together.
 
     Raises:
         ValueError: the selector is unknown or cannot work here, an option is unknown, the ids are not
@@ -50,6 +52,12 @@ def make_selector(
             raise ValueError(
                 f"selector={name!r} scores rows by the length of answers, which the plug-ins do not pass on: "
                 "use it in a loop of your own with `Selector.observe(..., tokens=...)`, or without that option"
+            )
+        # What cannot tell a pass from a step takes the number of groups for the size of the batch.
+        if selector.needs.passes == "never" and not whole:
+            raise ValueError(
+                f"selector={name!r} learns from whole batches, and here groups come back one by one:"
+                f" choose another one{selector.needs.or_remove('passes')}"
             )
     if num_prompts > len(ids):
         raise ValueError(
