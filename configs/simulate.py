@@ -18,7 +18,7 @@ from experiments.simulation.worlds import KINDS
 
 DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
-    "bots,cures,remind,remind_vade,retire,pooled,kalman,kalman_p1p,vade,"
+    "bots,cures,dare,gdro,remind,remind_vade,retire,pooled,informed,kalman,kalman_p1p,vade,"
     "vade_measured,vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
     "vade_slow_decay,vade_one_visit,vade_per_token,vade_per_token_p1p,vade_dapo,oracle,oracle_p1p"
 )

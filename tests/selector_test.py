@@ -386,7 +386,7 @@ def test_refuses_a_broken_file(fresh, tmp_path):
 
 
 def test_refuses_unknown_names_and_doubled_ids():
-    for name in ("vado", "diva"):
+    for name in ("vado", "diva", "gdro"):
         with pytest.raises(ValueError, match=f"name='{name}'"):
             Selector(4, name)
     with pytest.raises(ValueError, match=r"vade has no option 'decay': it takes .*dec"):

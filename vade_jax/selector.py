@@ -51,15 +51,15 @@ class Selector:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
             takes them. A saved state fits only the same ids in the same order.
         name: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME. It must not be
-            one that asks for variants of items.
+            one that asks for variants of items, or weighs their advantages.
         seed: seed of all draws.
         arrays: values of every item that the selector's `init` takes, such as SEC's category.
         **options: the selector's hyperparameters.
 
     Raises:
-        ValueError: the name, an option or an array is unknown; the selector needs variants, a pass over
-            all items before the first step, or several rounds a step; there are no items; or the ids are
-            not unique or have no order.
+        ValueError: the name, an option or an array is unknown; the selector needs variants, weights, a
+            pass over all items before the first step, or several rounds a step; there are no items; or the
+            ids are not unique or have no order.
     """
 
     @_in_32_bits
@@ -305,6 +305,10 @@ def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
     if needs.variants:
         raise ValueError(
             f"name={name!r} asks for variants of items, which this object cannot make: choose another"
+        )
+    if needs.weights:
+        raise ValueError(
+            f"name={name!r} weighs the advantages of groups, and this object gives no weights: choose another"
         )
     if needs.passes == "first":
         raise ValueError(

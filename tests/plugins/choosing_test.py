@@ -9,7 +9,7 @@ from vade_jax.plugins import choosing
 from vade_jax.selector import Selector
 
 IDS = [f"row-{i}" for i in range(24)]
-UNFIT = ("diva", "knapsack")
+UNFIT = ("diva", "gdro", "knapsack")
 FITTING = sorted(set(samplers.SAMPLERS) - set(UNFIT))
 OPTIONS = {
     "sec": {"arrays": {"category": [i % 3 for i in range(24)]}},

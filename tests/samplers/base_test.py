@@ -68,6 +68,7 @@ def test_what_methods_need():
     expected = dict.fromkeys(samplers.SAMPLERS, base.Needs()) | {
         "bots": base.Needs(items=(optional("weak_rate"), optional("strong_rate"))),
         "diva": base.Needs(variants=True),
+        "gdro": base.Needs(weights=True),
         "knapsack": base.Needs(uneven=True),
         "mmr1": base.Needs(items=(measured("pass_rate"), measured("self_bleu"))),
         "pooled": base.Needs(items=(optional("category"),)),

@@ -41,7 +41,7 @@ SLOTS = {"diva": 2, "diva code": 4}
 # No number of an item that may be NaN decides: visits are whole, strata has rates of categories, and a
 # queue does not ask what the selector below thinks of an item.
 IN_ORDER = (
-    *("uniform", "dapo", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
+    *("uniform", "dapo", "gdro", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
     *("remind", "remind vade", "remind knapsack", "retire", "retire soon"),
 )
 NO_DRAWS = ("kgps",)
@@ -89,6 +89,7 @@ def test_batches_have_no_duplicates_and_the_fixed_budget(variant):
         assert np.all((proposal.index_M >= 0) & (proposal.index_M < NUM_ITEMS))
         assert proposal.num_rollouts_M.sum() == 4 * size(variant)
         assert np.all(proposal.num_rollouts_M >= 2)
+        assert (proposal.weight_M is not None) == make(variant).needs.weights
 
 
 @variants
@@ -199,7 +200,7 @@ def asked_after_a_change(name, rate_I, num_steps=200):
 
 
 # They choose what is likeliest to be mixed, and so nothing else while as much as a batch surely is.
-SURE = ("arcus", "dps", "kgps")
+SURE = ("arcus", "dare", "dps", "kgps")
 
 
 @pytest.mark.parametrize("name", [name for name in samplers.SAMPLERS if name not in SURE])
@@ -266,6 +267,8 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
             "base_options: uniform has no option 'draw': it takes none",
         ),
         ("dapo", {"base": "vade", "base_options": {"draw": "best"}}, "draw='best'"),
+        ("dare", {"concentration": -1}, r"concentration=-1: must be in \[0, inf\)"),
+        ("dare", {"decay": 2}, r"decay=2: must be in \[0, 1\]"),
         ("diva", {"num_variants": -1}, r"num_variants=-1: must be in \[0, inf\)"),
         ("diva", {"rule": "cubic"}, "rule='cubic'.*linear"),
         ("diva", {"score": "loss"}, "score='loss'.*accuracy"),
@@ -274,6 +277,12 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("diva", {"table": ((0.5, 1), (0.3, 2))}, r"table=.*ascending"),
         ("diva", {"table": ()}, r"table=\(\).*pairs"),
         ("dps", {"decay": -1}, r"decay=-1: must be in \[0, 1\]"),
+        ("gdro", {"window": 33}, r"window=33: must be in \[1, 32\], as a word has 32 bits"),
+        ("gdro", {"margin": 0.1}, r"margin=0\.1: must be in \[0, 0\.1\)"),
+        ("gdro", {"learning_rate": 2}, r"learning_rate=2: must be in \[0, 1\]"),
+        ("gdro", {"sharpness": -1}, "sharpness=-1"),
+        ("gdro", {"clip": 0}, r"clip=0: must be in \(0, inf\)"),
+        ("gdro", {"max_weight": 0.5}, r"max_weight=0\.5: must be in \[1, inf\)"),
         ("greso", {"p_easy": 0.99}, r"p_easy=0\.99: must be in \[0\.05, 0\.95\]"),
         ("greso", {"p_hard": 0.01}, r"p_hard=0\.01"),
         ("greso", {"p_max": 0.01}, r"p_max=0\.01"),

@@ -38,17 +38,17 @@ def make_selector(
     """
     given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
     if spec := (samplers.find(name) if ":" in name else samplers.SAMPLERS.get(name)):
-        # Another trainer only asks for rows, so it cannot give variants or uneven groups.
-        selector = spec(**{x: given[x] for x in given if x in spec.option_names})
-        if selector.needs.variants or selector.needs.uneven:
-            variants = "makes variants of a row, which are other rows"
-            why = (
-                variants
-                if selector.needs.variants
-                else "asks for more answers to one row than to another"
-            )
-            raise ValueError(f"selector={name!r} {why}: choose another one here")
-        if selector.needs.lengths:
+        # Another trainer only asks for rows, so it cannot give variants or uneven groups, and it does not see
+        # what the advantages are to be multiplied by.
+        needs = spec(**{x: given[x] for x in given if x in spec.option_names}).needs
+        for is_asked, why in (
+            (needs.variants, "makes variants of a row, which are other rows"),
+            (needs.uneven, "asks for more answers to one row than to another"),
+            (needs.weights, "weighs advantages, which the plug-ins do not"),
+        ):
+            if is_asked:
+                raise ValueError(f"selector={name!r} {why}: choose another one here")
+        if needs.lengths:
             raise ValueError(
                 f"selector={name!r} scores rows by the length of answers, which the plug-ins do not pass on: "
                 "use it in a loop of your own with `Selector.observe(..., tokens=...)`, or without that option"

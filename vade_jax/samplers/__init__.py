@@ -7,8 +7,10 @@ from vade_jax.samplers.rivals import (
     arcus,
     bots,
     cures,
+    dare,
     diva,
     dps,
+    gdro,
     greso,
     insight,
     kalman,
@@ -26,7 +28,7 @@ from vade_jax.samplers.rivals import (
 
 _OWN = (vade, uniform, dapo, pooled, informed)
 _RIVALS = (
-    *(arcus, bots, cures, diva, dps, greso, insight, kalman),
+    *(arcus, bots, cures, dare, diva, dps, gdro, greso, insight, kalman),
     *(kgps, knapsack, mapp, mmr1, mopps, retire, sec, strata, vcrl),
 )
 _BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}

@@ -55,6 +55,7 @@ class Needs:
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether it may ask for a different number of answers to each prompt.
         lengths: whether it learns from the lengths of answers.
+        weights: whether it multiplies the advantages of groups, see `types.Proposal.weight_M`.
         removed_by: the option of the selector that removes a need above, by the name of the need, such as
             {"rounds": "replay='next_step' of vcrl"}. Error messages offer it.
     """
@@ -65,6 +66,7 @@ class Needs:
     variants: bool = False
     uneven: bool = False
     lengths: bool = False
+    weights: bool = False
     removed_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def named(self, *how: str) -> tuple[str, ...]:

@@ -1,0 +1,80 @@
+"""DARE's draw: its density against published values, how often prompts are drawn, what it counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.samplers import environment
+from vade_jax.samplers.rivals import dare
+
+
+def sure(selector, p_I):
+    """A state whose posterior means are nearly `p_I`."""
+    p_I = jnp.asarray(p_I, jnp.float32)
+    return selector.init(len(p_I)).replace(alpha_I=1e6 * p_I, beta_I=1e6 * (1 - p_I))
+
+
+def test_the_density_is_that_of_the_paper():
+    """At kappa = 100, against d = .5: .4 has .130, .35 has .009 and .3 has 1.6e-4."""
+    weight = np.exp(dare.log_density(jnp.array([0.5, 0.4, 0.35, 0.3]), 100.0))
+    np.testing.assert_allclose(weight, [1, 0.130, 0.009, 1.6e-4], rtol=0.05)
+    d_I = np.linspace(0.01, 0.99, 50)
+    for kappa in (0.0, 5.0, 100.0):
+        of = stats.beta(1 + kappa / 2, 1 + kappa / 2).logpdf
+        found = dare.log_density(jnp.asarray(d_I, jnp.float32), kappa)
+        np.testing.assert_allclose(found, of(d_I) - of(0.5), atol=2e-4)
+
+
+@pytest.mark.parametrize(("options", "concentration"), [({"concentration": 5.0}, 5), ({}, 100)])
+def test_prompts_are_drawn_in_proportion_to_it(options, concentration):
+    """100 prompts each of p = .5, .42, .6 and .8, of which the default never draws the last."""
+    selector, p_A = dare.SPEC(**options), np.array([0.5, 0.42, 0.6, 0.8])
+    state = sure(selector, np.repeat(p_A, 100))
+    keys = jax.random.split(jax.random.key(0), 3000)
+    index_KM = np.asarray(jax.vmap(lambda key: selector.propose(state, key, 2).index_M)(keys))
+    share_A = np.bincount(index_KM.ravel() // 100, minlength=4) / index_KM.size
+    weight_A = stats.beta(1 + concentration / 2, 1 + concentration / 2).pdf(p_A)
+    # Hardly changed by drawing without replacement: 2 of 400.
+    np.testing.assert_allclose(share_A, weight_A / weight_A.sum(), atol=0.02)
+    assert (share_A[3] > 0.05) == (concentration == 5)
+
+
+def test_forty_steps_are_those_of_a_plain_loop():
+    """One prompt in eight without answers; p_M is the estimate before the answers."""
+    selector, rng = dare.SPEC(decay=0.75, concentration=10.0), np.random.default_rng(0)
+    state, right, wrong = selector.init(20), [0.0] * 20, [0.0] * 20
+    for step in range(40):
+        proposal = selector.propose(state, jax.random.key(step), 6)
+        seen = environment.feedback(proposal, np.linspace(0, 1, 20), rng)
+        answered_M = rng.random(6) < 7 / 8
+        right_M, asked_M = seen.successes_M * answered_M, seen.trials_M * answered_M
+        state = selector.update(state, seen.replace(successes_M=right_M, trials_M=asked_M))
+        items = seen.index_M.tolist()
+        expected_M = [(right[i] + 1) / (right[i] + wrong[i] + 2) for i in items]
+        np.testing.assert_allclose(proposal.p_M, expected_M, rtol=1e-5)
+        for i, r, n in zip(items, right_M.tolist(), asked_M.tolist(), strict=True):
+            if n:
+                right[i], wrong[i] = 0.75 * right[i] + r, 0.75 * wrong[i] + n - r
+        np.testing.assert_allclose(state.alpha_I, right, rtol=1e-5)
+        np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
+
+
+def test_what_was_never_seen_comes_before_what_is_far_from_one_half():
+    """Unseen prompts are taken at 1/2, beside those that are; after 8/8, 0/8 or 2/8 a prompt comes last."""
+    selector = dare.SPEC()
+    state = selector.update(selector.init(8), environment.counts([1, 3, 4, 6], [8, 0, 4, 2]))
+    for seed in range(8):
+        chosen = selector.propose(state, jax.random.key(seed), 5).index_M.tolist()
+        assert sorted(chosen) == [0, 2, 4, 5, 7]
+    assert sorted(selector.propose(state, jax.random.key(0), 8).index_M.tolist()) == [*range(8)]
+
+
+def test_the_default_counts_are_worth_two_visits_at_most():
+    selector = dare.SPEC()
+    state = selector.init(2)
+    for successes in (0, 8, 4):
+        state = selector.update(state, environment.counts([1], [successes]))
+    # 4 + 8/2 + 0/4 right, and 4 + 0/2 + 8/4 wrong
+    assert (state.alpha_I.tolist(), state.beta_I.tolist()) == ([0, 8], [0, 6])
