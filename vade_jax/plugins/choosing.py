@@ -54,10 +54,10 @@ def make_selector(
                 "use it in a loop of your own with `Selector.observe(..., tokens=...)`, or without that option"
             )
         # What cannot tell a pass from a step takes the number of groups for the size of the batch.
-        if selector.needs.passes == "never" and not whole:
+        if needs.passes == "never" and not whole:
             raise ValueError(
                 f"selector={name!r} learns from whole batches, and here groups come back one by one:"
-                f" choose another one{selector.needs.or_remove('passes')}"
+                f" choose another one{needs.or_remove('passes')}"
             )
     if num_prompts > len(ids):
         raise ValueError(
