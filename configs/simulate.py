@@ -69,6 +69,9 @@ def worlds() -> ConfigDict:
             # answers differ in length: by prompt alone; or those to failed prompts are 7 times as long
             skills_lengths={**skills, "spread": 1.0},
             skills_long={**skills, "longer": 2.0, "spread": 0.5},
+            # features show how hard an item is; or only how far it is from the usual; or nothing, elsewhere
+            skills_told={**skills, "tells": 1.0},
+            skills_misled={**skills, "misleads": 1.0},
         )
     )
 

@@ -248,14 +248,15 @@ def run(cell: Cell) -> Result:
     key_S = jax.random.split(jax.random.key(0), max(cell.seeds) + 1)[np.array(cell.seeds)]
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
     world_S = jax.vmap(lambda key: kind.begin(key, shape.num_items, cell.constants))(world_key_S)
-    posterior = entry.begin(shape.num_rollouts, kind.category(shape.num_items))
+    category_I = kind.category(shape.num_items)
+    posterior, axis = entry.begin(shape.num_rollouts, category_I, np.asarray(world_S.feature_IE))
 
     given = world_S, posterior, key_S, measure_U
     start = time.perf_counter()
     # All worlds of a kind share one program, because their constants are arguments.
     name = kind, entry, shape, len(cell.seeds)
     if name not in _PROGRAMS:
-        seeds = jax.vmap(functools.partial(play, entry, shape), in_axes=(0, None, 0, None))
+        seeds = jax.vmap(functools.partial(play, entry, shape), in_axes=(0, axis, 0, None))
         _PROGRAMS[name] = jax.jit(seeds).lower(*given).compile()
     compiled = time.perf_counter()
     carry, records = jax.device_get(_PROGRAMS[name](*given))

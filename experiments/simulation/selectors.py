@@ -179,11 +179,20 @@ class Entry(fields.Section):
         asks = self.functions(num_rollouts).needs.passes == "first"
         return self.measure_first or ("paid" if asks else "")
 
-    def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
-        """Returns the selector's state before anything is known."""
+    def begin(
+        self, num_rollouts: int, category_I: np.ndarray, feature_SIE: np.ndarray
+    ) -> tuple[Any, int | None]:
+        """Returns the selector's state before anything is known, and its axis of seeds.
+
+        Only features differ between seeds; without them there is one state for all, and no axis.
+        """
         functions = self.functions(num_rollouts)
-        arrays = {"category": category_I} if "category" in functions.needs.named() else {}
-        return functions.init(len(category_I), **arrays)
+        needed = functions.needs.named()
+        arrays = {"category": category_I} if "category" in needed else {}
+        if "features" not in needed:
+            return functions.init(len(category_I), **arrays), None
+        begun = [functions.init(len(category_I), features=x_IE, **arrays) for x_IE in feature_SIE]
+        return jax.tree.map(lambda *x: jnp.stack(x), *begun), 0
 
 
 # ------------------------------------------------------------------------------ what a budget buys

@@ -13,6 +13,7 @@ Each kind provides, for the arena:
     .pass_rate()     pass_rate_I
     .hopeless()      hopeless_I, items that training cannot change
     .tokens()        tokens_I, how long an answer to each item is on average
+    .feature_IE      what is known of each item besides its category
     .learn(groups, num_rollouts)    the world after a step; `num_rollouts` is G, the usual size of a group
     .progress()      the pass rate by which worlds of this kind are judged
 """
@@ -34,6 +35,7 @@ NUM_BANDS = 8
 HOPELESS_RATE = 0.01
 HOPELESS_HARM = 0.5  # a lucky group teaches its skill this share, in the wrong direction
 DIFFICULTY = 0.3, 2.2  # mean and standard deviation of the logit
+NOISE, KNOWN_ERROR = 10, 0.5  # features of an item, and the error of those that tell something
 TOKENS = 100  # of an answer, in a world whose answers are all alike
 
 
@@ -56,6 +58,17 @@ def _lengths(constants: dict[str, Array], pass_rate_I: Array, length_I: Array) -
     """Returns the mean tokens of an answer to each item, which depend on `longer` and `spread`."""
     longer_I = constants["longer"] * (0.5 - pass_rate_I)
     return TOKENS * jnp.exp(longer_I + constants["spread"] * length_I)
+
+
+def _features(key: jax.Array, difficulty_I: Array, constants: fields.Section) -> Array:
+    """Returns what is known of each item: its difficulty, or only how far from usual it is, among noise.
+
+    With `misleads` an item's nearest neighbours are as often the easiest as the hardest.
+    """
+    usual_I = (difficulty_I - jnp.mean(difficulty_I)) / jnp.std(difficulty_I)
+    known_I2 = jnp.stack([constants.tells * usual_I, constants.misleads * jnp.abs(usual_I)], 1)
+    noise_IE = jax.random.normal(jax.random.fold_in(key, 2), (len(difficulty_I), NOISE))
+    return jnp.concatenate([known_I2 + KNOWN_ERROR * noise_IE[:, :2], noise_IE[:, 2:]], 1)
 
 
 def _lengths_key(key: jax.Array) -> jax.Array:
@@ -81,6 +94,8 @@ class DriftConstants(fields.Section):
     # Answers to an item that is never right are e^longer times as long as to one that always is.
     longer: float = fields.number(0.0, at_least=0)
     spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
+    tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
+    misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
 
 @chex.dataclass(frozen=True)
@@ -91,6 +106,7 @@ class Drift:
 
     logit_I: Array  # float32, of the pass rate
     length_I: Array  # float32, standard normal: how long its answers are
+    feature_IE: Array  # float32
     constants: dict[str, Array]
 
     @classmethod
@@ -98,8 +114,10 @@ class Drift:
         """Returns a world of items with p ~ Beta(shape, shape), in ascending order."""
         # The ratio of two Gamma variates is the odds of a Beta variate. Their logarithms do not underflow.
         right_I, wrong_I = jax.random.loggamma(key, constants.shape, (2, num_items))
+        logit_I = jnp.sort(right_I - wrong_I)
         return cls(
-            logit_I=jnp.sort(right_I - wrong_I),
+            logit_I=logit_I,
+            feature_IE=_features(key, -logit_I, constants),
             length_I=jax.random.normal(_lengths_key(key), (num_items,)),
             constants=_as_arrays(constants),
         )
@@ -150,6 +168,8 @@ class SkillsConstants(fields.Section):
     # Answers to an item that is never right are e^longer times as long as to one that always is.
     longer: float = fields.number(0.0, at_least=0)
     spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
+    tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
+    misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
 
 @chex.dataclass(frozen=True)
@@ -163,6 +183,7 @@ class Skills:
     offset_I: Array  # float32
     hopeless_I: Array  # bool, mislabelled items: right only by chance
     length_I: Array  # float32, standard normal: how long its answers are
+    feature_IE: Array  # float32
     constants: dict[str, Array]
 
     @classmethod
@@ -170,9 +191,11 @@ class Skills:
         """Returns a world of items with 16 skills and difficulty ~ N(0.3, 2.2^2)."""
         difficulty_key, hopeless_key = jax.random.split(key)
         mean, deviation = DIFFICULTY
+        difficulty_I = mean + deviation * jax.random.normal(difficulty_key, (num_items,))
         return cls(
             skill_A=jnp.zeros(NUM_SKILLS, jnp.float32),
-            difficulty_I=mean + deviation * jax.random.normal(difficulty_key, (num_items,)),
+            difficulty_I=difficulty_I,
+            feature_IE=_features(key, difficulty_I, constants),
             offset_I=jnp.zeros(num_items, jnp.float32),
             hopeless_I=jax.random.uniform(hopeless_key, (num_items,)) < constants.hopeless,
             length_I=jax.random.normal(_lengths_key(key), (num_items,)),

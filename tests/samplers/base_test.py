@@ -61,14 +61,15 @@ def test_every_file_with_a_method_is_listed():
 
 
 def test_what_methods_need():
-    required, optional, measured = (
+    required, optional, measured, states = (
         lambda name, how=how: base.PerItem(name, how)
-        for how in ("required", "optional", "measured")
+        for how in ("required", "optional", "measured", "states")
     )
     expected = dict.fromkeys(samplers.SAMPLERS, base.Needs()) | {
         "bots": base.Needs(items=(optional("weak_rate"), optional("strong_rate"))),
         "diva": base.Needs(variants=True),
         "gdro": base.Needs(weights=True),
+        "informed": base.Needs(items=(states("features"),)),
         "knapsack": base.Needs(uneven=True),
         "mmr1": base.Needs(items=(measured("pass_rate"), measured("self_bleu"))),
         "pooled": base.Needs(items=(optional("category"),)),

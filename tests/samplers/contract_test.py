@@ -22,6 +22,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
         "vade",
         {"max_consecutive": 2, "uniform_share": 0.4, "per": "token"},
     ),
+    "informed draws": ("informed", {"draw": "thompson", "dimensions": 2}),
     "bots draws": ("bots", {"draw": "mean", "temperature": 0.2}),
     "cures sigma": ("cures", {"rollouts": "sigma", "min_rollouts": 3}),
     "sec code": ("sec", {"variant": "code"}),
@@ -33,6 +34,9 @@ ARRAYS = {  # name: the per-item arrays that its init needs
     "sec": lambda num_items: {"category": np.arange(num_items) % 3},
     "strata": lambda num_items: {"category": np.arange(num_items) % 3},
     "mmr1": lambda num_items: {"self_bleu": np.linspace(0.2, 0.8, num_items)},
+    "informed": lambda num_items: {
+        "features": np.random.default_rng(2).normal(size=(num_items, 3)) + RATE[:num_items, None]
+    },
 }
 
 

@@ -94,6 +94,8 @@ def selector(options: InformedOptions) -> base.Sampler:
         if options.draw == "weighted":
             mixed_I = beta.prob_mixed(alpha_I - 1, beta_I - 1, options.num_rollouts)
             score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
+        elif options.strength == 0:  # the very draws of VADE
+            score_I = info_gain(beta.draw(keys.draw, alpha_I - 1, beta_I - 1))
         else:
             score_I = info_gain(beta.draw_any(keys.draw, alpha_I, beta_I))
         index_M = ranking.top_b(score_I, keys.ties, num_prompts)

@@ -1,4 +1,4 @@
-"""Entrys: what a config's entry becomes, and what is wrong with one."""
+"""Entries: what a config's entry becomes, and what is wrong with one."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,9 @@ import pytest
 
 from experiments.simulation import selectors
 from experiments.simulation.selectors import Entry, Shape, schedule
+from vade_jax.samplers import informed
+
+FEATURES = np.random.default_rng(0).normal(size=(2, 9, 3))  # of two seeds
 
 
 def test_an_entry_of_a_config():
@@ -15,7 +18,9 @@ def test_an_entry_of_a_config():
     assert (found.name, found.max_rounds, found.measure_first) == ("dapo", 1, "")
     same = Entry.of("mine", {"options": dict(reversed(options.items())), "name": "dapo"})
     assert found.functions(4) is same.functions(4)  # one compilation
-    proposal = found.functions(4).propose(found.begin(4, np.arange(9)), jax.random.key(0), 3)
+    proposal = found.functions(4).propose(
+        found.begin(4, np.arange(9), FEATURES)[0], jax.random.key(0), 3
+    )
     assert proposal.num_rollouts_M.tolist() == [4, 4, 4]
     assert Entry.of("vade", {}).name == "vade"
 
@@ -33,8 +38,16 @@ def test_a_selector_plays_as_it_is_made():
         Entry.of("vcrl", {}).check(4)
 
 
+def test_each_seed_gets_its_own_features():
+    states, axis = Entry.of("informed", {}).begin(8, np.arange(9), FEATURES)
+    assert axis == 0 and states.alpha_I.shape == (2, 9)
+    alone = informed.components(FEATURES[1].astype(np.float32), 24)
+    np.testing.assert_array_equal(states.feature_ID[1], alone)
+
+
 def test_sec_gets_the_categories():
-    state = Entry.of("sec", {}).begin(8, np.array([3, 5, 5, 3]))
+    state, axis = Entry.of("sec", {}).begin(8, np.array([3, 5, 5, 3]), FEATURES[:, :4])
+    assert axis is None
     assert state.category_I.tolist() == [0, 1, 1, 0]
 
 

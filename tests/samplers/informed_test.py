@@ -1,0 +1,137 @@
+"""A prior that is learned from features: against VADE, scipy, a loop in NumPy, and items nobody asked."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from tests.samplers import environment
+from vade_jax import samplers
+from vade_jax.samplers import informed, logistic, ranking
+
+NUM_ITEMS = 60
+RATE = special.expit(3 * np.random.default_rng(1).normal(size=NUM_ITEMS))
+
+
+def features(noise=0.3, seed=0):
+    """What tells the logit of the pass rate, and four columns that tell nothing."""
+    rng = np.random.default_rng(seed)
+    logit_I = special.logit(RATE)
+    return np.column_stack(
+        [logit_I + noise * rng.normal(size=NUM_ITEMS), rng.normal(size=(NUM_ITEMS, 4))]
+    )
+
+
+def test_at_strength_0_it_is_vade():
+    same = {"decay_selected": 0.2, "decay_rest": 0.999}
+    vade = samplers.SAMPLERS["vade"](warmup="none")
+    ours = informed.SPEC(strength=0.0, draw="thompson", **same)
+    told, known = environment.play(vade, vade.init(NUM_ITEMS), RATE, 8, 12)
+    found, state = environment.play(ours, ours.init(NUM_ITEMS, features=features()), RATE, 8, 12)
+    for (a, _), (b, _) in zip(told, found, strict=True):
+        np.testing.assert_array_equal(a.index_M, b.index_M)
+    np.testing.assert_array_equal(known.alpha_I, state.alpha_I)
+    belief = ours.believe(state, ranking.same_num_rollouts(jnp.arange(4), 8))
+    np.testing.assert_array_equal(belief["alpha"], state.alpha_I[:4])
+
+
+def test_components_are_uncorrelated_and_what_is_missing_is_0():
+    """Three of four columns differ between items, one is the sum of two others."""
+    rng = np.random.default_rng(0)
+    x_IE = rng.normal(size=(500, 4)) * [1, 20, 0.1, 0] + [5, 0, -3, 7]
+    x_IE = np.column_stack([x_IE, x_IE[:, 0] + x_IE[:, 1]])
+    found = informed.components(x_IE, 6)
+    expected = np.diag([1.0, 1, 1, 0, 0, 0])
+    np.testing.assert_allclose(found[:, :6].T @ found[:, :6] / 500, expected, atol=1e-4)
+    np.testing.assert_allclose(found[:, :6].mean(0), 0, atol=1e-5)
+    assert np.all(found[:, 6] == 1) and found.dtype == np.float32
+    assert informed.components(x_IE, 2).shape == (500, 3)
+
+
+def test_a_strength_is_as_likely_as_the_answers_under_it():
+    """Item 2 has counts 1 and 2, item 0 has none; beta-binomial without the number of orders."""
+    state = informed.SPEC(dimensions=1).init(4)
+    state = state.replace(
+        alpha_I=jnp.float32([0, 0, 1, 0]),
+        beta_I=jnp.float32([0, 0, 2, 0]),
+        weights=logistic.Weights(
+            mean_D=jnp.float32([0, -1]), cov_DD=jnp.zeros((2, 2), jnp.float32)
+        ),
+    )
+    right_M, trials_M = np.array([3, 1]), np.array([8, 4])
+    found_K = informed.likelihoods(state, jnp.array([2, 0]), *map(jnp.float32, (right_M, trials_M)))
+    mean = special.expit(-1)
+    for strength, found in zip(informed.STRENGTHS_K, found_K, strict=True):
+        laws = [
+            stats.betabinom(n, a + strength * mean, b + strength * (1 - mean))
+            for n, a, b in zip(trials_M, (1, 0), (2, 0), strict=True)
+        ]
+        orders = np.log(special.comb(trials_M, right_M)).sum()
+        likely = sum(law.logpmf(k) for law, k in zip(laws, right_M, strict=True)) - orders
+        assert float(found) == pytest.approx(likely, abs=2e-3)
+
+
+def test_a_step_is_that_of_a_plain_loop():
+    """Counts, strengths and weights over twelve steps; a prompt without answers tells nothing."""
+    options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
+    selector, rng = informed.SPEC(dimensions=3, **options), np.random.default_rng(0)
+    state = selector.init(NUM_ITEMS, features=features())
+    x_ID = np.asarray(state.feature_ID)
+    right, wrong, likely = np.zeros(NUM_ITEMS), np.zeros(NUM_ITEMS), np.zeros(13)
+    weights = logistic.prior(4, 2.0)
+    for step in range(12):
+        seen = environment.feedback(selector.propose(state, jax.random.key(step), 6), RATE, rng)
+        asked_M = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
+        right_M = np.minimum(seen.successes_M, asked_M)
+        mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)[seen.index_M]
+        for k, s in enumerate(informed.STRENGTHS_K):
+            a, b = right[seen.index_M] + s * mean, wrong[seen.index_M] + s * (1 - mean)
+            found = special.betaln(a + right_M, b + asked_M - right_M) - special.betaln(a, b)
+            likely[k] = 0.9 * likely[k] + found.sum()
+        faded = logistic.forget(weights, decay=0.9, variance=2.0)
+        weights = logistic.observe(faded, x_ID[seen.index_M], right_M, asked_M)
+        decay = np.full(NUM_ITEMS, 0.95)
+        decay[seen.index_M] = np.where(asked_M > 0, 0.3, 0.95)
+        right, wrong = right * decay, wrong * decay
+        np.add.at(right, seen.index_M, right_M)
+        np.add.at(wrong, seen.index_M, asked_M - right_M)
+        state = selector.update(state, seen.replace(successes_M=right_M, trials_M=asked_M))
+    np.testing.assert_allclose(state.alpha_I, right, rtol=1e-5)
+    np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
+    np.testing.assert_allclose(state.likelihood_K, likely, rtol=2e-3, atol=2e-2)
+    np.testing.assert_allclose(state.weights.mean_D, weights.mean_D, atol=1e-4)
+    strength = informed.STRENGTHS_K[np.argmax(likely)]
+    assert float(informed.strength_of(state, -1.0)) == strength
+    mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
+    belief = selector.believe(state, ranking.same_num_rollouts(jnp.arange(NUM_ITEMS), 8))
+    expected = (right + strength * mean) / (right + wrong + strength)
+    np.testing.assert_allclose(belief["posterior_mean"], expected, atol=1e-4)
+    np.testing.assert_allclose(belief["informed/prior_mean"], mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_it_foretells_items_that_nobody_asked_where_features_tell(told):
+    """Half of the items are asked, eight at a time; the pass rates of the others are told by features."""
+    selector, rng = informed.SPEC(dimensions=5), np.random.default_rng(0)
+    known = features() if told else np.random.default_rng(3).normal(size=(NUM_ITEMS, 5))
+    state = selector.init(NUM_ITEMS, features=known)
+    for step in range(12):
+        index_M = (np.arange(8) + 8 * step) % 30
+        right_M = rng.binomial(8, RATE[index_M])
+        state = selector.update(state, environment.counts(index_M, right_M))
+    mean_I = np.asarray(informed.prior_mean(state, slice(None)))[30:]
+    correlation = np.corrcoef(mean_I, RATE[30:])[0, 1]
+    strength = float(informed.strength_of(state, -1.0))
+    assert correlation > 0.9 if told else abs(correlation) < 0.4
+    assert strength > 2 if told else strength < 2
+
+
+def test_features_that_are_no_vectors_are_refused():
+    for wrong, message in (
+        (np.ones(NUM_ITEMS), r"features is float64\[60\]: informed wants a vector"),
+        (np.ones((3, 2)), r"features is float64\[3, 2\]"),
+        (np.full((NUM_ITEMS, 2), np.nan), "features of item 0 has a number that is not finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            informed.SPEC().init(NUM_ITEMS, features=wrong)
