@@ -49,65 +49,80 @@ def test_components_are_uncorrelated_and_what_is_missing_is_0():
     assert informed.components(x_IE, 2).shape == (500, 3)
 
 
-def test_a_strength_is_as_likely_as_the_answers_under_it():
+def test_a_pair_is_as_likely_as_the_answers_under_it():
     """Item 2 has counts 1 and 2, item 0 has none; beta-binomial without the number of orders."""
     state = informed.SPEC(dimensions=1).init(4)
-    state = state.replace(
-        alpha_I=jnp.float32([0, 0, 1, 0]),
-        beta_I=jnp.float32([0, 0, 2, 0]),
-        weights=logistic.Weights(
-            mean_D=jnp.float32([0, -1]), cov_DD=jnp.zeros((2, 2), jnp.float32)
-        ),
-    )
-    right_M, trials_M = np.array([3, 1]), np.array([8, 4])
+    weights = logistic.Weights(mean_D=jnp.float32([0, -1]), cov_DD=jnp.zeros((2, 2), jnp.float32))
+    counts = {"alpha_I": jnp.float32([0, 0, 1, 0]), "beta_I": jnp.float32([0, 0, 2, 0])}
+    state = state.replace(weights=weights, **counts)
+    right_M, trials_M, mean = np.array([3, 1]), np.array([8, 4]), special.expit(-1)
     found_K = informed.likelihoods(state, jnp.array([2, 0]), *map(jnp.float32, (right_M, trials_M)))
-    mean = special.expit(-1)
-    for strength, found in zip(informed.STRENGTHS_K, found_K, strict=True):
-        laws = [
-            stats.betabinom(n, a + strength * mean, b + strength * (1 - mean))
-            for n, a, b in zip(trials_M, (1, 0), (2, 0), strict=True)
-        ]
-        orders = np.log(special.comb(trials_M, right_M)).sum()
-        likely = sum(law.logpmf(k) for law, k in zip(laws, right_M, strict=True)) - orders
-        assert float(found) == pytest.approx(likely, abs=2e-3)
+    orders = np.log(special.comb(trials_M, right_M)).sum()
+    assert len(found_K) == 13 * 6
+    for (s, c), found in zip(informed.PAIR_K2.astype(float), found_K, strict=True):
+        one = stats.betabinom(8, c * 1 + s * mean, c * 2 + s * (1 - mean)).logpmf(3)
+        other = stats.betabinom(4, s * mean, s * (1 - mean)).logpmf(1)
+        assert float(found) == pytest.approx(one + other - orders, abs=2e-3)
 
 
 def test_a_step_is_that_of_a_plain_loop():
-    """Counts, strengths and weights over twelve steps; a prompt without answers tells nothing."""
+    """Counts, pairs, weights and what is owed, over twelve steps; some prompts have no answers."""
     options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
     selector, rng = informed.SPEC(dimensions=3, **options), np.random.default_rng(0)
     state = selector.init(NUM_ITEMS, features=features())
-    x_ID = np.asarray(state.feature_ID)
-    right, wrong, likely = np.zeros(NUM_ITEMS), np.zeros(NUM_ITEMS), np.zeros(13)
-    weights = logistic.prior(4, 2.0)
+    x_ID, weights = np.asarray(state.feature_ID), logistic.prior(4, 2.0)
+    right, wrong, owed = np.zeros((3, NUM_ITEMS))
+    likely, pair = np.zeros(13 * 6), informed.PAIR_K2.astype(float)
     for step in range(12):
-        seen = environment.feedback(selector.propose(state, jax.random.key(step), 6), RATE, rng)
-        asked_M = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
-        right_M = np.minimum(seen.successes_M, asked_M)
-        mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)[seen.index_M]
-        for k, s in enumerate(informed.STRENGTHS_K):
-            a, b = right[seen.index_M] + s * mean, wrong[seen.index_M] + s * (1 - mean)
-            found = special.betaln(a + right_M, b + asked_M - right_M) - special.betaln(a, b)
+        proposal = selector.propose(state, jax.random.key(step), 6)
+        index = np.asarray(proposal.index_M)
+        np.testing.assert_allclose(np.sort(owed[index]), np.sort(owed)[-6:], atol=1e-4)
+        seen = environment.feedback(proposal, RATE, rng)
+        asked = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
+        good = np.minimum(seen.successes_M, asked)
+        mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)[index]
+        for k, (s, c) in enumerate(pair):
+            a, b = c * right[index] + s * mean, c * wrong[index] + s * (1 - mean)
+            found = special.betaln(a + good, b + asked - good) - special.betaln(a, b)
             likely[k] = 0.9 * likely[k] + found.sum()
         faded = logistic.forget(weights, decay=0.9, variance=2.0)
-        weights = logistic.observe(faded, x_ID[seen.index_M], right_M, asked_M)
+        weights = logistic.observe(faded, x_ID[index], good, asked)
         decay = np.full(NUM_ITEMS, 0.95)
-        decay[seen.index_M] = np.where(asked_M > 0, 0.3, 0.95)
+        decay[index] = np.where(asked > 0, 0.3, 0.95)
         right, wrong = right * decay, wrong * decay
-        np.add.at(right, seen.index_M, right_M)
-        np.add.at(wrong, seen.index_M, asked_M - right_M)
-        state = selector.update(state, seen.replace(successes_M=right_M, trials_M=asked_M))
+        np.add.at(right, index, good)
+        np.add.at(wrong, index, asked - good)
+        state = selector.update(state, seen.replace(successes_M=good, trials_M=asked))
+        (s, c), mean = pair[np.argmax(likely)], np.asarray(informed.prior_mean(state), float)
+        law = stats.betabinom(8, c * right + s * mean, c * wrong + s * (1 - mean))
+        mixed = 1 - law.pmf(0) - law.pmf(8)
+        owed += np.minimum(6 * mixed / mixed.sum(), 1)
+        np.add.at(owed, index, -1)
+        np.testing.assert_allclose(state.owed_I, owed, atol=2e-3)
     np.testing.assert_allclose(state.alpha_I, right, rtol=1e-5)
     np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
     np.testing.assert_allclose(state.likelihood_K, likely, rtol=2e-3, atol=2e-2)
     np.testing.assert_allclose(state.weights.mean_D, weights.mean_D, atol=1e-4)
-    strength = informed.STRENGTHS_K[np.argmax(likely)]
-    assert float(informed.strength_of(state, -1.0)) == strength
-    mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
+    expected = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
+    np.testing.assert_allclose(mean, expected, atol=1e-5)
     belief = selector.believe(state, ranking.same_num_rollouts(jnp.arange(NUM_ITEMS), 8))
-    expected = (right + strength * mean) / (right + wrong + strength)
+    expected = (c * right + s * mean) / (c * (right + wrong) + s)
     np.testing.assert_allclose(belief["posterior_mean"], expected, atol=1e-4)
-    np.testing.assert_allclose(belief["informed/prior_mean"], mean, atol=1e-5)
+    np.testing.assert_allclose(belief["prob_mixed"], mixed, atol=1e-3)
+    assert np.allclose(belief["informed/strength"], s) and np.allclose(belief["informed/trust"], c)
+
+
+def test_visits_are_in_proportion_to_v_and_even():
+    """Two kinds of thirty, half right and nearly always right, told by a feature; 40 of 80 steps of 6."""
+    rate_I = np.repeat([0.5, 0.97], 30)
+    known = np.column_stack([rate_I, np.random.default_rng(0).normal(size=60)])
+    selector = informed.SPEC(dimensions=2)
+    steps, _ = environment.play(selector, selector.init(60, features=known), rate_I, 6, 80)
+    visits_I = np.bincount(np.concatenate([p.index_M for p, _ in steps[40:]]), minlength=60)
+    of_kind = visits_I.reshape(2, 30)
+    mixed = [1 - 2 * 0.5**8, 1 - 0.97**8 - 0.03**8]
+    assert of_kind.sum(1)[0] / 240 == pytest.approx(mixed[0] / sum(mixed), abs=0.08)
+    assert np.ptp(of_kind[0]) <= 2 and np.ptp(of_kind[1]) <= 2
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -120,9 +135,9 @@ def test_it_foretells_items_that_nobody_asked_where_features_tell(told):
         index_M = (np.arange(8) + 8 * step) % 30
         right_M = rng.binomial(8, RATE[index_M])
         state = selector.update(state, environment.counts(index_M, right_M))
-    mean_I = np.asarray(informed.prior_mean(state, slice(None)))[30:]
+    mean_I = np.asarray(informed.prior_mean(state))[30:]
     correlation = np.corrcoef(mean_I, RATE[30:])[0, 1]
-    strength = float(informed.strength_of(state, -1.0))
+    strength = float(informed.pair_of(state, -1.0)[0])
     assert correlation > 0.9 if told else abs(correlation) < 0.4
     assert strength > 2 if told else strength < 2
 

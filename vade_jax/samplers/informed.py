@@ -5,17 +5,22 @@ is lost. But the policy knows which prompts are alike: the state that it has at 
 any answer, tells much of the pass rate. This selector, which is ours and not from a paper, learns what these
 states tell while it trains. With x_i the features of item i and a, b its own decayed counts,
 
-    logit mu_i = theta . x_i                           `logistic`: a regression on all answers, which fades
-    p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s = `strength` answers
+    logit mu_i = theta . x_i                               `logistic`: a regression on all answers
+    p_i ~ Beta(s mu_i + c a, s (1 - mu_i) + c b)           features count as s answers, an own answer as c
 
-Nobody sets s. Each step's answers have a likelihood under each strength of a grid, given the prior and the
-counts from before; the strength with the best product so far is taken, where old steps fade as the regression
-does. Where states tell nothing, s falls, and what is left is an item's own counts. Most pass rates are near 0
-or near 1, and so s is often below 1: then the prior has the shape of a U.
+Nobody sets s and c. Each step's answers have a likelihood under each pair of a grid, given what was known
+before; the likeliest pair so far is taken, where old steps fade as the regression does. Where states tell
+nothing, s falls; where the policy changes between two visits to an item, c does. Most pass rates are near 0
+or near 1, so s is often below 1: then the prior has the shape of a U.
 
-A batch is a weighted draw by the chance of a mixed group, as in `pooled`; or, with `draw="thompson"`, the
-largest information gain of a draw from each posterior, as in `vade`. With `strength=0` and that draw it is
-VADE, with a prior of one right and one wrong answer, but without warm-up.
+How a batch is chosen, with V the chance of a mixed group:
+
+    even        visits in proportion to V, and as even as can be: item i is owed V_i / sum V of the places of
+                each step, and the B items that are owed most come next
+    weighted    a draw in proportion to V, as in `pooled`
+    thompson    the largest information gain of a draw from each posterior, as in `vade`
+
+With `strength=0` and the last one it is VADE without warm-up.
 """
 
 import dataclasses
@@ -29,8 +34,9 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, logistic, per_item, ranking
 from vade_jax.types import Array
 
-# The strengths that are compared: 13 from .1 to 100, evenly in their logarithm
-STRENGTHS_K = np.geomspace(0.1, 100, 13).astype(np.float32)
+# The pairs that are compared: 13 strengths s from .1 to 100, evenly in their logarithm, and 6 trusts c
+STRENGTHS, TRUSTS = np.geomspace(0.1, 100, 13), (0.0, 0.1, 0.2, 0.35, 0.6, 1.0)
+PAIR_K2 = np.array([(s, c) for s in STRENGTHS for c in TRUSTS], np.float32)
 LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
 
 
@@ -38,23 +44,20 @@ LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing
 class InformedOptions(base.Options):
     """The hyperparameters of informed."""
 
-    dimensions: int = fields.number(
-        24, at_least=1
-    )  # Principal components of the features that are used
-    memory: float = fields.fraction(
-        0.98
-    )  # What a step leaves of the evidence about features and strength
-    variance: float = fields.number(
-        1.0, above=0
-    )  # Of the weights of the features, before any evidence
-    # How many answers the features count as: -1, as the data decide; or a number; 0: none, as in VADE
+    # Principal components of the features that are used
+    dimensions: int = fields.number(16, at_least=1)
+    # What a step leaves of the evidence about features, s and c
+    memory: float = fields.fraction(0.95)
+    # Of the weights of the features, before any evidence
+    variance: float = fields.number(1.0, above=0)
+    # s, how many answers the features count as, with c = 1. -1: the data decide both; 0: as in VADE
     strength: float = fields.number(-1.0, at_least=-1)
     # What is left of a chosen item's own counts after a step
-    decay_selected: float = fields.fraction(0.5)
+    decay_selected: float = fields.fraction(0.2)
     # What is left of any other item's own counts after a step
-    decay_rest: float = fields.fraction(0.98)
-    # "weighted": in proportion to the chance of a mixed group; "thompson": top B by Eq. 4 of VADE
-    draw: str = fields.choice("weighted", "thompson")
+    decay_rest: float = fields.fraction(0.999)
+    # How a batch is chosen, see the top of the file
+    draw: str = fields.choice("even", "weighted", "thompson")
     # I(p) of "thompson"
     info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
 
@@ -67,37 +70,39 @@ class InformedState(types.Pytree):
     beta_I: Array  # float32, wrong answers, decayed
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: logistic.Weights
-    likelihood_K: Array  # float32, log-likelihood of past answers under each strength, decayed
+    likelihood_K: Array  # float32, log-likelihood of past answers under each of PAIR_K2, decayed
+    owed_I: (
+        Array  # float32, visits that an item has yet to get; below 0: it had more than its share
+    )
 
 
 def selector(options: InformedOptions) -> base.Sampler:
     """Returns the selector; `init(num_items, features=...)` takes a vector for each item."""
     info_gain = beta.INFO_GAINS[options.info_gain]
+    draw = beta.draw_any if options.strength else _draw_of_vade
 
     def init(num_items: int, *, features: Array | None = None) -> InformedState:
         if features is None:  # nothing tells one item from another
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
-        feature_ID = components(np.asarray(features, np.float32), options.dimensions)
         counts = beta.no_counts(num_items)
         return InformedState(
             alpha_I=counts.alpha_I,
             beta_I=counts.beta_I,
-            feature_ID=feature_ID,
-            weights=logistic.prior(feature_ID.shape[1], options.variance),
-            likelihood_K=np.zeros(len(STRENGTHS_K), np.float32),
+            feature_ID=components(np.asarray(features, np.float32), options.dimensions),
+            weights=logistic.prior(options.dimensions + 1, options.variance),
+            likelihood_K=np.zeros(len(PAIR_K2), np.float32),
+            owed_I=np.zeros(num_items, np.float32),
         )
 
     def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        alpha_I, beta_I = posterior(state, options.strength, slice(None))
-        if options.draw == "weighted":
-            mixed_I = beta.prob_mixed(alpha_I - 1, beta_I - 1, options.num_rollouts)
-            score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
-        elif options.strength == 0:  # the very draws of VADE
-            score_I = info_gain(beta.draw(keys.draw, alpha_I - 1, beta_I - 1))
+        if options.draw == "even":
+            score_I = state.owed_I
+        elif options.draw == "weighted":
+            score_I = ranking.gumbel_scores(jnp.log(chance_mixed(state)), keys.draw)
         else:
-            score_I = info_gain(beta.draw_any(keys.draw, alpha_I, beta_I))
+            score_I = info_gain(draw(keys.draw, *posterior(state, options.strength)))
         index_M = ranking.top_b(score_I, keys.ties, num_prompts)
         return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
@@ -109,23 +114,36 @@ def selector(options: InformedOptions) -> base.Sampler:
             weights=logistic.observe(weights, state.feature_ID[index_M], right_M, trials_M),
             likelihood_K=options.memory * state.likelihood_K + found_K,
         )
-        return beta.counted(
+        state = beta.counted(
             state,
             feedback,
             decay_selected=options.decay_selected,
             decay_rest=options.decay_rest,
         )
+        if options.draw != "even" or base.is_pass(feedback, len(state.owed_I)):
+            return state
+        mixed_I = chance_mixed(state)
+        # No item can have more than one of the places of a step.
+        share_I = jnp.minimum(len(index_M) * mixed_I / jnp.sum(mixed_I), 1)
+        return state.replace(owed_I=jnp.asarray(state.owed_I).at[index_M].add(-1) + share_I)
+
+    def chance_mixed(state: InformedState) -> jax.Array:
+        """Returns V of every item."""
+        a_I, b_I = posterior(state, options.strength)
+        return beta.prob_mixed(a_I - 1, b_I - 1, options.num_rollouts)
 
     def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
-        alpha_M, beta_M = posterior(state, options.strength, proposal.index_M)
-        prior_M = prior_mean(state, proposal.index_M)
+        index_M, (strength, trust) = proposal.index_M, pair_of(state, options.strength)
+        a_M, b_M = posterior(state, options.strength, index_M)
+        prior_M = prior_mean(state, index_M)
         return {
-            "alpha": alpha_M - 1,
-            "beta": beta_M - 1,
-            "posterior_mean": alpha_M / (alpha_M + beta_M),
-            "prob_mixed": beta.prob_mixed(alpha_M - 1, beta_M - 1, proposal.num_rollouts_M),
+            "alpha": a_M - 1,
+            "beta": b_M - 1,
+            "posterior_mean": a_M / (a_M + b_M),
+            "prob_mixed": beta.prob_mixed(a_M - 1, b_M - 1, proposal.num_rollouts_M),
             "informed/prior_mean": prior_M,
-            "informed/strength": jnp.full_like(prior_M, strength_of(state, options.strength)),
+            "informed/strength": jnp.full_like(prior_M, strength),
+            "informed/trust": jnp.full_like(prior_M, trust),
         }
 
     needs = base.Needs(items=(base.PerItem("features", "states"),))
@@ -136,35 +154,44 @@ SPEC = base.Spec("informed", InformedOptions, selector)
 
 
 # ------------------------------------------------------------------------------ the posterior
-def prior_mean(state: InformedState, index_M: Array | slice) -> jax.Array:
-    """Returns mu, the pass rate that the features predict, of some items."""
-    mean_M = logistic.predict(state.weights, state.feature_ID[index_M])
-    return jnp.clip(mean_M, LEAST, 1 - LEAST)
+def prior_mean(state: InformedState, index: Array | slice = slice(None)) -> jax.Array:
+    """Returns mu, the pass rate that the features predict, of some items or of all."""
+    mean = logistic.predict(state.weights, state.feature_ID[index])
+    return jnp.clip(mean, LEAST, 1 - LEAST)
 
 
-def strength_of(state: InformedState, given: float) -> Array | float:
-    """Returns s: the given one, or the likeliest."""
-    return given if given >= 0 else jnp.asarray(STRENGTHS_K)[jnp.argmax(state.likelihood_K)]
+def pair_of(state: InformedState, given: float) -> tuple[Array | float, Array | float]:
+    """Returns s and c: the given s and 1, or the likeliest pair."""
+    if given >= 0:
+        return given, 1.0
+    likeliest = jnp.asarray(PAIR_K2)[jnp.argmax(state.likelihood_K)]
+    return likeliest[0], likeliest[1]
 
 
-def posterior(state: InformedState, given: float, index_M: Array | slice) -> tuple[Array, Array]:
-    """Returns a and b of the posterior Beta(a, b) of some items' pass rates; both are above 0."""
-    alpha_M, beta_M = state.alpha_I[index_M], state.beta_I[index_M]
+def posterior(
+    state: InformedState, given: float, index: Array | slice = slice(None)
+) -> tuple[Array, Array]:
+    """Returns a and b, above 0, of the posterior Beta(a, b) of the pass rate of some items or of all."""
+    alpha, beta_ = state.alpha_I[index], state.beta_I[index]
     if given == 0:  # as VADE
-        return alpha_M + 1, beta_M + 1
-    strength, mean_M = strength_of(state, given), prior_mean(state, index_M)
-    return alpha_M + strength * mean_M, beta_M + strength * (1 - mean_M)
+        return alpha + 1, beta_ + 1
+    (strength, trust), mean = pair_of(state, given), prior_mean(state, index)
+    return trust * alpha + strength * mean, trust * beta_ + strength * (1 - mean)
 
 
 def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: Array) -> jax.Array:
-    """Returns the log-likelihood of a step's answers under each strength, given what was known before."""
-    mean_M = prior_mean(state, index_M)
-    strength_K1 = jnp.asarray(STRENGTHS_K)[:, None]
-    a_KM = state.alpha_I[index_M] + strength_K1 * mean_M
-    b_KM = state.beta_I[index_M] + strength_K1 * (1 - mean_M)
+    """Returns the log-likelihood of a step's answers under each pair, given what was known before."""
+    mean_M, pair_K2 = prior_mean(state, index_M), jnp.asarray(PAIR_K2)
+    strength_K1, trust_K1 = pair_K2[:, :1], pair_K2[:, 1:]
+    a_KM = trust_K1 * state.alpha_I[index_M] + strength_K1 * mean_M
+    b_KM = trust_K1 * state.beta_I[index_M] + strength_K1 * (1 - mean_M)
     log_beta = jax.scipy.special.betaln
     found_KM = log_beta(a_KM + right_M, b_KM + trials_M - right_M) - log_beta(a_KM, b_KM)
     return jnp.sum(found_KM, axis=1)
+
+
+def _draw_of_vade(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
+    return beta.draw(key, a_I - 1, b_I - 1)
 
 
 # ------------------------------------------------------------------------------ features
