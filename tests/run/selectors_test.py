@@ -15,7 +15,7 @@ from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.report import figures
 from vade_jax.rollout import fake
-from vade_jax.run import build, checks, datasets, engines, job
+from vade_jax.run import build, checks, datasets, engines, job, states
 from vade_jax.store import metrics
 from vade_jax.types import TrainState
 
@@ -50,6 +50,7 @@ def fake_parts(monkeypatch):
             make_validation=lambda *_: lambda *_: ({}, frozenset()),
         ),
         engines: dict(make=make_engine),
+        states: dict(of_prompts=lambda policy, data, **_: np.eye(len(data.train))),
         job: dict(RunRecorder=lambda *_: recorder, checkpointer=lambda *_: nothing_saved),
     }
     for module, functions in replaced.items():

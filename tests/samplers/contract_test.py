@@ -35,7 +35,7 @@ ARRAYS = {  # name: the per-item arrays that its init needs
     "strata": lambda num_items: {"category": np.arange(num_items) % 3},
     "mmr1": lambda num_items: {"self_bleu": np.linspace(0.2, 0.8, num_items)},
     "informed": lambda num_items: {
-        "features": np.random.default_rng(2).normal(size=(num_items, 3)) + RATE[:num_items, None]
+        "features": np.random.default_rng(2).normal(size=(num_items, 3))
     },
 }
 
@@ -48,7 +48,7 @@ IN_ORDER = (
     *("uniform", "dapo", "gdro", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
     *("remind", "remind vade", "remind knapsack", "retire", "retire soon"),
 )
-NO_DRAWS = ("kgps",)
+NO_DRAWS = ("kgps", "informed")
 
 
 @functools.cache

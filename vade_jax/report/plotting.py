@@ -49,7 +49,7 @@ KNOWN = (  # other arms that are often drawn: each keeps its look from figure to
     "vade_full_warmup",
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
     *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
-    *("importance", "progress", "retire", "dare", "gdro"),
+    *("importance", "progress", "retire", "dare", "gdro", "informed"),
 )
 OTHERS = (  # Paul Tol's muted colors, and a few more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),

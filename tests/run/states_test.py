@@ -1,0 +1,54 @@
+"""The policy's states at the end of each prompt, against the plain forward of one prompt at a time."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.experiments.train_test import smoke
+from vade_jax import run, settings
+from vade_jax.data import batching
+from vade_jax.run import build, states
+from vade_jax.store import metrics
+
+
+@pytest.fixture(scope="module")
+def job(small_checkpoint, tmp_path_factory):
+    base = tmp_path_factory.mktemp("states")
+    c = smoke(3, small_checkpoint, base / "warm_start")
+    c.selector.name, c.selector.options = "informed", {"dimensions": 3}
+    return settings.Run.from_dict(c.to_dict()), base
+
+
+def test_a_state_is_that_of_the_prompts_last_token(job, small_checkpoint, tmp_path):
+    """On eight devices, five prompts a call: the last call is filled up."""
+    given, _ = job
+    data = build.load_data(given, str(small_checkpoint), str(tmp_path))
+    policy = build.load_policy(given, str(small_checkpoint))
+    found = states.of_prompts(
+        policy, data, prompts_per_call=5, length_multiple=16, map=lambda f, xs: list(map(f, xs))
+    )
+    width = policy.shape.text.width
+    direction_DE = jax.random.normal(jax.random.key(0), (width, states.NUM_FEATURES))
+    model = policy.merge(policy.params)
+    assert found.shape == (len(data.train), states.NUM_FEATURES)
+    for i in (0, 4, len(data.train) - 1):
+        prompt = data.build_prompt(data.train[i])
+        hidden_MPD = model.hidden(batching.collate([prompt]), remat=False)
+        last_D = np.asarray(hidden_MPD[0, prompt.length - 1])
+        np.testing.assert_allclose(found[i], last_D @ direction_DE / np.sqrt(width), atol=2e-4)
+
+
+def test_a_resumed_run_has_the_states_of_the_first_weights(job, one_device, capsys):
+    given, base = job
+    log = base / "resumed" / metrics.FILE
+    has_one = lambda: log.exists() and len(log.read_text().splitlines()) == 2
+    assert not run.train(given, str(base / "resumed"), stop=has_one)
+    assert capsys.readouterr().out.count("states of 16 prompts") == 1
+    assert run.train(given, str(base / "resumed"))
+    assert "states of" not in capsys.readouterr().out
+    assert run.train(given, str(base / "whole"))
+    told = [metrics.read(base / name) for name in ("whole", "resumed")]
+    for one, other in zip(*told, strict=True):
+        for name in ("informed/prior_mean", "critic/score/mean", "vade/posterior_mean"):
+            assert one.get(name) == other.get(name)
+    assert told[0][3]["informed/prior_mean"] > 0
