@@ -22,7 +22,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
         "vade",
         {"max_consecutive": 2, "uniform_share": 0.4, "per": "token"},
     ),
-    "informed draws": ("informed", {"draw": "thompson", "dimensions": 2}),
+    "informed few": ("informed", {"dimensions": 2, "strength": 2.0}),
     "bots draws": ("bots", {"draw": "mean", "temperature": 0.2}),
     "cures sigma": ("cures", {"rollouts": "sigma", "min_rollouts": 3}),
     "sec code": ("sec", {"variant": "code"}),
@@ -48,7 +48,7 @@ IN_ORDER = (
     *("uniform", "dapo", "gdro", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
     *("remind", "remind vade", "remind knapsack", "retire", "retire soon"),
 )
-NO_DRAWS = ("kgps", "informed")
+NO_DRAWS = ("kgps",)
 
 
 @functools.cache

@@ -26,7 +26,7 @@ def features(noise=0.3, seed=0):
 def test_at_strength_0_it_is_vade():
     same = {"decay_selected": 0.2, "decay_rest": 0.999}
     vade = samplers.SAMPLERS["vade"](warmup="none")
-    ours = informed.SPEC(strength=0.0, draw="thompson", **same)
+    ours = informed.SPEC(strength=0.0, **same)
     told, known = environment.play(vade, vade.init(NUM_ITEMS), RATE, 8, 12)
     found, state = environment.play(ours, ours.init(NUM_ITEMS, features=features()), RATE, 8, 12)
     for (a, _), (b, _) in zip(told, found, strict=True):
@@ -66,17 +66,16 @@ def test_a_pair_is_as_likely_as_the_answers_under_it():
 
 
 def test_a_step_is_that_of_a_plain_loop():
-    """Counts, pairs, weights and what is owed, over twelve steps; some prompts have no answers."""
+    """Counts, pairs and weights, over twelve steps; some prompts have no answers."""
     options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
     selector, rng = informed.SPEC(dimensions=3, **options), np.random.default_rng(0)
     state = selector.init(NUM_ITEMS, features=features())
     x_ID, weights = np.asarray(state.feature_ID), logistic.prior(4, 2.0)
-    right, wrong, owed = np.zeros((3, NUM_ITEMS))
+    right, wrong = np.zeros((2, NUM_ITEMS))
     likely, pair = np.zeros(13 * 6), informed.PAIR_K2.astype(float)
     for step in range(12):
         proposal = selector.propose(state, jax.random.key(step), 6)
         index = np.asarray(proposal.index_M)
-        np.testing.assert_allclose(np.sort(owed[index]), np.sort(owed)[-6:], atol=1e-4)
         seen = environment.feedback(proposal, RATE, rng)
         asked = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
         good = np.minimum(seen.successes_M, asked)
@@ -93,36 +92,36 @@ def test_a_step_is_that_of_a_plain_loop():
         np.add.at(right, index, good)
         np.add.at(wrong, index, asked - good)
         state = selector.update(state, seen.replace(successes_M=good, trials_M=asked))
-        (s, c), mean = pair[np.argmax(likely)], np.asarray(informed.prior_mean(state), float)
-        law = stats.betabinom(8, c * right + s * mean, c * wrong + s * (1 - mean))
-        mixed = 1 - law.pmf(0) - law.pmf(8)
-        owed += np.minimum(6 * mixed / mixed.sum(), 1)
-        np.add.at(owed, index, -1)
-        np.testing.assert_allclose(state.owed_I, owed, atol=2e-3)
     np.testing.assert_allclose(state.alpha_I, right, rtol=1e-5)
     np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
     np.testing.assert_allclose(state.likelihood_K, likely, rtol=2e-3, atol=2e-2)
     np.testing.assert_allclose(state.weights.mean_D, weights.mean_D, atol=1e-4)
-    expected = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
-    np.testing.assert_allclose(mean, expected, atol=1e-5)
+    mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
+    np.testing.assert_allclose(informed.prior_mean(state), mean, atol=1e-5)
+    s, c = pair[np.argmax(likely)]
+    law = stats.betabinom(8, c * right + s * mean, c * wrong + s * (1 - mean))
     belief = selector.believe(state, ranking.same_num_rollouts(jnp.arange(NUM_ITEMS), 8))
     expected = (c * right + s * mean) / (c * (right + wrong) + s)
     np.testing.assert_allclose(belief["posterior_mean"], expected, atol=1e-4)
-    np.testing.assert_allclose(belief["prob_mixed"], mixed, atol=1e-3)
+    np.testing.assert_allclose(belief["prob_mixed"], 1 - law.pmf(0) - law.pmf(8), atol=1e-3)
     assert np.allclose(belief["informed/strength"], s) and np.allclose(belief["informed/trust"], c)
 
 
-def test_visits_are_in_proportion_to_v_and_even():
-    """Two kinds of thirty, half right and nearly always right, told by a feature; 40 of 80 steps of 6."""
-    rate_I = np.repeat([0.5, 0.97], 30)
-    known = np.column_stack([rate_I, np.random.default_rng(0).normal(size=60)])
-    selector = informed.SPEC(dimensions=2)
-    steps, _ = environment.play(selector, selector.init(60, features=known), rate_I, 6, 80)
-    visits_I = np.bincount(np.concatenate([p.index_M for p, _ in steps[40:]]), minlength=60)
-    of_kind = visits_I.reshape(2, 30)
-    mixed = [1 - 2 * 0.5**8, 1 - 0.97**8 - 0.03**8]
-    assert of_kind.sum(1)[0] / 240 == pytest.approx(mixed[0] / sum(mixed), abs=0.08)
-    assert np.ptp(of_kind[0]) <= 2 and np.ptp(of_kind[1]) <= 2
+def test_it_chooses_the_largest_gain_of_a_draw_from_a_posterior_with_a_prior():
+    """Features say 0.98 of all items but item 7, and 1/2 of that; they count as eight answers."""
+    known = np.zeros((20, 1))
+    known[7] = 1
+    selector = informed.SPEC(dimensions=1, strength=8.0)
+    state = selector.init(20, features=known)
+    apart = np.asarray(state.feature_ID)[[0, 7]]
+    theta = np.linalg.solve(apart, special.logit([0.98, 0.5]))
+    weights = logistic.Weights(mean_D=jnp.float32(theta), cov_DD=1e-6 * jnp.eye(2))
+    state = state.replace(weights=weights)
+    np.testing.assert_allclose(informed.prior_mean(state)[:8], [0.98] * 7 + [0.5], atol=1e-4)
+    chosen = [selector.propose(state, jax.random.key(seed), 1) for seed in range(40)]
+    # The draw of item 7 is from Beta(4, 4), those of the others from Beta(7.84, 0.16).
+    assert np.mean([proposal.index_M[0] == 7 for proposal in chosen]) > 0.6
+    assert 0.2 < np.mean([proposal.p_M[0] for proposal in chosen]) < 0.6
 
 
 @pytest.mark.parametrize("told", [True, False])

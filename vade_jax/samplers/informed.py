@@ -13,14 +13,8 @@ before; the likeliest pair so far is taken, where old steps fade as the regressi
 nothing, s falls; where the policy changes between two visits to an item, c does. Most pass rates are near 0
 or near 1, so s is often below 1: then the prior has the shape of a U.
 
-How a batch is chosen, with V the chance of a mixed group:
-
-    even        visits in proportion to V, and as even as can be: item i is owed V_i / sum V of the places of
-                each step, and the B items that are owed most come next
-    weighted    a draw in proportion to V, as in `pooled`
-    thompson    the largest information gain of a draw from each posterior, as in `vade`
-
-With `strength=0` and the last one it is VADE without warm-up.
+A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. With
+`strength=0` it is VADE without warm-up.
 """
 
 import dataclasses
@@ -56,9 +50,7 @@ class InformedOptions(base.Options):
     decay_selected: float = fields.fraction(0.2)
     # What is left of any other item's own counts after a step
     decay_rest: float = fields.fraction(0.999)
-    # How a batch is chosen, see the top of the file
-    draw: str = fields.choice("even", "weighted", "thompson")
-    # I(p) of "thompson"
+    # I(p) of VADE's Eq. 4
     info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
 
 
@@ -71,9 +63,6 @@ class InformedState(types.Pytree):
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: logistic.Weights
     likelihood_K: Array  # float32, log-likelihood of past answers under each of PAIR_K2, decayed
-    owed_I: (
-        Array  # float32, visits that an item has yet to get; below 0: it had more than its share
-    )
 
 
 def selector(options: InformedOptions) -> base.Sampler:
@@ -92,19 +81,14 @@ def selector(options: InformedOptions) -> base.Sampler:
             feature_ID=components(np.asarray(features, np.float32), options.dimensions),
             weights=logistic.prior(options.dimensions + 1, options.variance),
             likelihood_K=np.zeros(len(PAIR_K2), np.float32),
-            owed_I=np.zeros(num_items, np.float32),
         )
 
     def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        if options.draw == "even":
-            score_I = state.owed_I
-        elif options.draw == "weighted":
-            score_I = ranking.gumbel_scores(jnp.log(chance_mixed(state)), keys.draw)
-        else:
-            score_I = info_gain(draw(keys.draw, *posterior(state, options.strength)))
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        p_I = draw(keys.draw, *posterior(state, options.strength))
+        index_M = ranking.top_b(info_gain(p_I), keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return proposal.replace(p_M=p_I[index_M])
 
     def update(state: InformedState, feedback: types.Feedback) -> InformedState:
         index_M, right_M, trials_M = feedback.index_M, feedback.successes_M, feedback.trials_M
@@ -114,23 +98,12 @@ def selector(options: InformedOptions) -> base.Sampler:
             weights=logistic.observe(weights, state.feature_ID[index_M], right_M, trials_M),
             likelihood_K=options.memory * state.likelihood_K + found_K,
         )
-        state = beta.counted(
+        return beta.counted(
             state,
             feedback,
             decay_selected=options.decay_selected,
             decay_rest=options.decay_rest,
         )
-        if options.draw != "even" or base.is_pass(feedback, len(state.owed_I)):
-            return state
-        mixed_I = chance_mixed(state)
-        # No item can have more than one of the places of a step.
-        share_I = jnp.minimum(len(index_M) * mixed_I / jnp.sum(mixed_I), 1)
-        return state.replace(owed_I=jnp.asarray(state.owed_I).at[index_M].add(-1) + share_I)
-
-    def chance_mixed(state: InformedState) -> jax.Array:
-        """Returns V of every item."""
-        a_I, b_I = posterior(state, options.strength)
-        return beta.prob_mixed(a_I - 1, b_I - 1, options.num_rollouts)
 
     def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
         index_M, (strength, trust) = proposal.index_M, pair_of(state, options.strength)
