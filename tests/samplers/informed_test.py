@@ -49,7 +49,7 @@ def test_components_are_uncorrelated_and_what_is_missing_is_0():
     assert informed.components(x_IE, 2).shape == (500, 3)
 
 
-def test_a_pair_is_as_likely_as_the_answers_under_it():
+def test_a_strength_is_as_likely_as_the_answers_under_it():
     """Item 2 has counts 1 and 2, item 0 has none; beta-binomial without the number of orders."""
     state = informed.SPEC(dimensions=1).init(4)
     weights = logistic.Weights(mean_D=jnp.float32([0, -1]), cov_DD=jnp.zeros((2, 2), jnp.float32))
@@ -58,21 +58,20 @@ def test_a_pair_is_as_likely_as_the_answers_under_it():
     right_M, trials_M, mean = np.array([3, 1]), np.array([8, 4]), special.expit(-1)
     found_K = informed.likelihoods(state, jnp.array([2, 0]), *map(jnp.float32, (right_M, trials_M)))
     orders = np.log(special.comb(trials_M, right_M)).sum()
-    assert len(found_K) == 13 * 6
-    for (s, c), found in zip(informed.PAIR_K2.astype(float), found_K, strict=True):
-        one = stats.betabinom(8, c * 1 + s * mean, c * 2 + s * (1 - mean)).logpmf(3)
+    for s, found in zip(informed.STRENGTH_K.astype(float), found_K, strict=True):
+        one = stats.betabinom(8, 1 + s * mean, 2 + s * (1 - mean)).logpmf(3)
         other = stats.betabinom(4, s * mean, s * (1 - mean)).logpmf(1)
         assert float(found) == pytest.approx(one + other - orders, abs=2e-3)
 
 
 def test_a_step_is_that_of_a_plain_loop():
-    """Counts, pairs and weights, over twelve steps; some prompts have no answers."""
+    """Counts, strengths and weights, over twelve steps; some prompts have no answers."""
     options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
     selector, rng = informed.SPEC(dimensions=3, **options), np.random.default_rng(0)
     state = selector.init(NUM_ITEMS, features=features())
     x_ID, weights = np.asarray(state.feature_ID), logistic.prior(4, 2.0)
     right, wrong = np.zeros((2, NUM_ITEMS))
-    likely, pair = np.zeros(13 * 6), informed.PAIR_K2.astype(float)
+    likely, strengths = np.zeros(13), informed.STRENGTH_K.astype(float)
     for step in range(12):
         proposal = selector.propose(state, jax.random.key(step), 6)
         index = np.asarray(proposal.index_M)
@@ -80,8 +79,8 @@ def test_a_step_is_that_of_a_plain_loop():
         asked = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
         good = np.minimum(seen.successes_M, asked)
         mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)[index]
-        for k, (s, c) in enumerate(pair):
-            a, b = c * right[index] + s * mean, c * wrong[index] + s * (1 - mean)
+        for k, s in enumerate(strengths):
+            a, b = right[index] + s * mean, wrong[index] + s * (1 - mean)
             found = special.betaln(a + good, b + asked - good) - special.betaln(a, b)
             likely[k] = 0.9 * likely[k] + found.sum()
         faded = logistic.forget(weights, decay=0.9, variance=2.0)
@@ -98,13 +97,13 @@ def test_a_step_is_that_of_a_plain_loop():
     np.testing.assert_allclose(state.weights.mean_D, weights.mean_D, atol=1e-4)
     mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
     np.testing.assert_allclose(informed.prior_mean(state), mean, atol=1e-5)
-    s, c = pair[np.argmax(likely)]
-    law = stats.betabinom(8, c * right + s * mean, c * wrong + s * (1 - mean))
+    s = strengths[np.argmax(likely)]
+    law = stats.betabinom(8, right + s * mean, wrong + s * (1 - mean))
     belief = selector.believe(state, ranking.same_num_rollouts(jnp.arange(NUM_ITEMS), 8))
-    expected = (c * right + s * mean) / (c * (right + wrong) + s)
+    expected = (right + s * mean) / (right + wrong + s)
     np.testing.assert_allclose(belief["posterior_mean"], expected, atol=1e-4)
     np.testing.assert_allclose(belief["prob_mixed"], 1 - law.pmf(0) - law.pmf(8), atol=1e-3)
-    assert np.allclose(belief["informed/strength"], s) and np.allclose(belief["informed/trust"], c)
+    assert np.allclose(belief["informed/strength"], s)
 
 
 def test_it_chooses_the_largest_gain_of_a_draw_from_a_posterior_with_a_prior():
@@ -136,7 +135,7 @@ def test_it_foretells_items_that_nobody_asked_where_features_tell(told):
         state = selector.update(state, environment.counts(index_M, right_M))
     mean_I = np.asarray(informed.prior_mean(state))[30:]
     correlation = np.corrcoef(mean_I, RATE[30:])[0, 1]
-    strength = float(informed.pair_of(state, -1.0)[0])
+    strength = float(informed.strength_of(state, -1.0))
     assert correlation > 0.9 if told else abs(correlation) < 0.4
     assert strength > 2 if told else strength < 2
 

@@ -5,13 +5,12 @@ is lost. But the policy knows which prompts are alike: the state that it has at 
 any answer, tells much of the pass rate. This selector, which is ours and not from a paper, learns what these
 states tell while it trains. With x_i the features of item i and a, b its own decayed counts,
 
-    logit mu_i = theta . x_i                               `logistic`: a regression on all answers
-    p_i ~ Beta(s mu_i + c a, s (1 - mu_i) + c b)           features count as s answers, an own answer as c
+    logit mu_i = theta . x_i                           `logistic`: a regression on all answers
+    p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s = `strength` answers
 
-Nobody sets s and c. Each step's answers have a likelihood under each pair of a grid, given what was known
-before; the likeliest pair so far is taken, where old steps fade as the regression does. Where states tell
-nothing, s falls; where the policy changes between two visits to an item, c does. Most pass rates are near 0
-or near 1, so s is often below 1: then the prior has the shape of a U.
+Nobody sets s. Each step's answers have a likelihood under each strength of a grid, given what was known
+before; the likeliest so far is taken, where old steps fade as the regression does. Where states tell nothing,
+s falls. Most pass rates are near 0 or near 1, so s is often below 1: then the prior has the shape of a U.
 
 A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. With
 `strength=0` it is VADE without warm-up.
@@ -28,9 +27,8 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, logistic, per_item, ranking
 from vade_jax.types import Array
 
-# The pairs that are compared: 13 strengths s from .1 to 100, evenly in their logarithm, and 6 trusts c
-STRENGTHS, TRUSTS = np.geomspace(0.1, 100, 13), (0.0, 0.1, 0.2, 0.35, 0.6, 1.0)
-PAIR_K2 = np.array([(s, c) for s in STRENGTHS for c in TRUSTS], np.float32)
+# The strengths that are compared, evenly in their logarithm
+STRENGTH_K = np.geomspace(0.1, 100, 13).astype(np.float32)
 LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
 
 
@@ -40,11 +38,11 @@ class InformedOptions(base.Options):
 
     # Principal components of the features that are used
     dimensions: int = fields.number(16, at_least=1)
-    # What a step leaves of the evidence about features, s and c
-    memory: float = fields.fraction(0.95)
+    # What a step leaves of the evidence about features and s
+    memory: float = fields.fraction(0.98)
     # Of the weights of the features, before any evidence
     variance: float = fields.number(1.0, above=0)
-    # s, how many answers the features count as, with c = 1. -1: the data decide both; 0: as in VADE
+    # s, how many answers the features count as; -1: the data decide; 0: none, as in VADE
     strength: float = fields.number(-1.0, at_least=-1)
     # What is left of a chosen item's own counts after a step
     decay_selected: float = fields.fraction(0.2)
@@ -62,7 +60,7 @@ class InformedState(types.Pytree):
     beta_I: Array  # float32, wrong answers, decayed
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: logistic.Weights
-    likelihood_K: Array  # float32, log-likelihood of past answers under each of PAIR_K2, decayed
+    likelihood_K: Array  # float32, log-likelihood of past answers under each of STRENGTH_K, decayed
 
 
 def selector(options: InformedOptions) -> base.Sampler:
@@ -80,7 +78,7 @@ def selector(options: InformedOptions) -> base.Sampler:
             beta_I=counts.beta_I,
             feature_ID=components(np.asarray(features, np.float32), options.dimensions),
             weights=logistic.prior(options.dimensions + 1, options.variance),
-            likelihood_K=np.zeros(len(PAIR_K2), np.float32),
+            likelihood_K=np.zeros(len(STRENGTH_K), np.float32),
         )
 
     def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
@@ -106,7 +104,7 @@ def selector(options: InformedOptions) -> base.Sampler:
         )
 
     def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
-        index_M, (strength, trust) = proposal.index_M, pair_of(state, options.strength)
+        index_M, strength = proposal.index_M, strength_of(state, options.strength)
         a_M, b_M = posterior(state, options.strength, index_M)
         prior_M = prior_mean(state, index_M)
         return {
@@ -116,7 +114,6 @@ def selector(options: InformedOptions) -> base.Sampler:
             "prob_mixed": beta.prob_mixed(a_M - 1, b_M - 1, proposal.num_rollouts_M),
             "informed/prior_mean": prior_M,
             "informed/strength": jnp.full_like(prior_M, strength),
-            "informed/trust": jnp.full_like(prior_M, trust),
         }
 
     needs = base.Needs(items=(base.PerItem("features", "states"),))
@@ -133,12 +130,9 @@ def prior_mean(state: InformedState, index: Array | slice = slice(None)) -> jax.
     return jnp.clip(mean, LEAST, 1 - LEAST)
 
 
-def pair_of(state: InformedState, given: float) -> tuple[Array | float, Array | float]:
-    """Returns s and c: the given s and 1, or the likeliest pair."""
-    if given >= 0:
-        return given, 1.0
-    likeliest = jnp.asarray(PAIR_K2)[jnp.argmax(state.likelihood_K)]
-    return likeliest[0], likeliest[1]
+def strength_of(state: InformedState, given: float) -> Array | float:
+    """Returns s: the given one, or the likeliest."""
+    return given if given >= 0 else jnp.asarray(STRENGTH_K)[jnp.argmax(state.likelihood_K)]
 
 
 def posterior(
@@ -148,16 +142,15 @@ def posterior(
     alpha, beta_ = state.alpha_I[index], state.beta_I[index]
     if given == 0:  # as VADE
         return alpha + 1, beta_ + 1
-    (strength, trust), mean = pair_of(state, given), prior_mean(state, index)
-    return trust * alpha + strength * mean, trust * beta_ + strength * (1 - mean)
+    strength, mean = strength_of(state, given), prior_mean(state, index)
+    return alpha + strength * mean, beta_ + strength * (1 - mean)
 
 
 def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: Array) -> jax.Array:
-    """Returns the log-likelihood of a step's answers under each pair, given what was known before."""
-    mean_M, pair_K2 = prior_mean(state, index_M), jnp.asarray(PAIR_K2)
-    strength_K1, trust_K1 = pair_K2[:, :1], pair_K2[:, 1:]
-    a_KM = trust_K1 * state.alpha_I[index_M] + strength_K1 * mean_M
-    b_KM = trust_K1 * state.beta_I[index_M] + strength_K1 * (1 - mean_M)
+    """Returns the log-likelihood of a step's answers under each strength, given what was known before."""
+    mean_M, strength_K1 = prior_mean(state, index_M), jnp.asarray(STRENGTH_K)[:, None]
+    a_KM = state.alpha_I[index_M] + strength_K1 * mean_M
+    b_KM = state.beta_I[index_M] + strength_K1 * (1 - mean_M)
     log_beta = jax.scipy.special.betaln
     found_KM = log_beta(a_KM + right_M, b_KM + trials_M - right_M) - log_beta(a_KM, b_KM)
     return jnp.sum(found_KM, axis=1)
