@@ -1,4 +1,4 @@
-"""Pooled with one part changed, to find out which of them gains: the arm docs/examples/pooled_parts.py:TOP."""
+"""Pooled with one part changed, to find out which of them gains; the arms of a sweep are at the end."""
 
 import dataclasses
 
