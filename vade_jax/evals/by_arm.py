@@ -25,7 +25,7 @@ BASE = "base"  # the untrained policy's row
 ABLATIONS = (
     *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
     *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup", "vade_full_warmup"),
-    *("vade_max_3_in_a_row", "vade_uniform_quarter"),
+    *("vade_max_3_in_a_row", "vade_uniform_quarter", "vade_per_token"),
 )
 _RUN = re.compile(r"(.+)_seed(\d+)")
 Seeds = Mapping[int, Results]  # of one arm

@@ -41,7 +41,7 @@ def test_a_selector_plays_as_it_is_made():
 def test_each_seed_gets_its_own_features():
     states, axis = Entry.of("informed", {}).begin(8, np.arange(9), FEATURES)
     assert axis == 0 and states.alpha_I.shape == (2, 9)
-    alone = informed.components(FEATURES[1].astype(np.float32), 24)
+    alone = informed.components(FEATURES[1].astype(np.float32), 16)
     np.testing.assert_array_equal(states.feature_ID[1], alone)
 
 
