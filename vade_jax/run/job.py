@@ -290,7 +290,8 @@ def _values(
             length_multiple=run.data.length_multiple,
             map=map,
         )
-        print(f"states of {len(found):,} prompts: {time.perf_counter() - start:.1f} s")
+        if processes.is_leader():
+            print(f"states of {len(found):,} prompts: {time.perf_counter() - start:.1f} s")
     return {**data.arrays, **dict.fromkeys(missing, found)}
 
 

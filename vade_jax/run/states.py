@@ -1,8 +1,8 @@
 """The policy's own states at the end of each prompt: features for a selector that learns from them.
 
 A forward of all prompts alone, once, before the first step. It samples nothing and scores nothing, so it
-costs no answer. The states of the first weights are kept for the whole run: on two arenas they told the pass
-rates of the last epoch as well as the last weights' own states did.
+costs no answer. The states of the first weights are kept for the whole run: in pilot runs of one arena they
+told the pass rates of the last epoch as well as the last weights' own states did.
 """
 
 import functools

@@ -111,8 +111,11 @@ def _with_options(values: dict[str, Any]) -> dict[str, Any]:
     selector = values.get("selector")
     if not isinstance(selector, dict) or selector.get("name") not in samplers.SAMPLERS:
         return values
+    given = selector.get("options", {})
     defaults = json.loads(json.dumps(samplers.SAMPLERS[selector["name"]].options().to_dict()))
-    return values | {"selector": selector | {"options": defaults | selector.get("options", {})}}
+    # A damaged file may hold anything.
+    options = defaults | given if isinstance(given, dict) else given
+    return values | {"selector": selector | {"options": options}}
 
 
 def _differences(
