@@ -413,16 +413,24 @@ def _counted(index_M, successes_M, trials_M, token_M) -> Feedback:
 
 def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
     """Returns what a saved selector must have in common with the one that continues it."""
-    digest = lambda x: hashlib.sha256(repr(list(x)).encode()).hexdigest()[:16]
     return {
         "format": FORMAT,
         "name": name,
         "options": _options(name, options, seed),
         "seed": seed,
         "items": len(ids),
-        "ids": digest(ids),
-        "arrays": {name: digest(np.asarray(x).tolist()) for name, x in sorted(arrays.items())},
+        "ids": _digest(ids),
+        "arrays": {name: _digest(np.asarray(x)) for name, x in sorted(arrays.items())},
     }
+
+
+def _digest(values: Any) -> str:
+    """Returns a checksum; that of vectors is of their bytes, as a text of a million would be gigabytes."""
+    if getattr(values, "ndim", 1) > 1:
+        content = np.ascontiguousarray(values, np.float32).tobytes()
+    else:
+        content = repr(_plain(values)).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _as_json(value: Any) -> Any:

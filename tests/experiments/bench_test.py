@@ -133,7 +133,8 @@ def test_overlap():
     ahead, turns = rows(overlap.run(quick=True))
     assert (ahead.name, turns.name) == ("a step ahead", "in turns")
     # Of the floors, which are no measurements: answers and updates at once, or one after another.
-    longest = max(turns.floor - 0.03 - 0.003, 0.03)
+    learn, sync = 0.1 * overlap.LEARN_S, 0.1 * overlap.SYNC_S
+    longest = max(turns.floor - learn - sync, learn)
     assert ahead.floor < turns.floor and ahead.floor > longest
 
 

@@ -5,6 +5,7 @@ costs no answer. The states of the first weights are kept for the whole run: in 
 told the pass rates of the last epoch as well as the last weights' own states did.
 """
 
+import dataclasses
 import functools
 import math
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.data import batching, loading
+from vade_jax.models.qwen import model
 from vade_jax.rollout.local import rows_sharding
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.policy import Policy
@@ -55,13 +57,14 @@ def of_prompts(
 def compile_states(policy: Policy):
     """Returns the jitted function (base, params, prompts) -> float32 feature_ME, on every device."""
     everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
-    merge, whole, width = policy.merge, policy.whole, policy.shape.text.width
+    width = policy.shape.text.width
+    # Without the arrays, which the program would keep alive.
+    policy = dataclasses.replace(policy, params=None, base=None)
 
     @functools.partial(jax.jit, out_shardings=everywhere)
     def states(base: Params, params: Params, prompts: Prompts) -> Array:
-        hidden_MPD = merge(whole(params, base)).hidden(prompts, remat=False)
-        last_M11 = (jnp.asarray(prompts.length_M) - 1)[:, None, None]
-        state_MD = jnp.take_along_axis(hidden_MPD, last_M11, axis=1)[:, 0].astype(jnp.float32)
+        hidden_MPD = policy.merge(policy.whole(params, base)).hidden(prompts, remat=False)
+        state_MD = model.last_state(hidden_MPD, prompts.length_M).astype(jnp.float32)
         # The same directions in every run: a resumed one would find its own again anyway.
         direction_DE = jax.random.normal(jax.random.key(0), (width, NUM_FEATURES))
         return state_MD @ direction_DE / math.sqrt(width)

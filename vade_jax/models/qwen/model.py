@@ -102,7 +102,7 @@ class Model(nnx.Module):
             length_M=jnp.asarray(prompts.length_M),
             next_position_M=jnp.asarray(prompts.next_position_M),
         )
-        return _last(x_MPD, prompts.length_M), cache
+        return last_state(x_MPD, prompts.length_M), cache
 
     def answer_hidden(
         self,
@@ -133,7 +133,7 @@ class Model(nnx.Module):
         # is then dropped.
         if token_NT.shape[1] == 1:
             x_MPD = self.hidden(prompts, remat=remat)
-            last_MD = _last(x_MPD, prompts.length_M)
+            last_MD = last_state(x_MPD, prompts.length_M)
             return layers.take(last_MD, group_N, self.place)[:, None]
         start_N = jnp.asarray(prompts.next_position_M)[group_N]
         num_fed = token_NT.shape[1] - (token_NT.shape[1] % TILE != 0)
@@ -147,7 +147,7 @@ class Model(nnx.Module):
             group_R,
             remat=remat,
         )
-        first_ND = layers.take(_last(x_MPD, prompts.length_M), group_N, self.place)
+        first_ND = layers.take(last_state(x_MPD, prompts.length_M), group_N, self.place)
         hidden_NTD = jnp.concatenate([first_ND[:, None], y_NUD], 1)[:, : token_NT.shape[1]]
         return self.place.rows(hidden_NTD)
 
@@ -298,7 +298,7 @@ def _abstract(shape: config.Config, **kwargs) -> tuple[GraphDef, types.Params]:
     return split(nnx.eval_shape(lambda: Model(shape, rngs=nnx.Rngs(0), **kwargs)))
 
 
-def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
+def last_state(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
     """Returns the state of each row's last real token; for an empty row that of its first padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
