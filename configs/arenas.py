@@ -1,4 +1,6 @@
-"""Arenas: the tiny job with data on which better selection can show, and the controls that test if it does.
+"""Arenas: jobs with data on which better selection can show, and the controls that test if it does.
+
+All but `smollm` are the tiny job with other data.
 
 configs/sweep.py makes a sweep of each arena. docs/arenas.md has the results of the controls, docs/results.md
 those of the sweeps.
@@ -44,12 +46,23 @@ ARENAS = {
         "warm_start": 500,
         "steps": 60,
     },
-}
+    # What pretraining left is the point, so nothing is taught.
+    "smollm": {
+        "mixture": dict(
+            plus_0=12, plus_1=10, plus_2=8, minus_0=8, minus_1=8, times_0=12, times_2=10,
+            following_0=6, following_1=6, following_2=6, letters_0=6, story_0=8,
+        ),
+        "steps": 60,
+    },
+}  # fmt: skip
+PRETRAINED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def sizes(name):
     """Returns the words that set the sizes of an arena, with their defaults."""
     steps = ARENAS[name]["steps"]
+    if name == "smollm":
+        return {"prompts": 8, "pool": 128, "rollouts": 8, "steps": steps}
     return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, "model": "tiny"}
 
 
@@ -58,17 +71,41 @@ def put(run, name, args):
     arena = ARENAS[name]
     run.num_prompts, run.num_steps, run.num_rollouts = args.prompts, args.steps, args.rollouts
     run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4
-    run.model.preset = args.model
     run.data.mixture = ConfigDict(arena["mixture"])
     run.data.num_train = args.pool
+    # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
+    run.optimizer.decay_steps = 4 * run.num_steps
+    run.eval.num_samples, run.eval.every = 4, 20
+    if name == "smollm":
+        _pretrained(run)
+    else:
+        run.model.preset = args.model
+        _taught(run, arena)
+
+
+def _taught(run, arena):
     run.warm_start.mixture = ConfigDict(arena["taught"])
     run.warm_start.noise = ConfigDict(arena["noise"])
     run.warm_start.num_steps = arena["warm_start"]
     # All arms have the same validation questions. Validating less often pays for more questions.
-    run.data.num_validation, run.eval.num_samples, run.eval.every = 1024, 4, 20
+    run.data.num_validation = 1024
     run.checkpoint.every = 30
-    # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
-    run.optimizer.learning_rate, run.optimizer.decay_steps = 2e-4, 4 * run.num_steps
+    run.optimizer.learning_rate = 2e-4
+
+
+def _pretrained(run):
+    run.model.preset, run.model.checkpoint, run.model.size = "", PRETRAINED, "smollm2-135m"
+    run.warm_start.num_steps, run.warm_start.noise = 0, ConfigDict({})
+    run.data.instruction = "Answer with just the number."
+    run.reward.function = "docs/examples/last_number.py:last_number"  # it never learned to box
+    run.reward.format_weight = 0.0
+    run.data.max_prompt_length, run.data.length_multiple = 96, 16
+    run.sampling.max_tokens = run.eval.max_tokens = 16
+    run.engine.prompts_per_call = run.num_prompts
+    run.batch.remat = False  # sequences this short need no saving of memory
+    run.data.num_validation = 128
+    run.checkpoint.every = 20
+    run.optimizer.learning_rate = 1e-5
 
 
 def controls_of(run):

@@ -27,6 +27,7 @@ from vade_jax.report import (
     cost,
     curves,
     figures,
+    foresight,
     records,
     sweep_page,
 )
@@ -162,7 +163,11 @@ def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
 
 def write(groups: comparison.Groups, workdir: str, baseline: str, at: str = "steps") -> None:
     """Writes tables, controls, figures and page of runs by data/loss and arm; prints tables and controls."""
-    for name in ("controls.md", *figures.OF_SOME):  # may be left from an earlier table
+    for name in (
+        "controls.md",
+        "foresight.md",
+        *figures.OF_SOME,
+    ):  # may be left from an earlier table
         pathlib.Path(workdir, name).unlink(missing_ok=True)
     compared = comparison.write(groups, workdir, baseline=baseline, at=at)
     figures.draw_sweep(groups, compared, workdir)
@@ -176,6 +181,9 @@ def write(groups: comparison.Groups, workdir: str, baseline: str, at: str = "ste
         text = controls.markdown(checked)
         atomic.write_text(os.path.join(workdir, "controls.md"), text)
         print(text)
+    if known := foresight.markdown(groups):
+        atomic.write_text(os.path.join(workdir, "foresight.md"), known + "\n")
+        print(known)
     sweep_page.write(groups, compared, workdir, checked)
 
 

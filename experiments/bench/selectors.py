@@ -13,7 +13,7 @@ from configs import tiny_gspo
 from experiments.bench import timing
 from experiments.simulation import arena
 from vade_jax import samplers, settings, types
-from vade_jax.run import build, job, warm_start
+from vade_jax.run import build, job, states, warm_start
 from vade_jax.samplers import beta, per_item, ranking
 
 # ------------------------------------------------------------------------------ --suite=draws
@@ -140,6 +140,10 @@ class Selector:
         }
         arrays |= {
             x: rng.random(num_items, np.float32) for x in self._sampler.needs.named("measured")
+        }
+        arrays |= {
+            x: rng.standard_normal((num_items, states.NUM_FEATURES), np.float32)
+            for x in self._sampler.needs.named("states")
         }
         self._state = self._sampler.init(num_items, **arrays)
 

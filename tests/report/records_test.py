@@ -1,5 +1,6 @@
 """The table of a sweep's runs: small, and as good as the runs for tables and figures."""
 
+import dataclasses
 import math
 
 import pyarrow as pa
@@ -54,6 +55,13 @@ def test_settings_of_each_run_come_back_whole(path):
     records.write({"clean/gspo": {"a": runs[:1], "b": runs[1:]}}, path)
     found = records.read(path)["clean/gspo"]
     assert [found["a"][0].config, found["b"][0].config] == [run.config for run in runs]
+
+
+def test_what_a_selector_knew_comes_back(path):
+    known = {"auroc": [0.51234, 0.8, math.nan]}
+    found = again(dataclasses.replace(recorded(), foresight=known), path).foresight
+    assert found["auroc"][:2] == [0.5123, 0.8] and math.isnan(found["auroc"][2])
+    assert again(recorded(), path).foresight == {}
 
 
 def test_the_folder_of_a_warm_start_is_left_out(path):

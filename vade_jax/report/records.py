@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vade_jax import atomic
-from vade_jax.report import cost, curves
+from vade_jax.report import cost, curves, foresight
+from vade_jax.report.foresight import Foresight
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
@@ -54,6 +55,7 @@ class Recorded:
     config: Mapping[str, Any]
     records: Sequence[metrics.Record]
     hopeless: float  # share of rollouts on prompts that cannot be answered correctly; NaN: unknown
+    foresight: Foresight = dataclasses.field(default_factory=dict)  # empty: unknown
 
     @property
     def seed(self) -> int:
@@ -75,7 +77,9 @@ def of_directory(directory: PathLike) -> Recorded:
     if not path.is_file():
         raise FileNotFoundError(f"{directory} has no config.json, so no seed")
     config = json.loads(path.read_text())
-    return Recorded(str(directory), config, found, hopeless_share(directory))
+    return Recorded(
+        str(directory), config, found, hopeless_share(directory), foresight.of_directory(directory)
+    )
 
 
 def hopeless_share(workdir: PathLike) -> float:
@@ -117,6 +121,7 @@ def write(groups: Groups, path: PathLike) -> None:
         "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
         "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
+        "foresight": pa.array([_short(run.foresight) for run in runs]),
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
         **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
@@ -164,13 +169,19 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
             group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
             config = _nested(shared | settings)
             name = f"{path}: {group}/{arm} with seed {operator.index(config['seed'])}"
-            run = Recorded(name, config, hopeless=row.pop("hopeless"), records=_records(row))
+            known = json.loads(row.pop("foresight", "{}"))  # older tables have none
+            hopeless = row.pop("hopeless")
+            run = Recorded(name, config, _records(row), hopeless, known)
             groups.setdefault(group, {}).setdefault(arm, []).append(run)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
             f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
         ) from error
     return groups
+
+
+def _short(foresight: Foresight) -> str:
+    return json.dumps({name: [float(f"{x:.4g}") for x in xs] for name, xs in foresight.items()})
 
 
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:

@@ -43,6 +43,7 @@ def to_hugging_face(source: pathlib.Path, target: pathlib.Path, dtype: str) -> N
         ) from error
     # GGUF holds float32: 1e-5 comes as 9.999999747378752e-06, another number for whoever reads the JSON.
     fields = {k: _shortest(v) for k, v in made.config.to_dict().items()}
+    fields.pop("quantization_config", None)  # how the file was packed; the numbers are plain now
     shape = config.Config.from_hf(fields)
     named = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
     params = weights.to_params(shape, named, np.float32)

@@ -4,6 +4,8 @@ import pytest
 
 from configs import arenas, sweep
 from experiments.sweeps import runs
+from vade_jax.data import procedural
+from vade_jax.rewards import functions
 
 
 def planned(arg, **fields):
@@ -33,7 +35,25 @@ def test_the_controls_run_by_default(name):
     assert base.num_prompts == 4 * base.batch.prompts_per_minibatch  # as in Table 4
     assert dose.num_prompts == 3 * base.num_prompts == 4 * dose.batch.prompts_per_minibatch
     assert (dose.num_steps, dose.max_rollouts) == (base.num_steps, 0)
-    assert (oracle.selector.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 16)
+    assert (oracle.selector.name, oracle.measure.every) == ("strata", 10)
+    assert oracle.num_prompts == base.num_prompts == (8 if name == "smollm" else 16)
+
+
+def test_an_arena_begins_from_what_pretraining_left():
+    run = planned("smollm,pool=64", arms="informed")["informed"]
+    assert run.model.checkpoint == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert (run.warm_start.num_steps, run.data.num_train) == (0, 64)
+    source = procedural.Procedural(0, 64, mixture=run.data.mixture)
+    assert not any(item.images for item in map(source.__getitem__, range(64)))
+    with pytest.raises(ValueError, match="'model' is unknown"):
+        sweep.get_config("smollm,model=tiny_6m")
+
+
+def test_the_last_number_of_an_answer_is_what_it_says():
+    told = ["It is 12.", "3 + 4 = 7, not 8", "1,200", "seven", "-5"]
+    judge = functions.load("docs/examples/last_number.py:last_number")
+    found = judge(completions=told, answer=["12", "7", "1200", "7", "-5"])
+    assert found == [1, 0, 1, 0, 1]
 
 
 def test_words_change_the_sizes():

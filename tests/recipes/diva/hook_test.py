@@ -34,6 +34,11 @@ def test_an_unknown_change_is_an_error_before_the_run():
         hook.check(run(diva__changes=("rotate", "crop")))
 
 
+def test_questions_without_a_picture_are_an_error():
+    with pytest.raises(ValueError, match="'plus' has none: leave it out"):
+        hook.check(run(data__mixture={"color_0": 1, "plus_0": 1}))
+
+
 def test_a_batch_is_whole_problems():
     nine = {"num_prompts": 9, "batch": settings.Batch(9, 9)}
     with pytest.raises(ValueError, match=r"num_prompts=9.*multiple of 2"):

@@ -1,11 +1,11 @@
-"""Built-in questions about pictures, drawn on demand from (seed, split, index) without any files.
+"""Built-in questions, most of them about pictures, made on demand from (seed, split, index) without files.
 
     source = Procedural(seed=0, size=4096)
     item = source[17]  # the same picture, question and answer on every machine
 
 For a given mixture and image size, an item depends only on (seed, split, index), which select its Philox
 stream. So it is the same on every machine, whatever the size of the source. The families are in `scenes`,
-`diagrams` and `handwriting`; `canvas` draws.
+`diagrams`, `handwriting` and `texts`; `canvas` draws.
 """
 
 import collections
@@ -18,7 +18,7 @@ import numpy as np
 
 from vade_jax import types
 from vade_jax.data import sources
-from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes
+from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes, texts
 from vade_jax.rewards import verify
 
 HANDWRITTEN = "handwritten"
@@ -37,6 +37,12 @@ FAMILIES = {
     "hidden": (diagrams.hidden, 1, "impossible"),
     "letter": (scenes.letter, 4, "rule"),
     "initials": (scenes.initials, 2, "rule"),
+    "plus": (texts.plus, 4, "text"),
+    "minus": (texts.minus, 4, "text"),
+    "times": (texts.times, 3, "text"),
+    "following": (texts.following, 3, "text"),
+    "letters": (texts.letters, 1, "text"),
+    "story": (texts.story, 2, "text"),
     # These families use scans, and which scans depends on the split: make(rng, level, size, split).
     "read": (handwriting.read, 3, HANDWRITTEN),
     "add": (handwriting.add, 3, HANDWRITTEN),
@@ -69,6 +75,7 @@ SPLITS = ("train", "validation", "warmup")
 # on, which no split reaches, are for the choice of wrong gold answers.
 _MAX_SIZE = 2**56
 _WRONG_GOLDS = 2**62
+_SMALLEST = 56  # pixels per side of a picture
 
 
 def stream(seed: int, split: str, index: int) -> np.random.Generator:
@@ -128,7 +135,7 @@ def expand_mixture(
 
 # ------------------------------------------------------------------------------ items
 class Procedural:
-    """A `Source` of rendered questions of several families and levels.
+    """A `Source` of questions of several families and levels.
 
     Args:
         seed: the seed of all streams, 0 .. 2^64 - 1.
@@ -155,8 +162,10 @@ class Procedural:
             raise ValueError(f"size={size} must be positive")
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed={seed} must be in 0 .. 2^64 - 1")
-        if image_size < 56 or image_size % 28:
-            raise ValueError(f"image_size={image_size} must be a multiple of 28, at least 56")
+        if image_size < _SMALLEST or image_size % 28:
+            raise ValueError(
+                f"image_size={image_size} must be a multiple of 28, at least {_SMALLEST}"
+            )
         weights = expand_mixture(mixture)
         self._seed, self._size, self._split = seed, size, split
         self._pairs, self._image_size = list(weights), image_size
@@ -177,7 +186,7 @@ class Procedural:
         return types.Item(
             uid=f"{self._split}-{self._seed}-{index}",
             question=sample.question,
-            images=(sample.image,),
+            images=() if sample.image is None else (sample.image,),
             answer=sample.answer,
             kind=sample.kind,
             metadata={"family": family, "level": level, "stratum": stratum, **sample.metadata},
@@ -205,7 +214,8 @@ def draw_again(item: types.Item) -> canvas.Sample:
     except (ValueError, KeyError) as error:
         raise ValueError(f"{item.uid!r} is no item of the built-in data") from error
     rng.random()  # the first draw chose the family and level
-    sample = _make(family, rng, item.metadata["level"], item.images[0].width, split)
+    size = item.images[0].width if item.images else _SMALLEST
+    sample = _make(family, rng, item.metadata["level"], size, split)
     assert sample.question == item.question, f"{item.uid} is drawn in another way"
     return sample
 
@@ -269,8 +279,7 @@ def _wrong(item: types.Item, rng: np.random.Generator) -> str:
     """
     family, level = item.metadata["family"], item.metadata["level"]
     while True:
-        # Drawn at the smallest size, because only the answer is used.
-        answer = _make(family, rng, level, 56, "train").answer
+        answer = _make(family, rng, level, _SMALLEST, "train").answer  # only the answer is used
         other = dataclasses.replace(item, answer=answer)
         pairs = (item, other), (other, item)
         if not any(verify.verify_item(target_text(a), b).correct for a, b in pairs):

@@ -26,9 +26,9 @@ SHAPES = ("circle", "square", "triangle", "cross")
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One question about one picture, made by a family."""
+    """One question about one picture, or about none, made by a family."""
 
-    image: Image.Image
+    image: Image.Image | None
     question: str
     answer: str
     kind: str  # a key of `rewards.verify.KINDS`

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from vade_jax import samplers, settings
-from vade_jax.data import prompts
+from vade_jax.data import procedural, prompts
 from vade_jax.recipes.diva import advantages, built_in, variants
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item
@@ -22,6 +22,12 @@ def check(run: settings.Run) -> None:
         variants.check_changes(run.diva.changes)
     except ValueError as error:
         raise ValueError(f"diva.{error}") from None
+    mixture = procedural.expand_mixture(run.data.mixture) if run.data.mixture else ()
+    if without := [family for family, _ in mixture if procedural.FAMILIES[family][2] == "text"]:
+        raise ValueError(
+            f"data.mixture with {run.selector.name}, which varies pictures, and {without[0]!r} has none: leave "
+            "it out"
+        )
     if run.measure.every:
         raise ValueError(
             f"measure.every={run.measure.every} with {run.selector.name}, which learns from problems beside "

@@ -1,0 +1,119 @@
+"""How well a selector knew the pass rates before it asked, from the rollout logs of a run.
+
+Its belief about a prompt before a step is in the log, Beta(alpha + 1, beta + 1). What is compared with the
+answers is its mean. At a prompt's first visit there was no answer to it yet: what the selector then knows, it
+was told, or it has learned it from other prompts.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vade_jax import tables
+from vade_jax.report import curves, run
+from vade_jax.store import rollout_log
+from vade_jax.types import PathLike
+
+PARTS = 3  # of a run's steps
+NAMES = ("auroc", "first_auroc", "correlation", "ceiling")
+Foresight = Mapping[str, Sequence[float]]  # NAMES -> a value for each part of the steps
+NOTES = (
+    "AUROC: the chance that the belief was higher before a right answer than before a wrong one; 0.5 says "
+    "nothing. First visits: of prompts that had not been asked before.",
+    "Correlation of the belief with the share of right answers, and the most that perfect knowledge of the "
+    "pass rates would have, as a few answers only estimate them.",
+    "Mixed groups: their share, as the selector forecast it and as it was found.",
+)
+
+
+# ------------------------------------------------------------------------------ one run
+def of_directory(workdir: PathLike) -> dict[str, list[float]]:
+    """Returns `Foresight`; empty if the run has no rollout logs, or its selector no belief."""
+    if not rollout_log.paths(workdir):
+        return {}
+    groups = [x for x in run.read(workdir).groups if x.count and math.isfinite(x.alpha)]
+    if not groups:
+        return {}
+    seen, columns = set(), []
+    for group in groups:
+        mean = (group.alpha + 1) / (group.alpha + group.beta + 2)
+        columns.append((group.step, group.uid not in seen, mean, group.right, group.count))
+        seen.add(group.uid)
+    step_G, first_G, mean_G, right_G, count_G = (np.array(x) for x in zip(*columns, strict=True))
+    part_G = np.minimum(PARTS * (step_G - 1) // step_G.max(), PARTS - 1)
+    found: dict[str, list[float]] = {name: [] for name in NAMES}
+    for part in range(PARTS):
+        own = part_G == part
+        of_all, of_first = (
+            [x_G[chosen] for x_G in (mean_G, right_G, count_G)] for chosen in (own, own & first_G)
+        )
+        found["auroc"].append(auroc(*of_all))
+        found["first_auroc"].append(auroc(*of_first))
+        for name, value in zip(NAMES[2:], correlation(*of_all), strict=True):
+            found[name].append(value)
+    return found
+
+
+def auroc(belief_G: np.ndarray, right_G: np.ndarray, count_G: np.ndarray) -> float:
+    """Returns the chance that a right answer had the higher belief of a pair; NaN without both kinds."""
+    order = np.argsort(belief_G, kind="stable")
+    belief_G, right_G = belief_G[order], right_G[order].astype(float)
+    wrong_G = count_G[order] - right_G
+    _, start = np.unique(belief_G, return_index=True)  # groups with one belief are ties
+    if not len(start) or not right_G.sum() * wrong_G.sum():
+        return math.nan
+    right_U, wrong_U = np.add.reduceat(right_G, start), np.add.reduceat(wrong_G, start)
+    below_U = np.cumsum(wrong_U) - wrong_U
+    return float(right_U @ (below_U + wrong_U / 2) / (right_G.sum() * wrong_G.sum()))
+
+
+def correlation(
+    belief_G: np.ndarray, right_G: np.ndarray, count_G: np.ndarray
+) -> tuple[float, float]:
+    """Returns the correlation with the share of right answers, and its ceiling; NaN where nothing varies.
+
+    A group of n answers has its share with a variance of p (1 - p) / n around the pass rate p, which
+    k (n - k) / (n - 1) / n / n estimates without bias. What is left of the shares' variance is that of p.
+    """
+    if len(belief_G) < 2 or count_G.min() < 2:
+        return math.nan, math.nan
+    share_G = right_G / count_G
+    noise = np.mean(share_G * (1 - share_G) / (count_G - 1))
+    total = np.var(share_G, ddof=1)
+    if not total:
+        return math.nan, math.nan
+    found = np.corrcoef(belief_G, share_G)[0, 1] if np.ptp(belief_G) > 1e-6 else math.nan
+    return float(found), math.sqrt(max(0.0, 1 - noise / total))
+
+
+# ------------------------------------------------------------------------------ over seeds
+def markdown(groups: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
+    """Returns a table for each data/loss with a row for each arm and part of the steps.
+
+    Args:
+        groups: `records.Recorded` runs by data/loss, then by arm; arms without a belief are left out.
+    """
+    head = ["arm", "steps", "AUROC", "of first visits", "correlation", "its ceiling"]
+    head += ["mixed: forecast", "found"]
+    texts = []
+    for name, arms in groups.items():
+        rows = []
+        for arm, runs in arms.items():
+            if known := [run for run in runs if run.foresight]:
+                rows += [_row(arm, known, part) for part in range(PARTS)]
+        if rows:
+            texts.append(f"## {name}\n\n{tables.markdown(head, rows)}\n")
+    return "\n".join([*texts, *(f"- {note}" for note in NOTES)]) if texts else ""
+
+
+def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:
+    last = max(record["step"] for record in runs[0].records)
+    after, until = (round(last * x / PARTS) for x in (part, part + 1))
+    row = [arm, f"{after + 1} to {until}"]
+    row += [curves.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
+    own = [[x for x in run.records if after < x["step"] <= until] for run in runs]
+    pairs = [curves.predicted_and_observed(records) for records in own]
+    means_R = [[np.mean(x) if len(x) else math.nan for x in pair] for pair in pairs]
+    return row + [curves.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
