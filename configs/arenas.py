@@ -46,6 +46,15 @@ ARENAS = {
         "warm_start": 500,
         "steps": 60,
     },
+    # The longer the answer, the harder the prompt and the dearer.
+    "copies": {
+        "mixture": dict(copy_0=25, copy_1=20, copy_2=20, copy_3=15, hidden_0=20),
+        "taught": dict(copy_0=25, copy_1=25, copy_2=25, copy_3=22, hidden_0=3),
+        "noise": dict.fromkeys(("copy_1", "copy_2", "copy_3"), SHY),
+        "warm_start": 500,
+        "steps": 60,
+        "max_tokens": 128,
+    },
     # What pretraining left is the point, so nothing is taught.
     "smollm": {
         "mixture": dict(
@@ -91,6 +100,9 @@ def _taught(run, arena):
     run.data.num_validation = 1024
     run.checkpoint.every = 30
     run.optimizer.learning_rate = 2e-4
+    if longest := arena.get("max_tokens"):
+        run.sampling.max_tokens = run.eval.max_tokens = longest
+        run.data.max_prompt_length = 192
 
 
 def _pretrained(run):

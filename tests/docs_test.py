@@ -4,10 +4,12 @@ import importlib.util
 import pathlib
 import re
 
+import cogapp
 import jax
 import numpy as np
 import pytest
 
+from experiments import pages as tables
 from tests.samplers import environment
 from vade_jax import samplers, settings
 
@@ -49,6 +51,13 @@ def anchors(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_is_there(page):
     assert not list(missing(page))
+
+
+def test_tables_are_those_of_the_records():
+    paths = [path for name in tables.PAGES for path in (ROOT / "docs").glob(name)]
+    assert sum(path.read_text().count("[[[cog") for path in paths) > 10
+    check = ["cog", "--check", "--diff", "-P", *map(str, paths)]
+    assert cogapp.Cog().main(check) == 0, "run python -m experiments.pages"
 
 
 def test_pictures_and_records_are_small_and_none_is_there_twice():

@@ -140,6 +140,9 @@ def test_half_of_the_comparisons_are_true():
 def test_answers_of_texts_are_what_their_words_say(part):
     """Read back from the question by other means than those that made it."""
     for item in _only(part, 60):
+        if part[0] == "copy":
+            assert item.question == f"Copy {item.answer}"
+            continue
         numbers = [int(x) for x in re.findall(r"\d+", item.question)]
         match part[0]:
             case "plus":

@@ -220,7 +220,7 @@ def markdown(compared: Comparison) -> str:
         lines = []
         for label, arm in arms.items():
             line = [label, str(len(arm.seeds))]
-            line += [_cell(arm, column, form) for column, _, form in columns]
+            line += [cell(arm, column, form) for column, _, form in columns]
             if label == base:  # its difference to itself is always 0
                 line[head.index(f"difference to {base}{at}")] = ""
             lines.append(line)
@@ -237,7 +237,8 @@ def costs(arms: Mapping[str, Arm], baseline: str) -> tuple[list[str], list[list[
     return cost.table(means, {label: arm.equal for label, arm in arms.items()}, baseline)
 
 
-def _cell(arm: Arm, column: str, form: str) -> str:
+def cell(arm: Arm, column: str, form: str) -> str:
+    """Returns an arm's value in one of `COLUMNS`."""
     if column == "difference":
         return arm.difference.text(form, sign=True)
     if column == "of_peak":

@@ -90,22 +90,26 @@ def correlation(
 
 # ------------------------------------------------------------------------------ over seeds
 def markdown(groups: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
-    """Returns a table for each data/loss with a row for each arm and part of the steps.
+    """Returns a table for each data/loss, "" if no arm has a belief.
 
     Args:
-        groups: `records.Recorded` runs by data/loss, then by arm; arms without a belief are left out.
+        groups: `records.Recorded` runs by data/loss, then by arm.
     """
-    head = ["arm", "steps", "AUROC", "of first visits", "correlation", "its ceiling"]
-    head += ["mixed: forecast", "found"]
     texts = []
     for name, arms in groups.items():
-        rows = []
-        for arm, runs in arms.items():
-            if known := [run for run in runs if run.foresight]:
-                rows += [_row(arm, known, part) for part in range(PARTS)]
+        head, rows = table(arms)
         if rows:
             texts.append(f"## {name}\n\n{tables.markdown(head, rows)}\n")
     return "\n".join([*texts, *(f"- {note}" for note in NOTES)]) if texts else ""
+
+
+def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]]:
+    """Returns a row for each arm and part of the steps; arms without a belief are left out."""
+    head = ["arm", "steps", "AUROC", "of first visits", "correlation", "its ceiling"]
+    head += ["mixed: forecast", "found"]
+    known = {arm: [run for run in runs if run.foresight] for arm, runs in arms.items()}
+    rows = [_row(arm, runs, part) for arm, runs in known.items() if runs for part in range(PARTS)]
+    return head, rows
 
 
 def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:

@@ -1,11 +1,13 @@
-"""Questions without a picture: arithmetic, counting letters, and stories of one or two steps.
+"""Questions without a picture: arithmetic, counting letters, stories of one or two steps, and copying.
 
-They are for language models that somebody pretrained. A small one knows some of the answers, gives others
-now and then, and never finds the products of two numbers of two digits.
+All but copying are for language models that somebody pretrained. A small one knows some of the answers, gives
+others now and then, and never finds the products of two numbers of two digits.
 
 A family is a function (rng, level, size) -> `canvas.Sample`; the size of pictures says nothing here. The
 order of its draws from `rng` is part of the data: with another order, the same seed gives another data set.
 """
+
+import string
 
 import numpy as np
 
@@ -86,6 +88,12 @@ def story(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         c = min(c, left)
         text, left = f"{text} Then {name} gives {c} away.", left - c
     return _asked(f"{text} How many {goods} does {name} have now?", left)
+
+
+def copy(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks to copy 4, 10, 30 or 90 letters: the longer the answer, the likelier a mistake."""
+    text = "".join(rng.choice(list(string.ascii_lowercase), (4, 10, 30, 90)[level]))
+    return canvas.Sample(None, f"Copy {text}", text, "text")
 
 
 def _asked(question: str, answer: np.integer | int) -> canvas.Sample:

@@ -1,0 +1,176 @@
+"""Makes the figures and tables of the results in docs/ again, from the records in docs/results.
+
+    python -m experiments.pages
+
+Figures are drawn into docs/. Each table stands in its page below the call that prints it. A page holds, in a comment that a reader does not see,
+
+    [[[cog from experiments import pages; pages.table("uniform vade", {"clean": "frontier"}) ]]]
+
+and cog writes what the call prints below it. A test of docs/ fails if a table is not that of the records.
+"""
+
+import contextlib
+import functools
+import io
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import cogapp
+
+from experiments import results
+from vade_jax import tables
+from vade_jax.report import across, comparison, controls, foresight, records
+from vade_jax.report.comparison import Arm, Comparison
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+RESULTS = DOCS / "results"
+PAGES = ("results.md", "arenas/*.md")  # with tables
+# Drawn by `results.write` of one arena: the figure in docs/, the arena's table, the arms
+CURVES = {
+    f"{arena}.png": (f"{arena}_8_updates", "uniform vade pooled informed")
+    for arena in ("frontier", "digits", "ladder")
+}
+USUAL = 12  # seeds; a cell with another number of them says so
+FORMS = {name: form for name, _, form in comparison.COLUMNS}
+GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
+
+
+def main() -> None:
+    """Draws the figures and writes the tables."""
+    for name, (table, arms) in CURVES.items():
+        groups = {GROUP: _read(table)[GROUP]}
+        draw(DOCS / name, results.only(groups, arms.split()))
+    paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
+    sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
+
+
+def draw(path: pathlib.Path, groups: records.Groups) -> None:
+    """Draws the curves of a sweep's arms."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        results.write(groups, folder, "uniform")
+        shutil.copy(pathlib.Path(folder) / "learning.png", path)
+
+
+# ------------------------------------------------------------------------------ what the pages call
+def table(
+    arms: str,
+    columns: Mapping[str, str],
+    *,
+    baseline: str = "uniform",
+    at: str = "steps",
+    mean: Mapping[str, Sequence[str]] = {},
+) -> None:
+    """Prints a row for each arm: its difference to the baseline, or another quantity of the sweeps' table.
+
+    Args:
+        arms: labels, or label=name to show another name, with spaces between.
+        columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
+            `comparison.COLUMNS`, and "one+other" joins two tables.
+        baseline: its own row has its accuracy where the others have a difference to it.
+        at: what two runs have spent alike, an axis of `cost.EQUAL`.
+        mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
+    """
+    shown = dict(word.partition("=")[::2] for word in arms.split())
+    found = {heading: _column(text, baseline, at) for heading, text in columns.items()}
+    rows = []
+    for arm, name in shown.items():
+        row = [name or arm]
+        for of_arms, quantity in found.values():
+            row.append(_cell(of_arms[arm], quantity, arm == baseline) if arm in of_arms else "")
+        for names in mean.values():
+            joined = Comparison(baseline, {name: found[name][0] for name in names})
+            value = across.seeds_mean(joined, arm)
+            is_known = value.count and arm != baseline
+            row.append(f"{value.text(sign=True)}{_seeds(value.count)}" if is_known else "")
+        rows.append(row)
+    _show(["", *columns, *mean], rows)
+
+
+def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> None:
+    """Prints `table` with a row for each sweep and a column for each arm; cells name no usual number of seeds."""
+    shown = dict(word.partition("=")[::2] for word in arms.split())
+    found = {heading: _column(text, baseline, "steps") for heading, text in rows.items()}
+    lines = [
+        [heading, *(_cell(of[arm], what, arm == baseline) if arm in of else "" for arm in shown)]
+        for heading, (of, what) in found.items()
+    ]
+    _show(["", *(name or arm for arm, name in shown.items())], lines)
+
+
+def rates(table: str, arms: str, at: str) -> None:
+    """Prints each arm's accuracy at each learning rate, a row for each group of a table.
+
+    Args:
+        table: with arms such as "vade@2e-4".
+        arms: labels with spaces between; a cell has them in this order.
+        at: the rates, with spaces between.
+    """
+    lines = []
+    for group, found in _compared(table, "", "steps").groups.items():
+        cells = []
+        for rate in at.split():
+            ran = [found.get(f"{arm}@{rate}") for arm in arms.split()]
+            means = ["-" if arm is None else f"{arm.means['late'].mean:.3f}" for arm in ran]
+            cells.append(" / ".join(means) if any(ran) else "")
+        lines.append([group.partition("/")[0].replace("_", " "), *cells])
+    _show(["", *at.split()], lines)
+
+
+def passed(table: str, group: str = GROUP, baseline: str = "uniform") -> None:
+    """Prints the controls of an arena."""
+    runs = _read(table)[group]
+    compared = _compared(table, baseline, "steps").groups[group]
+    found = controls.check(compared, baseline, runs[baseline])
+    rows = [(x.name, x.asked, x.found, "yes" if x.passed else "no") for x in found]
+    _show(["control", "asked", "found", "passed"], rows)
+
+
+def known(table: str, arms: str, group: str = GROUP) -> None:
+    """Prints what arms knew of the pass rates before they asked."""
+    of_arms = {arm: _read(table)[group][arm] for arm in arms.split()}
+    _show(*foresight.table(of_arms))
+
+
+def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(f"\n{tables.markdown(head, rows)}\n")  # a table that touches a comment is no table
+
+
+@functools.cache
+def _read(table: str) -> records.Groups:
+    read = (records.read(RESULTS / f"{name}.parquet") for name in table.split("+"))
+    return functools.reduce(records.joined, read)
+
+
+@functools.cache
+def _compared(table: str, baseline: str, at: str) -> Comparison:
+    return comparison.compare(_read(table), baseline=baseline, at=at)
+
+
+def _column(text: str, baseline: str, at: str) -> tuple[Mapping[str, Arm], str]:
+    """Returns the arms of a column, and the quantity that it shows."""
+    table, group, quantity, *_ = [*text.split(":"), "", ""]
+    quantity = quantity or QUANTITY
+    if quantity not in FORMS:
+        raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(FORMS)}")
+    return _compared(table, baseline, at).groups[group or GROUP], quantity
+
+
+def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
+    form, count = FORMS[quantity], len(arm.seeds)
+    if quantity == "difference":
+        count = count if is_baseline else arm.difference.count
+        value = arm.means["late"].text() if is_baseline else arm.difference.text(sign=True)
+    else:
+        value = comparison.cell(arm, quantity, form)
+    return f"{value}{_seeds(count)}" if value != "-" else ""
+
+
+def _seeds(count: int) -> str:
+    return "" if count == USUAL else f" ({count})"
+
+
+if __name__ == "__main__":
+    main()
