@@ -71,19 +71,25 @@ def sizes(name):
     """Returns the words that set the sizes of an arena, with their defaults."""
     steps = ARENAS[name]["steps"]
     if name == "smollm":
-        return {"prompts": 8, "pool": 128, "rollouts": 8, "steps": steps}
-    return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, "model": "tiny"}
+        return {"prompts": 8, "pool": 128, "rollouts": 8, "steps": steps, "updates": 4}
+    own = {"model": "tiny", "updates": 4}  # as many updates a step as in the paper
+    return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, **own}
 
 
 def put(run, name, args):
     """Changes `run`, a config of the tiny job, into an arena with the sizes in `args`."""
     arena = ARENAS[name]
     run.num_prompts, run.num_steps, run.num_rollouts = args.prompts, args.steps, args.rollouts
-    run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4
+    if args.prompts % args.updates:
+        raise ValueError(
+            f"config argument prompts={args.prompts}: no multiple of updates={args.updates}"
+        )
+    run.batch.prompts_per_minibatch = run.num_prompts // args.updates
+    run.batch.prompts_per_microbatch = run.batch.prompts_per_minibatch
     run.data.mixture = ConfigDict(arena["mixture"])
     run.data.num_train = args.pool
     # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
-    run.optimizer.decay_steps = 4 * run.num_steps
+    run.optimizer.decay_steps = args.updates * run.num_steps
     run.eval.num_samples, run.eval.every = 4, 20
     if name == "smollm":
         _pretrained(run)

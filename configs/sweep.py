@@ -13,6 +13,7 @@ frontier   an arena of solved, hopeless and learnable prompts; at first one answ
 ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
            it is learned
 digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
+copies     an arena of letters to copy, 4 to 90: the longer the answer, the harder and the dearer
 smollm     an arena of sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was
            pretrained; a run takes a quarter of an hour on two quiet CPU cores
 base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
@@ -29,8 +30,8 @@ decays     both decays of Eq. 5 and 6, four values each: 16 arms, and decays.png
 losses     VADE and the uniform selector with GRPO, GSPO, DAPO's loss and Dr. GRPO
 precision  for the tiny job: weights in bfloat16 compared with float32; docs/runs.md has the results
 
-More words: `smoke` (for tests); for an arena `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096`
-prompts in all, `steps=200`, `model=tiny_6m` (not for smollm).
+More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, `prompts=32` a step,
+`rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m` (not for smollm).
 
 To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is

@@ -3,8 +3,8 @@
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
 It starts from a policy in the package that can read some of the pictures (`model.preset="tiny_reader"`) and
-trains for 100 steps. As in Table 4, a step has four mini-batches. Its gain has not been measured over seeds:
-the tiny job of docs/tiny_job.md had a warm start for each seed, 200 steps and one mini-batch a step.
+trains for 100 steps. As in Table 4, a step has four mini-batches. It shows that a run works, not which
+selector is better: its gain has not been measured over seeds. docs/arenas.md has jobs that can tell.
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
 `reward=paper` (0 or 1, without a part for the format); `qwen3vl`, a Qwen3-VL of this size with a warm start

@@ -5,8 +5,8 @@ r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See conf
         --config.seeds=0,1,2,3,4
 
 Runs on 2 CPU cores, like configs/tiny_gspo.py. `arms` makes the comparison of DIVA's paper: the arm `grpo`
-has the same 16 problems a step and the same total of answers, but no variants. docs/tiny_job.md has the
-results over five seeds.
+has the same 16 problems a step and the same total of answers, but no variants. docs/arenas/appendix.md has
+the results over five seeds.
 
 `variants=3` is the paper's other number of variants, with 8 problems a step. The warm start sees neither
 variants nor other wordings. A selector named after the colon replaces DIVA's selector, and with it the

@@ -2,11 +2,12 @@
 
     python -m experiments.pages
 
-Figures are drawn into docs/. Each table stands in its page below the call that prints it. A page holds, in a comment that a reader does not see,
+Figures are drawn into docs/. A table stands in its page below the call that prints it, which a reader does
+not see:
 
     [[[cog from experiments import pages; pages.table("uniform vade", {"clean": "frontier"}) ]]]
 
-and cog writes what the call prints below it. A test of docs/ fails if a table is not that of the records.
+cog writes what the call prints below it. A test fails if a table is not that of the records.
 """
 
 import contextlib
@@ -33,6 +34,14 @@ CURVES = {
     f"{arena}.png": (f"{arena}_8_updates", "uniform vade pooled informed")
     for arena in ("frontier", "digits", "ladder")
 }
+# Drawn by `across.draw`: a condition and its table
+CONDITIONS = {
+    "frontier": ("frontier_8_updates", "clean/gspo"),
+    "frontier, 10 % wrong": ("frontier_8_updates", "wrong10/gspo"),
+    "digits": ("digits_8_updates", "clean/gspo"),
+    "digits, 10 % wrong": ("digits_8_updates", "wrong10/gspo"),
+    "ladder": ("ladder_8_updates", "clean/gspo"),
+}
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
@@ -43,6 +52,9 @@ def main() -> None:
     for name, (table, arms) in CURVES.items():
         groups = {GROUP: _read(table)[GROUP]}
         draw(DOCS / name, results.only(groups, arms.split()))
+    found = {name: _read(table)[group] for name, (table, group) in CONDITIONS.items()}
+    shown = results.only(found, ["uniform", "vade", "pooled", "informed"])
+    across.draw(comparison.compare(shown), DOCS / "selectors.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
     sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
 
@@ -90,7 +102,7 @@ def table(
 
 
 def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> None:
-    """Prints `table` with a row for each sweep and a column for each arm; cells name no usual number of seeds."""
+    """Prints `table` with a row for each sweep and a column for each arm."""
     shown = dict(word.partition("=")[::2] for word in arms.split())
     found = {heading: _column(text, baseline, "steps") for heading, text in rows.items()}
     lines = [
@@ -98,6 +110,17 @@ def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> 
         for heading, (of, what) in found.items()
     ]
     _show(["", *(name or arm for arm, name in shown.items())], lines)
+
+
+def moved(arms: str, columns: Mapping[str, str]) -> None:
+    """Prints how far each arm moves from the first sweep, which has its accuracy, to others."""
+    found = {heading: text.split(":") for heading, text in columns.items()}
+    first, rows = next(iter(columns)), []
+    for arm in arms.split():
+        runs = {x: _read(table)[group][arm] for x, (table, group) in found.items()}
+        compared = comparison.compare({arm: runs}, baseline=first).groups[arm]
+        rows.append([arm, *(_cell(compared[x], QUANTITY, x == first) for x in columns)])
+    _show(["", *columns], rows)
 
 
 def rates(table: str, arms: str, at: str) -> None:

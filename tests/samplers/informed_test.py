@@ -26,7 +26,7 @@ def features(noise=0.3, seed=0):
 def test_at_strength_0_it_is_vade():
     same = {"decay_selected": 0.2, "decay_rest": 0.999}
     vade = samplers.SAMPLERS["vade"](warmup="none")
-    ours = informed.SPEC(strength=0.0, **same)
+    ours = informed.SPEC(strength=0.0, uniform_share=0.0, **same)
     told, known = environment.play(vade, vade.init(NUM_ITEMS), RATE, 8, 12)
     found, state = environment.play(ours, ours.init(NUM_ITEMS, features=features()), RATE, 8, 12)
     for (a, _), (b, _) in zip(told, found, strict=True):
@@ -148,3 +148,16 @@ def test_features_that_are_no_vectors_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             informed.SPEC().init(NUM_ITEMS, features=wrong)
+
+
+def test_a_share_of_the_batch_is_even():
+    """4 of 40 are known to fail: only the even half of 8 can be of them, each 4/40 of the time."""
+    ours = informed.SPEC(uniform_share=0.5, strength=0.0)
+    state = ours.init(40).replace(
+        beta_I=jnp.where(jnp.arange(40) < 36, 1e4, 0.0).astype(jnp.float32)
+    )
+    state = state.replace(alpha_I=state.beta_I / 2, beta_I=jnp.where(state.beta_I > 0, 1e4, 1e8))
+    keys = jax.random.split(jax.random.key(0), 2000)
+    index_KM = jax.vmap(lambda key: ours.propose(state, key, 8).index_M)(keys)
+    count_I = np.bincount(np.ravel(index_KM), minlength=40) / 2000
+    assert np.all(abs(count_I[36:] - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 2000))

@@ -61,6 +61,10 @@ def test_words_change_the_sizes():
     run = found["uniform"]
     assert (run.data.num_train, run.num_prompts, run.num_rollouts) == (4096, 32, 4)
     assert (run.model.preset, found["dose"].num_prompts) == ("tiny_6m", 96)
+    run = planned("digits,updates=8")["uniform"]
+    assert (run.batch.prompts_per_minibatch, run.optimizer.decay_steps) == (2, 480)
+    with pytest.raises(ValueError, match="prompts=16: no multiple of updates=3"):
+        sweep.get_config("digits,updates=3")
 
 
 def test_a_word_runs_the_grid_of_decays():

@@ -1,0 +1,70 @@
+"""The tables of docs/: cells by hand from a small table of runs."""
+
+import pytest
+
+from experiments import pages
+from vade_jax.report import records
+
+# Validations of two seeds; 4 answers to each of 100 questions
+SCORES = {"uniform": (0.5, 0.7), "vade": (0.6, 0.9), "kalman": (0.8,)}
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    """Two tables of runs with one validation each; the second one's accuracies are 0.1 lower."""
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    pages._read.cache_clear()
+    pages._compared.cache_clear()
+    for name, less in (("one", 0.0), ("other", 0.1)):
+        arms = {
+            arm: [run(seed, score - less) for seed, score in enumerate(scores)]
+            for arm, scores in SCORES.items()
+        }
+        records.write({"clean/gspo": arms}, tmp_path / f"{name}.parquet")
+    yield
+    pages._read.cache_clear()
+    pages._compared.cache_clear()
+
+
+def run(seed, score):
+    config = {"seed": seed, "data": {"num_validation": 100}, "eval": {"num_samples": 4}}
+    found = [{"step": 1, "val/validation/acc/mean@4": score, "vade/effective_ratio": 0.25}]
+    return records.Recorded(f"run {seed}", config, found, hopeless=0.125)
+
+
+def rows(text):
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines[:1] + lines[2:]]
+
+
+def test_differences_are_paired_and_few_seeds_are_said(capsys):
+    pages.table("uniform vade kalman", {"a": "one", "ratio": "one::effective_ratio"})
+    head, base, vade, kalman = rows(capsys.readouterr().out)
+    assert head == ["a", "ratio"]
+    # t of one degree of freedom at 97.5 % is 12.706; the halves are sem * t.
+    assert base == ["uniform", "0.600 ± 1.271 (2)", "0.25 (2)"]
+    assert vade == ["vade", "+0.150 ± 0.635 (2)", "0.25 (2)"]
+    assert kalman == ["kalman", "+0.300 (1)", "0.25 (1)"]
+
+
+def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
+    columns = {"a": "one", "b": "other"}
+    pages.table("uniform vade=ours", columns, mean={"both": ("a", "b")})
+    found = rows(capsys.readouterr().out)
+    assert found[2] == ["ours", *["+0.150 ± 0.635 (2)"] * 3]
+    pages.turned("uniform vade=ours", columns)
+    found = rows(capsys.readouterr().out)
+    assert found[0] == ["uniform", "ours"] and found[2][0] == "b"
+    assert found[2][1].startswith("0.500")
+
+
+def test_an_arm_is_compared_with_itself_in_another_sweep(capsys):
+    pages.moved("vade kalman", {"L = 0": "one:clean/gspo", "L = 4": "other:clean/gspo"})
+    _, vade, kalman = rows(capsys.readouterr().out)
+    assert vade == ["vade", "0.750 ± 1.906 (2)", "-0.100 (2)"]
+    assert kalman == ["kalman", "0.800 (1)", "-0.100 (1)"]
+
+
+def test_a_wrong_quantity_is_named():
+    with pytest.raises(ValueError, match="no quantity 'effective', use one of late"):
+        pages.table("uniform", {"a": "one::effective"})
