@@ -31,8 +31,9 @@ RESULTS = DOCS / "results"
 PAGES = ("results.md", "arenas/*.md")  # with tables
 # Drawn by `results.write` of one arena: the figure in docs/, the arena's table, the arms
 CURVES = {
-    f"{arena}.png": (f"{arena}_8_updates", "uniform vade pooled informed")
-    for arena in ("frontier", "digits", "ladder")
+    "frontier.png": ("frontier_8_updates", "uniform vade pooled informed"),
+    "digits.png": ("digits_8_updates", "uniform vade pooled informed"),
+    "ladder.png": ("ladder_8_updates", "uniform vade pooled"),
 }
 # Drawn by `across.draw`: a condition and its table
 CONDITIONS = {
@@ -40,7 +41,6 @@ CONDITIONS = {
     "frontier, 10 % wrong": ("frontier_8_updates", "wrong10/gspo"),
     "digits": ("digits_8_updates", "clean/gspo"),
     "digits, 10 % wrong": ("digits_8_updates", "wrong10/gspo"),
-    "ladder": ("ladder_8_updates", "clean/gspo"),
 }
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
@@ -52,8 +52,10 @@ def main() -> None:
     for name, (table, arms) in CURVES.items():
         groups = {GROUP: _read(table)[GROUP]}
         draw(DOCS / name, results.only(groups, arms.split()))
-    found = {name: _read(table)[group] for name, (table, group) in CONDITIONS.items()}
-    shown = results.only(found, ["uniform", "vade", "pooled", "informed"])
+    shown = {
+        name: {arm: _read(table)[group][arm] for arm in ("uniform", "vade", "pooled", "informed")}
+        for name, (table, group) in CONDITIONS.items()
+    }
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
     sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
@@ -80,7 +82,7 @@ def table(
     Args:
         arms: labels, or label=name to show another name, with spaces between.
         columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
-            `comparison.COLUMNS`, and "one+other" joins two tables.
+            `comparison.COLUMNS`. "one*_4+other*_8" joins two tables, whose arms get these endings.
         baseline: its own row has its accuracy where the others have a difference to it.
         at: what two runs have spent alike, an axis of `cost.EQUAL`.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
@@ -163,7 +165,11 @@ def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @functools.cache
 def _read(table: str) -> records.Groups:
-    read = (records.read(RESULTS / f"{name}.parquet") for name in table.split("+"))
+    read = []
+    for part in table.split("+"):
+        name, _, ending = part.partition("*")
+        groups = records.read(RESULTS / f"{name}.parquet")
+        read.append({x: {arm + ending: y for arm, y in of.items()} for x, of in groups.items()})
     return functools.reduce(records.joined, read)
 
 

@@ -68,3 +68,8 @@ def test_an_arm_is_compared_with_itself_in_another_sweep(capsys):
 def test_a_wrong_quantity_is_named():
     with pytest.raises(ValueError, match="no quantity 'effective', use one of late"):
         pages.table("uniform", {"a": "one::effective"})
+
+
+def test_tables_are_joined_and_their_arms_get_endings(capsys):
+    pages.table("uniform_8 vade_4", {"a": "one*_4+other*_8"}, baseline="uniform_8")
+    assert rows(capsys.readouterr().out)[2] == ["vade_4", "+0.250 ± 0.635 (2)"]
