@@ -26,7 +26,7 @@ def features(noise=0.3, seed=0):
 def test_at_strength_0_it_is_vade():
     same = {"decay_selected": 0.2, "decay_rest": 0.999}
     vade = samplers.SAMPLERS["vade"](warmup="none")
-    ours = informed.SPEC(strength=0.0, uniform_share=0.0, **same)
+    ours = informed.SPEC(strength=0.0, **same)
     told, known = environment.play(vade, vade.init(NUM_ITEMS), RATE, 8, 12)
     found, state = environment.play(ours, ours.init(NUM_ITEMS, features=features()), RATE, 8, 12)
     for (a, _), (b, _) in zip(told, found, strict=True):

@@ -12,10 +12,9 @@ Nobody sets s. Each step's answers have a likelihood under each strength of a gr
 before; the likeliest so far is taken, where old steps fade as the regression does. Where states tell nothing,
 s falls. Most pass rates are near 0 or near 1, so s is often below 1: then the prior has the shape of a U.
 
-A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. But
-whoever knows the solved prompts does not come back to them, and the policy unlearns them unseen. So a quarter
-of each batch is drawn uniformly: without it, a tenth of an easy kind was forgotten in pilot runs. With
-`strength=0, uniform_share=0` it is VADE without warm-up.
+A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. With
+`strength=0` it is VADE without warm-up. Whoever knows which prompts are solved does not come back to them, and
+a policy may unlearn them unseen; `uniform_share` draws a part of each batch uniformly.
 """
 
 import dataclasses
@@ -53,7 +52,7 @@ class InformedOptions(base.Options):
     # I(p) of VADE's Eq. 4
     info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
     # Share of a batch that is drawn uniformly from all items, so that what is solved is asked again
-    uniform_share: float = fields.fraction(0.25)
+    uniform_share: float = fields.fraction(0.0)
 
 
 @chex.dataclass(frozen=True)
