@@ -13,8 +13,8 @@ before; the likeliest so far is taken, where old steps fade as the regression do
 s falls. Most pass rates are near 0 or near 1, so s is often below 1: then the prior has the shape of a U.
 
 A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. With
-`strength=0` it is VADE without warm-up. Whoever knows which prompts are solved does not come back to them, and
-a policy may unlearn them unseen; `uniform_share` draws a part of each batch uniformly.
+`strength=0` it is VADE without warm-up. Whoever knows which prompts are solved does not come back to them,
+and a policy may unlearn them unseen; `uniform_share` draws a part of each batch uniformly.
 """
 
 import dataclasses
