@@ -62,6 +62,7 @@ ARENAS = {
             following_0=6, following_1=6, following_2=6, letters_0=6, story_0=8,
         ),
         "steps": 60,
+        "sizes": {"prompts": 8, "pool": 128},
     },
 }  # fmt: skip
 PRETRAINED = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -69,11 +70,11 @@ PRETRAINED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 def sizes(name):
     """Returns the words that set the sizes of an arena, with their defaults."""
-    steps = ARENAS[name]["steps"]
-    if name == "smollm":
-        return {"prompts": 8, "pool": 128, "rollouts": 8, "steps": steps, "updates": 4}
-    own = {"model": "tiny", "updates": 4}  # as many updates a step as in the paper
-    return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, **own}
+    arena = ARENAS[name]
+    own = {"steps": arena["steps"], "updates": 4}  # as many updates a step as in the paper
+    if "taught" in arena:
+        own["model"] = "tiny"
+    return {"prompts": 16, "pool": 256, "rollouts": 8, **own, **arena.get("sizes", {})}
 
 
 def put(run, name, args):
@@ -91,11 +92,11 @@ def put(run, name, args):
     # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
     run.optimizer.decay_steps = args.updates * run.num_steps
     run.eval.num_samples, run.eval.every = 4, 20
-    if name == "smollm":
-        _pretrained(run)
-    else:
+    if "taught" in arena:
         run.model.preset = args.model
         _taught(run, arena)
+    else:
+        _pretrained(run)
 
 
 def _taught(run, arena):
@@ -127,7 +128,7 @@ def _pretrained(run):
 
 
 def controls_of(run):
-    """Returns the arms that show whether an arena can tell selectors apart."""
+    """Returns the arms that show whether an arena can tell selectors apart, and two that its pages have."""
     rivals = arms.rivals(run)
     dose = {
         "num_prompts": DOSE * run.num_prompts,
@@ -137,6 +138,7 @@ def controls_of(run):
         },
     }
     return {
+        "informed_quarter": arms.selector(run, "informed", uniform_share=0.25),
         controls.DOSE: rivals["uniform"] | dose,
         controls.ORACLE: arms.selector(run, "strata"),
         # Knows nothing of families and levels: all items are in one category.

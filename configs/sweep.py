@@ -13,9 +13,10 @@ frontier   an arena of solved, hopeless and learnable prompts; at first one answ
 ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
            it is learned
 digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
-copies     an arena of letters to copy, 4 to 90: the longer the answer, the harder and the dearer
-smollm     an arena of sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was
-           pretrained; a run takes a quarter of an hour on two quiet CPU cores
+copies     letters to copy, 4 to 90: the longer the answer, the harder and the dearer. Its controls have not
+           run
+smollm     sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was pretrained;
+           half an hour a run on one CPU core. Its controls have not run
 base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
            as in base=configs/qwen7b_gspo.py:split
 

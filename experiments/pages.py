@@ -74,7 +74,6 @@ def table(
     columns: Mapping[str, str],
     *,
     baseline: str = "uniform",
-    at: str = "steps",
     mean: Mapping[str, Sequence[str]] = {},
 ) -> None:
     """Prints a row for each arm: its difference to the baseline, or another quantity of the sweeps' table.
@@ -84,11 +83,10 @@ def table(
         columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
             `comparison.COLUMNS`. "one*_4+other*_8" joins two tables, whose arms get these endings.
         baseline: its own row has its accuracy where the others have a difference to it.
-        at: what two runs have spent alike, an axis of `cost.EQUAL`.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
     """
     shown = dict(word.partition("=")[::2] for word in arms.split())
-    found = {heading: _column(text, baseline, at) for heading, text in columns.items()}
+    found = {heading: _column(text, baseline) for heading, text in columns.items()}
     rows = []
     for arm, name in shown.items():
         row = [name or arm]
@@ -106,7 +104,7 @@ def table(
 def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> None:
     """Prints `table` with a row for each sweep and a column for each arm."""
     shown = dict(word.partition("=")[::2] for word in arms.split())
-    found = {heading: _column(text, baseline, "steps") for heading, text in rows.items()}
+    found = {heading: _column(text, baseline) for heading, text in rows.items()}
     lines = [
         [heading, *(_cell(of[arm], what, arm == baseline) if arm in of else "" for arm in shown)]
         for heading, (of, what) in found.items()
@@ -134,7 +132,7 @@ def rates(table: str, arms: str, at: str) -> None:
         at: the rates, with spaces between.
     """
     lines = []
-    for group, found in _compared(table, "", "steps").groups.items():
+    for group, found in _compared(table, "").groups.items():
         cells = []
         for rate in at.split():
             ran = [found.get(f"{arm}@{rate}") for arm in arms.split()]
@@ -147,7 +145,7 @@ def rates(table: str, arms: str, at: str) -> None:
 def passed(table: str, group: str = GROUP, baseline: str = "uniform") -> None:
     """Prints the controls of an arena."""
     runs = _read(table)[group]
-    compared = _compared(table, baseline, "steps").groups[group]
+    compared = _compared(table, baseline).groups[group]
     found = controls.check(compared, baseline, runs[baseline])
     rows = [(x.name, x.asked, x.found, "yes" if x.passed else "no") for x in found]
     _show(["control", "asked", "found", "passed"], rows)
@@ -174,17 +172,17 @@ def _read(table: str) -> records.Groups:
 
 
 @functools.cache
-def _compared(table: str, baseline: str, at: str) -> Comparison:
-    return comparison.compare(_read(table), baseline=baseline, at=at)
+def _compared(table: str, baseline: str) -> Comparison:
+    return comparison.compare(_read(table), baseline=baseline)
 
 
-def _column(text: str, baseline: str, at: str) -> tuple[Mapping[str, Arm], str]:
+def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
     """Returns the arms of a column, and the quantity that it shows."""
     table, group, quantity, *_ = [*text.split(":"), "", ""]
     quantity = quantity or QUANTITY
     if quantity not in FORMS:
         raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(FORMS)}")
-    return _compared(table, baseline, at).groups[group or GROUP], quantity
+    return _compared(table, baseline).groups[group or GROUP], quantity
 
 
 def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:

@@ -40,6 +40,19 @@ def test_perfect_knowledge_comes_to_the_ceiling_and_a_guess_to_nothing():
     assert math.isnan(foresight.correlation(np.full(20_000, 0.5), right_G, count_G)[0])
 
 
+def test_a_ceiling_by_hand():
+    """Shares 1, 1/2, 0 of four answers: variance 1/4, noise 1/36, a ninth of it."""
+    _, ceiling = foresight.correlation(
+        np.array([0.9, 0.5, 0.2]), np.array([4, 2, 0]), np.full(3, 4)
+    )
+    assert ceiling == pytest.approx(math.sqrt(8 / 9))
+
+
+def test_parts_share_no_step_and_leave_none_out():
+    assert foresight.parts(60) == [(0, 20), (20, 40), (40, 60)]
+    assert foresight.parts(40) == [(0, 13), (13, 27), (27, 40)]
+
+
 def test_a_run_by_thirds_of_its_steps(tmp_path):
     run = records.of_directory(report_run.make(tmp_path))
     assert list(run.foresight) == list(foresight.NAMES)

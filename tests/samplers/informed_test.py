@@ -153,10 +153,8 @@ def test_features_that_are_no_vectors_are_refused():
 def test_a_share_of_the_batch_is_even():
     """4 of 40 are known to fail: only the even half of 8 can be of them, each 4/40 of the time."""
     ours = informed.SPEC(uniform_share=0.5, strength=0.0)
-    state = ours.init(40).replace(
-        beta_I=jnp.where(jnp.arange(40) < 36, 1e4, 0.0).astype(jnp.float32)
-    )
-    state = state.replace(alpha_I=state.beta_I / 2, beta_I=jnp.where(state.beta_I > 0, 1e4, 1e8))
+    right_I = jnp.where(jnp.arange(40) < 36, 5e3, 0.0)
+    state = ours.init(40).replace(alpha_I=right_I, beta_I=jnp.where(right_I > 0, 1e4, 1e8))
     keys = jax.random.split(jax.random.key(0), 2000)
     index_KM = jax.vmap(lambda key: ours.propose(state, key, 8).index_M)(keys)
     count_I = np.bincount(np.ravel(index_KM), minlength=40) / 2000

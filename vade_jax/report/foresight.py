@@ -5,6 +5,7 @@ answers is its mean. At a prompt's first visit there was no answer to it yet: wh
 was told, or it has learned it from other prompts.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,10 +43,9 @@ def of_directory(workdir: PathLike) -> dict[str, list[float]]:
         columns.append((group.step, group.uid not in seen, mean, group.right, group.count))
         seen.add(group.uid)
     step_G, first_G, mean_G, right_G, count_G = (np.array(x) for x in zip(*columns, strict=True))
-    part_G = np.minimum(PARTS * (step_G - 1) // step_G.max(), PARTS - 1)
     found: dict[str, list[float]] = {name: [] for name in NAMES}
-    for part in range(PARTS):
-        own = part_G == part
+    for after, until in parts(step_G.max()):
+        own = (step_G > after) & (step_G <= until)
         of_all, of_first = (
             [x_G[chosen] for x_G in (mean_G, right_G, count_G)] for chosen in (own, own & first_G)
         )
@@ -54,6 +54,12 @@ def of_directory(workdir: PathLike) -> dict[str, list[float]]:
         for name, value in zip(NAMES[2:], correlation(*of_all), strict=True):
             found[name].append(value)
     return found
+
+
+def parts(last: int) -> list[tuple[int, int]]:
+    """Returns the step before each part of a run of `last` steps, and the last step of the part."""
+    bounds = [round(last * part / PARTS) for part in range(PARTS + 1)]
+    return list(itertools.pairwise(bounds))
 
 
 def auroc(belief_G: np.ndarray, right_G: np.ndarray, count_G: np.ndarray) -> float:
@@ -114,7 +120,7 @@ def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]
 
 def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:
     last = max(record["step"] for record in runs[0].records)
-    after, until = (round(last * x / PARTS) for x in (part, part + 1))
+    after, until = parts(last)[part]
     row = [arm, f"{after + 1} to {until}"]
     row += [curves.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
     own = [[x for x in run.records if after < x["step"] <= until] for run in runs]
