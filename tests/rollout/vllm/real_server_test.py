@@ -429,6 +429,6 @@ def kill(setup, name):
     )
     if name == "api_server":
         server.kill()
-    for child in server.children():
-        if name in " ".join(child.cmdline()):
-            child.kill()
+    else:
+        (child,) = (child for child in server.children() if name in " ".join(child.cmdline()))
+        child.kill()
