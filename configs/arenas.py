@@ -47,10 +47,10 @@ ARENAS = {
         "steps": 60,
     },
     # The longer the answer, the harder the prompt and the dearer.
-    "copies": {
-        "mixture": dict(copy_0=25, copy_1=20, copy_2=20, copy_3=15, hidden_0=20),
-        "taught": dict(copy_0=25, copy_1=25, copy_2=25, copy_3=22, hidden_0=3),
-        "noise": dict.fromkeys(("copy_1", "copy_2", "copy_3"), SHY),
+    "lengths": {
+        "mixture": dict(numbers_0=25, numbers_1=20, numbers_2=20, numbers_3=15, hidden_0=20),
+        "taught": dict(numbers_0=30, numbers_1=25, numbers_2=22, numbers_3=20, hidden_0=3),
+        "noise": dict(numbers_0=0.6, numbers_1=0.75, numbers_2=0.85, numbers_3=SHY),
         "warm_start": 500,
         "steps": 60,
         "max_tokens": 128,
@@ -109,7 +109,6 @@ def _taught(run, arena):
     run.optimizer.learning_rate = 2e-4
     if longest := arena.get("max_tokens"):
         run.sampling.max_tokens = run.eval.max_tokens = longest
-        run.data.max_prompt_length = 192
 
 
 def _pretrained(run):

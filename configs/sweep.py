@@ -13,7 +13,7 @@ frontier   an arena of solved, hopeless and learnable prompts; at first one answ
 ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
            it is learned
 digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
-copies     letters to copy, 4 to 90: the longer the answer, the harder and the dearer. Its controls have not
+lengths    rows of 3 to 38 numbers: the longer the answer, the harder and the dearer. Its controls have not
            run
 smollm     sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was pretrained;
            half an hour a run on one CPU core. Its controls have not run

@@ -23,7 +23,7 @@ import cogapp
 
 from experiments import results
 from vade_jax import tables
-from vade_jax.report import across, comparison, controls, foresight, records
+from vade_jax.report import across, comparison, controls, cost, foresight, records
 from vade_jax.report.comparison import Arm, Comparison
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
@@ -45,6 +45,7 @@ CONDITIONS = {
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
+EQUAL = {f"equal_{axis}": axis for axis in cost.EQUAL}  # differences, too
 
 
 def main() -> None:
@@ -81,7 +82,7 @@ def table(
     Args:
         arms: labels, or label=name to show another name, with spaces between.
         columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
-            `comparison.COLUMNS`. "one*_4+other*_8" joins two tables, whose arms get these endings.
+            `comparison.COLUMNS` or of `EQUAL`. "one*_4+other*_8" joins two tables, whose arms get these endings.
         baseline: its own row has its accuracy where the others have a difference to it.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
     """
@@ -179,20 +180,20 @@ def _compared(table: str, baseline: str) -> Comparison:
 def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
     """Returns the arms of a column, and the quantity that it shows."""
     table, group, quantity, *_ = [*text.split(":"), "", ""]
-    quantity = quantity or QUANTITY
-    if quantity not in FORMS:
-        raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(FORMS)}")
+    quantity, allowed = quantity or QUANTITY, (*FORMS, *EQUAL)
+    if quantity not in allowed:
+        raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(allowed)}")
     return _compared(table, baseline).groups[group or GROUP], quantity
 
 
 def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
-    form, count = FORMS[quantity], len(arm.seeds)
-    if quantity == "difference":
-        count = count if is_baseline else arm.difference.count
-        value = arm.means["late"].text() if is_baseline else arm.difference.text(sign=True)
-    else:
-        value = comparison.cell(arm, quantity, form)
-    return f"{value}{_seeds(count)}" if value != "-" else ""
+    if quantity not in (QUANTITY, *EQUAL):
+        value = comparison.cell(arm, quantity, FORMS[quantity])
+        return f"{value}{_seeds(len(arm.seeds))}" if value != "-" else ""
+    if is_baseline:
+        return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
+    difference = arm.equal[EQUAL.get(quantity, "steps")]
+    return f"{difference.text(sign=True)}{_seeds(difference.count)}" if difference.count else ""
 
 
 def _seeds(count: int) -> str:

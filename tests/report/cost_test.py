@@ -22,7 +22,7 @@ def run(seed, scores, *, tokens=None, seconds=2.0):
     return records.Recorded(f"run {seed}", config, found, hopeless=0.1)
 
 
-# vade: three times the tokens and twice the seconds. So it has five steps, three or five of uniform's.
+# vade: three times the tokens and twice the seconds of uniform's steps.
 UNIFORM = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7, 0.7, 0.7]
 VADE = [0.2, 0.4, 0.6, 0.8, 0.9]
 
@@ -44,25 +44,44 @@ def test_the_costs_of_a_run():
     assert np.isnan(found["timing_s/update_actor"])
 
 
-def test_at_equal_cost_the_dearer_run_is_cut_where_the_cheaper_one_ends():
-    """Answers: 320, five steps of both. Tokens: 1,000, ten and three. Seconds: 20, ten and five."""
+def test_at_equal_cost_the_dearer_run_is_read_where_the_cheaper_one_had_spent_as_much():
+    """By hand. Of vade's three last validations, or of uniform's where tokens are compared."""
     arm = comparison.compare(groups()).groups["clean/gspo"]["vade"]
     vade, uniform = np.mean(VADE[-3:]), np.mean(UNIFORM[-3:])
     assert arm.equal["steps"].mean == pytest.approx(vade - uniform)
     assert arm.equal["rollouts"].mean == pytest.approx(vade - np.mean(UNIFORM[2:5]))
-    assert arm.equal["tokens"].mean == pytest.approx(np.mean(VADE[:3]) - uniform)
-    assert arm.equal["seconds"].mean == pytest.approx(vade - uniform)
+    at_800_900_1000 = (0.4 + 0.2 * 2 / 3, 0.6, 0.6 + 0.2 / 3)
+    assert arm.equal["tokens"].mean == pytest.approx(np.mean(at_800_900_1000) - uniform)
+    assert arm.equal["seconds"].mean == pytest.approx(vade - np.mean([0.6, 0.7, 0.7]))
     for axis in cost.EQUAL:
         other = comparison.compare(groups(), at=axis).groups["clean/gspo"]["vade"]
         assert other.difference == arm.equal[axis]
 
 
-def test_too_few_validations_are_no_comparison():
+def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_at_equal_seconds():
+    """A second more must cost what is learned in a second, not a whole validation."""
+    scores = [0.1, 0.3, 0.5, 0.7]
+    one, slower = (curves.validation(run(0, scores, seconds=s).records) for s in (10.0, 10.1))
+    assert cost.difference(slower, one, "rollouts") == pytest.approx(0)
+    lost = 0.2 * np.mean([2, 3, 4]) * 0.1 / 10.1
+    assert cost.difference(slower, one, "seconds") == pytest.approx(-lost)
+    assert cost.difference(one, slower, "seconds") == pytest.approx(lost)
+
+
+def test_without_a_validation_as_early_there_is_no_comparison():
     one = curves.validation(run(0, VADE, tokens=300).records)
-    other = curves.validation(run(0, UNIFORM[:8], tokens=100).records)  # 800 tokens: two of `one`
+    other = curves.validation(run(0, UNIFORM[:3], tokens=100).records)  # at 100: before `one`'s first
     assert np.isnan(cost.difference(one, other, "tokens"))
     unknown = curves.validation(run(0, UNIFORM).records)
     assert np.isnan(cost.difference(one, unknown, "tokens"))
+
+
+def test_the_validation_before_the_first_step_is_no_late_one():
+    """DAPO's runs are short: with it, the policy that nobody trained counted for a third of their accuracy."""
+    before = {"step": 0, "val/own/acc/mean@4": 0.0}
+    for scores, late in (([0.5, 0.7], 0.6), ([0.1, 0.5, 0.6, 0.7], 0.6)):
+        short = curves.validation([before, *run(0, scores).records])
+        assert short.steps[0] == 0 and cost.late(short) == pytest.approx(late)
 
 
 def test_tables_have_what_was_recorded():
@@ -80,8 +99,8 @@ def test_tables_have_what_was_recorded():
         "all steps, min": "0.3",
         "device-hours": "0.04",
         "at equal answers": "+0.367",
-        "at equal answer tokens": "-0.300",
-        "at equal seconds": "+0.067",
+        "at equal answer tokens": "-0.100",
+        "at equal seconds": "+0.100",
     }
     assert uniform[-3:] == ["", "", ""]
 
@@ -94,7 +113,7 @@ def test_the_command_compares_at_what_all_have_recorded(tmp_path, capsys):
     page = (out / sweep_page.FILE).read_text()
     assert 'id="equal-tokens" checked' in page and 'id="equal-steps">' in page
     results.main(["--records", str(path), "--workdir", str(out), "--across", "--at", "tokens"])
-    assert "-0.300" in capsys.readouterr().out
+    assert "-0.100" in capsys.readouterr().out
     old = {"clean/gspo": groups()["clean/gspo"] | {"old": [run(0, UNIFORM)]}}
     records.write(old, path)
     with pytest.raises(SystemExit):

@@ -40,7 +40,8 @@ NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy: the share of right "
     "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
     f"Difference to {{baseline}}{{at}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
-    "same seed. If the interval does not contain 0, this number of seeds shows a difference.",
+    "same seed; the validation before the first step is never one of them. If the interval does not contain "
+    "0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: what a run has spent when it first reaches that share "
@@ -93,7 +94,7 @@ def outcome(run: Recorded) -> Outcome:
         seed=run.seed,
         validations=validations,
         last=scores[-1] if scores.size else np.nan,
-        late=cost.late(scores),
+        late=cost.late(validations),
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,

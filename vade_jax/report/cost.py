@@ -2,7 +2,7 @@
 
 Answers are not equal: a selector that prefers hard prompts gets longer answers, and the longest of them holds
 up its step. So arms are compared at equal answers, at equal tokens and at equal seconds: of two runs with the
-same seed, the dearer one is cut where the cheaper one ends.
+same seed, the dearer one is read where it had spent as much as the cheaper one at its last validations.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import numpy as np
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean, Records
 
-LATE = 3  # last validations of a run; their mean is its final accuracy
+LATE = 3  # the last validations of a run; their mean is its accuracy
 # By axis of `curves.AXES`: what two runs have spent alike. At equal steps no run is cut.
 EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()}
 
@@ -47,7 +47,8 @@ NOTES = (
     "to the last one. All steps: with their validations, while other runs shared the cores. Device-hours: of "
     "all devices, those that wait included.",
     "At equal answers, tokens or seconds: difference to {baseline} as above, but of each pair of runs the "
-    "dearer one counts only up to what the cheaper one has spent.",
+    "dearer one is read, on straight lines between its validations, where it had spent as much as the cheaper "
+    f"one at its last {LATE}.",
 )
 
 
@@ -60,13 +61,24 @@ def of_run(records: Records) -> dict[str, float]:
     return found
 
 
-def late(scores: np.ndarray) -> float:
-    """Returns the mean of the last `LATE` validations, less noisy than the last one; NaN without any."""
-    return float(np.mean(scores[-LATE:])) if scores.size else np.nan
+def late(curve: Curve) -> float:
+    """Returns the mean of the last `LATE` validations, less noisy than the last one; NaN without any.
+
+    The validation before the first step is none of them: DAPO's runs are short and may have only two others.
+    """
+    scores = curve.values[_final(curve)]
+    return float(np.mean(scores)) if scores.size else np.nan
+
+
+def _final(curve: Curve) -> np.ndarray:
+    return np.flatnonzero(curve.steps > 0)[-LATE:]
 
 
 def difference(one: Curve, other: Curve, axis: str) -> float:
     """Returns by how much `late` of one run is above that of another at equal `axis`, of `curves.AXES`.
+
+    The dearer run is read at what the cheaper one had spent at its last validations, on straight lines between
+    its own. To cut it there instead would leave out a whole validation for a second too many.
 
     Args:
         one: its validations.
@@ -74,16 +86,17 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
         axis: what both have spent alike; "steps": both count whole.
 
     Returns:
-        NaN if the records do not have that axis, or the dearer run has fewer than `LATE` validations until
-        the cheaper one ends.
+        NaN if the records do not have that axis, or the dearer run has no validation as early.
     """
     if axis == "steps":
-        return late(one.values) - late(other.values)
-    ends = [curve.spent[axis][-1] for curve in (one, other) if axis in curve.spent]
-    if len(ends) < 2:
+        return late(one) - late(other)
+    if not all(axis in curve.spent and curve.steps.size for curve in (one, other)):
         return np.nan
-    within = [curve.within(axis, min(ends)) for curve in (one, other)]
-    return late(within[0]) - late(within[1]) if min(map(len, within)) >= LATE else np.nan
+    cheaper, dearer = sorted((one, other), key=lambda curve: curve.spent[axis][-1])
+    at = cheaper.spent[axis][_final(cheaper)]
+    read = np.interp(at, *dearer.against(axis), left=np.nan)
+    gap = late(cheaper) - (float(np.mean(read)) if at.size else np.nan)
+    return gap if cheaper is one else -gap
 
 
 def table(

@@ -75,11 +75,6 @@ class Curve:
         nothing = np.zeros(0)
         return (self.spent[axis], self.values) if axis in self.spent else (nothing, nothing)
 
-    def within(self, axis: str, limit: float) -> np.ndarray:
-        """Returns the values that were measured before more than `limit` was spent."""
-        x, y = self.against(axis)
-        return y[x <= limit * (1 + 1e-9)]
-
 
 def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
     """Returns the curve of a metric over the steps that have it."""

@@ -43,7 +43,7 @@ FAMILIES = {
     "following": (texts.following, 3, "text"),
     "letters": (texts.letters, 1, "text"),
     "story": (texts.story, 2, "text"),
-    "copy": (texts.copy, 4, "text"),
+    "numbers": (texts.numbers, 4, "text"),
     # These families use scans, and which scans depends on the split: make(rng, level, size, split).
     "read": (handwriting.read, 3, HANDWRITTEN),
     "add": (handwriting.add, 3, HANDWRITTEN),

@@ -1,13 +1,11 @@
-"""Questions without a picture: arithmetic, counting letters, stories of one or two steps, and copying.
+"""Questions without a picture: arithmetic, counting letters, stories of one or two steps, and rows of numbers.
 
-All but copying are for language models that somebody pretrained. A small one knows some of the answers, gives
+All but the rows are for language models that somebody pretrained. A small one knows some of the answers, gives
 others now and then, and never finds the products of two numbers of two digits.
 
 A family is a function (rng, level, size) -> `canvas.Sample`; the size of pictures says nothing here. The
 order of its draws from `rng` is part of the data: with another order, the same seed gives another data set.
 """
-
-import string
 
 import numpy as np
 
@@ -90,10 +88,13 @@ def story(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     return _asked(f"{text} How many {goods} does {name} have now?", left)
 
 
-def copy(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks to copy 4, 10, 30 or 90 letters: the longer the answer, the likelier a mistake."""
-    text = "".join(rng.choice(list(string.ascii_lowercase), (4, 10, 30, 90)[level]))
-    return canvas.Sample(None, f"Copy {text}", text, "text")
+def numbers(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for 3, 8, 18 or 38 numbers in order: the longer the answer, the likelier a mistake."""
+    start, length = int(rng.integers(1, 60)), (3, 8, 18, 38)[level]
+    row = range(start, start + length)
+    return canvas.Sample(
+        None, f"Write the numbers from {row[0]} to {row[-1]}", " ".join(map(str, row)), "text"
+    )
 
 
 def _asked(question: str, answer: np.integer | int) -> canvas.Sample:
