@@ -42,7 +42,7 @@ def test_a_table_of_runs_gives_the_tables_of_the_runs(tmp_path, path):
     tables = [comparison.compare({"x": {"vade": of}}) for of in (kept, runs)]
     assert comparison.markdown(tables[0]) == comparison.markdown(tables[1])
     for a, b in zip(kept, runs, strict=True):
-        assert list(a.records) == list(b.records)  # of few digits, and all of them kept
+        assert [*a.records] == [pytest.approx(x, rel=2**-13) for x in b.records]
 
 
 def test_settings_of_each_run_come_back_whole(path):
@@ -76,14 +76,18 @@ def test_what_no_table_needs_is_left_out(path):
     assert found.records == [{"step": 0}, {"step": 1}] and math.isnan(found.hopeless)
 
 
-def test_numbers_keep_their_kind_and_five_digits(path):
+def test_numbers_keep_their_kind_an_accuracy_five_digits_and_others_twelve_bits(path):
+    """0.123456 is 0.987648 / 8, so its twelve bits count 32,768ths: 4,045.4 of them."""
+    accuracy = "val/own/acc/mean@4"
     steps = [
         {"step": 1, "vade/tokens_total": 12_345_678_901, "timing_s/step": 0.123456},
-        {"step": 2, "vade/tokens_total": 3, "timing_s/step": 1.0},
+        {"step": 2, "vade/tokens_total": 3, "timing_s/step": 1.0, accuracy: 0.123456},
     ]
     found = again(recorded(steps=steps), path)
     assert [x["vade/tokens_total"] for x in found.records] == [12_345_678_901, 3]
-    assert [x["timing_s/step"] for x in found.records] == [0.12346, 1.0]
+    assert [x["timing_s/step"] for x in found.records] == [float(f"{4045 / 32768:.5g}"), 1.0]
+    assert found.records[1][accuracy] == 0.12346
+    assert again(found, path).records == found.records
 
 
 @pytest.mark.parametrize("steps", [[], [4], [0, 1, 3], [0, 5], [2, 3, 4]])

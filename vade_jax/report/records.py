@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,6 +37,9 @@ KEPT = re.compile(
     )
 )
 DIGITS = 5  # significant digits of a number that is read from a table
+# Bits of a number that is no accuracy, such as the seconds of a step: 0.01 % of it. What the bits below say is
+# chance, which cannot be compressed.
+BITS = 12
 # Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own
 # checksums do not cover, the columns and these settings.
 SHARED = b"settings"
@@ -208,7 +212,7 @@ def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
     values = [[record.get(name) for record in run] for run in runs]
     present = [x for of_run in values for x in of_run if x is not None]
     whole = all(isinstance(x, int) for x in present)
-    number = int if whole else float
+    number = int if whole else float if name.startswith("val") else _rounded
     rows = [
         [None if x is None else number(x) for x in of_run]
         if any(x is not None for x in of_run)
@@ -216,6 +220,11 @@ def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
         for of_run in values
     ]
     return pa.array(rows, pa.list_(pa.int64() if whole else pa.float32()))
+
+
+def _rounded(x: float) -> float:
+    mantissa, exponent = np.frexp(x)
+    return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
 
 
 def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
