@@ -82,7 +82,8 @@ def table(
     Args:
         arms: labels, or label=name to show another name, with spaces between.
         columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
-            `comparison.COLUMNS` or of `EQUAL`. "one*_4+other*_8" joins two tables, whose arms get these endings.
+            `comparison.COLUMNS` or of `EQUAL`. "one*_4+other*_8" joins two tables, whose arms get these
+            endings.
         baseline: its own row has its accuracy where the others have a difference to it.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
     """

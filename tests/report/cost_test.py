@@ -79,7 +79,7 @@ def test_without_a_validation_as_early_there_is_no_comparison():
 
 
 def test_the_validation_before_the_first_step_is_no_late_one():
-    """DAPO's runs are short: with it, the policy that nobody trained counted for a third of their accuracy."""
+    """DAPO's runs are short: an untrained policy would count for a third of their accuracy."""
     before = {"step": 0, "val/own/acc/mean@4": 0.0}
     for scores, late in (([0.5, 0.7], 0.6), ([0.1, 0.5, 0.6, 0.7], 0.6)):
         short = curves.validation([before, *run(0, scores).records])

@@ -77,8 +77,8 @@ def _final(curve: Curve) -> np.ndarray:
 def difference(one: Curve, other: Curve, axis: str) -> float:
     """Returns by how much `late` of one run is above that of another at equal `axis`, of `curves.AXES`.
 
-    The dearer run is read at what the cheaper one had spent at its last validations, on straight lines between
-    its own. To cut it there instead would leave out a whole validation for a second too many.
+    The dearer run is read at what the cheaper one had spent at its last validations, on straight lines
+    between its own. To cut it there instead would leave out a whole validation for a second too many.
 
     Args:
         one: its validations.

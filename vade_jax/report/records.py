@@ -37,7 +37,7 @@ KEPT = re.compile(
     )
 )
 DIGITS = 5  # significant digits of a number that is read from a table
-# Bits of a number that is no accuracy, such as the seconds of a step: 0.01 % of it. What the bits below say is
+# Bits of a number that is no accuracy, such as the seconds of a step: an error of 0.01 %. The bits below are
 # chance, which cannot be compressed.
 BITS = 12
 # Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own

@@ -1,7 +1,7 @@
-"""Questions without a picture: arithmetic, counting letters, stories of one or two steps, and rows of numbers.
+"""Questions without a picture: arithmetic, counting letters, short stories, and rows of numbers.
 
-All but the rows are for language models that somebody pretrained. A small one knows some of the answers, gives
-others now and then, and never finds the products of two numbers of two digits.
+All but the rows are for language models that somebody pretrained. A small one knows some of the answers,
+gives others now and then, and never finds the products of two numbers of two digits.
 
 A family is a function (rng, level, size) -> `canvas.Sample`; the size of pictures says nothing here. The
 order of its draws from `rng` is part of the data: with another order, the same seed gives another data set.
