@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from vade_jax import tables
-from vade_jax.report import curves
+from vade_jax.report import cost, curves
 from vade_jax.report.comparison import Arm
-from vade_jax.report.cost import LATE
 from vade_jax.report.records import Recorded
 
 DOSE, ORACLE = "dose", "oracle"  # the arms
@@ -51,7 +50,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     climbs = curves.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
     errors = [
-        sampling_error(run.config, accuracy, len(curves.validation(run.records).values[-LATE:]))
+        sampling_error(run.config, accuracy, len(cost.final(curves.validation(run.records))))
         for run, accuracy in zip(runs, base.values["late"], strict=True)
     ]
     error = float(np.max(errors))  # NaN if any of them is
@@ -68,7 +67,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
         ),
         Control(
             "error",
-            f"sampling error of the mean of {baseline}'s last {LATE} validations < {MOST_ERROR} in every seed",
+            f"sampling error of the mean of {baseline}'s last {cost.LATE} validations < {MOST_ERROR} in every seed",
             "unknown: give data.num_validation" if math.isnan(error) else f"{error:.4f}",
             error < MOST_ERROR,
         ),

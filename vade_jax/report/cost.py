@@ -66,11 +66,12 @@ def late(curve: Curve) -> float:
 
     The validation before the first step is none of them: DAPO's runs are short and may have only two others.
     """
-    scores = curve.values[_final(curve)]
+    scores = curve.values[final(curve)]
     return float(np.mean(scores)) if scores.size else np.nan
 
 
-def _final(curve: Curve) -> np.ndarray:
+def final(curve: Curve) -> np.ndarray:
+    """Returns the indices of the validations that `late` is the mean of."""
     return np.flatnonzero(curve.steps > 0)[-LATE:]
 
 
@@ -93,7 +94,7 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
     if not all(axis in curve.spent and curve.steps.size for curve in (one, other)):
         return np.nan
     cheaper, dearer = sorted((one, other), key=lambda curve: curve.spent[axis][-1])
-    at = cheaper.spent[axis][_final(cheaper)]
+    at = cheaper.spent[axis][final(cheaper)]
     read = np.interp(at, *dearer.against(axis), left=np.nan)
     gap = late(cheaper) - (float(np.mean(read)) if at.size else np.nan)
     return gap if cheaper is one else -gap
