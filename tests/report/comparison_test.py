@@ -67,10 +67,20 @@ def test_the_outcome_of_a_run(tmp_path):
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
     assert (run.effective_ratio, run.varied, run.hopeless) == (0.5, 0.6, 0.25)
     assert run.forgotten == pytest.approx(0.03)  # of .02, .03, .04
+    assert math.isnan(run.overshoot)  # a selector without a forecast
     assert run.rollouts_to_reach(0.05) == 0  # before the first step
     assert run.rollouts_to_reach(0.2) == 64
     assert math.isnan(run.rollouts_to_reach(0.7))
     assert math.isnan(run.rollouts_to_reach(math.nan))
+
+
+def test_a_forecast_is_too_high_by_the_mean_of_the_steps_that_have_one():
+    steps = [{"step": 0, "vade/effective_ratio_correct": 0.9}]
+    for step, (predicted, observed) in enumerate([(0.7, 0.2), (0.5, 0.6)], 1):
+        of_step = {"vade/predicted_effective_ratio": predicted}
+        steps.append({"step": step, "vade/effective_ratio_correct": observed} | of_step)
+    run = records.Recorded("x", {"seed": 0}, steps, math.nan)
+    assert comparison.outcome(run).overshoot == pytest.approx((0.5 - 0.1) / 2)
 
 
 def test_arms_are_paired_by_seed(groups):

@@ -28,6 +28,7 @@ COLUMNS = (  # columns of the table: (name, heading, format)
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("varied", "rewards differ", "{:.2f}"),
+    ("overshoot", "forecast less observed", "{:.2f}"),
     ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
     ("reach_95", "to 95 %", "{:,.0f}"),
     ("reach", "to all of it", "{:,.0f}"),
@@ -44,6 +45,8 @@ NOTES = (
     "0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
+    "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "
+    "over steps.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: what a run has spent when it first reaches that share "
     "of the best validation of {baseline} with the same seed, and how many runs reach it. A run that never "
     "does counts with all its rollouts, so that the mean is a lower bound: ≥.",
@@ -67,6 +70,7 @@ class Outcome:
     best: float
     effective_ratio: float  # mean over the steps, see `curves.effective`
     varied: float  # share of all rolled-out groups whose rewards differ, mean over the steps
+    overshoot: float  # the predicted effective ratio less the observed one, mean over the steps
     rollouts: float
     forgotten: float  # share of known validation questions, mean of the last `LATE` values
     hopeless: float  # share of rollouts on prompts that cannot be answered correctly
@@ -87,6 +91,7 @@ def outcome(run: Recorded) -> Outcome:
     scores = validations.values
     ratio = curves.effective(records).values
     varied = curves.named(records, curves.EFFECTIVE).values
+    predicted, observed = curves.predicted_and_observed(records)
     total = curves.rollouts(records).values
     forgotten = curves.forgotten(records).values
     return Outcome(
@@ -98,6 +103,7 @@ def outcome(run: Recorded) -> Outcome:
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,
+        overshoot=float(np.mean(predicted - observed)) if predicted.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
         hopeless=run.hopeless,
