@@ -38,9 +38,9 @@ CURVES = {
 # Drawn by `across.draw`: a condition and its table
 CONDITIONS = {
     "frontier": ("frontier_8_updates", "clean/gspo"),
-    "frontier, 10 % wrong": ("frontier_8_updates", "wrong10/gspo"),
+    "frontier, wrong labels": ("frontier_8_updates", "wrong10/gspo"),
     "digits": ("digits_8_updates", "clean/gspo"),
-    "digits, 10 % wrong": ("digits_8_updates", "wrong10/gspo"),
+    "digits, wrong labels": ("digits_8_updates", "wrong10/gspo"),
 }
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
@@ -190,7 +190,8 @@ def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
 def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
     if quantity not in (QUANTITY, *EQUAL):
         value = comparison.cell(arm, quantity, FORMS[quantity])
-        return f"{value}{_seeds(len(arm.seeds))}" if value != "-" else ""
+        says_seeds = quantity in comparison.REACH
+        return "" if value == "-" else value if says_seeds else f"{value}{_seeds(len(arm.seeds))}"
     if is_baseline:
         return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
     difference = arm.equal[EQUAL.get(quantity, "steps")]
