@@ -33,7 +33,7 @@ PAGES = ("results.md", "arenas/*.md")  # with tables
 CURVES = {
     "frontier.png": ("frontier_8_updates", "uniform vade pooled informed"),
     "digits.png": ("digits_8_updates", "uniform vade pooled informed"),
-    "ladder.png": ("ladder_8_updates", "uniform vade pooled"),
+    "ladder.png": ("ladder_8_updates", "uniform vade pooled informed"),
 }
 # Drawn by `across.draw`: a condition and its table
 CONDITIONS = {
