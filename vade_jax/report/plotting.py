@@ -35,6 +35,7 @@ STYLE: dict[Any, Any] = {
 }
 DPI = (160, 110, 80)  # tried in order until a figure has at most MAX_BYTES
 MAX_BYTES = 100_000
+FEW = 4  # lines that a figure can emphasise at once
 
 PRINCIPAL = {  # the paper's arms have fixed colors
     "uniform": "#4d4d4d",
@@ -78,9 +79,9 @@ class Look:
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Returns the look of every label: the paper's arms are bold, the others thin.
+    """Returns the look of every label: of up to `FEW` all are bold, of more the paper's arms.
 
-    If none is the paper's, the first six are bold.
+    If there are more and none is the paper's, the first six are bold.
     """
     labels = list(dict.fromkeys(labels))
     bold = {label: PRINCIPAL[label] for label in labels if label in PRINCIPAL}
@@ -96,7 +97,7 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
             # len(OTHERS) * len(DASHES) places look alike.
             i = place[label]
             dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
-            found[label] = Look(OTHERS[i % len(OTHERS)], False, dashes)
+            found[label] = Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
     return found
 
 
