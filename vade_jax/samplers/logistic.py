@@ -19,9 +19,8 @@ from vade_jax import types
 from vade_jax.types import Array
 
 ITERATIONS = 20  # of Newton's method; far answers need some, as their steps are bounded
-LARGEST_STEP = (
-    2.0  # of any logit in an iteration, so that Newton's method cannot jump across the mode
-)
+# Of any logit in an iteration, so that Newton's method cannot jump across the mode
+LARGEST_STEP = 2.0
 
 
 @chex.dataclass(frozen=True)

@@ -14,32 +14,9 @@ from vade_jax.data.procedural import canvas
 # The least and the largest number plus 1, by level
 _RANGES = ((1, 10), (3, 20), (11, 100), (101, 1000))
 _WORDS = (
-    *(
-        "cat",
-        "sun",
-        "egg",
-        "tree",
-        "ship",
-        "milk",
-        "bread",
-        "tiger",
-        "apple",
-        "river",
-        "garden",
-        "window",
-    ),
-    *(
-        "orange",
-        "pencil",
-        "morning",
-        "picture",
-        "balloon",
-        "kitchen",
-        "elephant",
-        "mountain",
-        "notebook",
-    ),
-)
+    "cat", "sun", "egg", "tree", "ship", "milk", "bread", "tiger", "apple", "river", "garden", "window",
+    "orange", "pencil", "morning", "picture", "balloon", "kitchen", "elephant", "mountain", "notebook",
+)  # fmt: skip
 _NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry")
 _GOODS = ("apples", "books", "coins", "eggs", "marbles", "pens", "stamps", "tickets")
 
