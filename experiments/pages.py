@@ -13,6 +13,7 @@ cog writes what the call prints below it. A test fails if a table is not that of
 import contextlib
 import functools
 import io
+import itertools
 import pathlib
 import shutil
 import sys
@@ -20,10 +21,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 import cogapp
+import numpy as np
 
 from experiments import results
 from vade_jax import tables
-from vade_jax.report import across, comparison, controls, cost, foresight, records
+from vade_jax.report import across, comparison, controls, cost, curves, foresight, records
 from vade_jax.report.comparison import Arm, Comparison
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
@@ -35,12 +37,21 @@ CURVES = {
     "digits.png": ("digits_8_updates", "uniform vade pooled informed"),
     "ladder.png": ("ladder_8_updates", "uniform vade pooled informed"),
 }
+SHOWN = ("uniform", "vade", "pooled", "informed")
 # Drawn by `across.draw`: a condition and its table
 CONDITIONS = {
     "frontier": ("frontier_8_updates", "clean/gspo"),
     "frontier, wrong labels": ("frontier_8_updates", "wrong10/gspo"),
     "digits": ("digits_8_updates", "clean/gspo"),
     "digits, wrong labels": ("digits_8_updates", "wrong10/gspo"),
+}
+LAG_ARENAS = ("frontier", "digits")
+# What is drawn of the lag: what the rollouts are and where their runs are, by arena
+LAGS = {
+    "in turns": ("{}_8_updates", "clean/gspo"),
+    "L = 1": ("lag", "{}_1/gspo"),
+    "L = 4": ("lag", "{}_4/gspo"),
+    "L = 4, no weights": ("lag", "{}_4_none/gspo"),
 }
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
@@ -54,12 +65,28 @@ def main() -> None:
         groups = {GROUP: _read(table)[GROUP]}
         draw(DOCS / name, results.only(groups, arms.split()))
     shown = {
-        name: {arm: _read(table)[group][arm] for arm in ("uniform", "vade", "pooled", "informed")}
+        name: {arm: _read(table)[group][arm] for arm in SHOWN}
         for name, (table, group) in CONDITIONS.items()
     }
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
+    across.draw(comparison.compare(lagged(), baseline=next(iter(LAGS))), DOCS / "lag.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
     sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
+
+
+def lagged() -> records.Groups:
+    """Returns the runs of each selector in each arena, by their lag; all lags have the same seeds."""
+    found = {}
+    for arena, arm in itertools.product(LAG_ARENAS, SHOWN):
+        runs = {
+            lag: _read(table.format(arena))[group.format(arena)][arm]
+            for lag, (table, group) in LAGS.items()
+        }
+        shared = set.intersection(*({run.seed for run in of_lag} for of_lag in runs.values()))
+        found[f"{arena}, {arm}"] = {
+            lag: [run for run in of_lag if run.seed in shared] for lag, of_lag in runs.items()
+        }
+    return found
 
 
 def draw(path: pathlib.Path, groups: records.Groups) -> None:
@@ -114,15 +141,37 @@ def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> 
     _show(["", *(name or arm for arm, name in shown.items())], lines)
 
 
-def moved(arms: str, columns: Mapping[str, str]) -> None:
-    """Prints how far each arm moves from the first sweep, which has its accuracy, to others."""
-    found = {heading: text.split(":") for heading, text in columns.items()}
-    first, rows = next(iter(columns)), []
-    for arm in arms.split():
-        runs = {x: _read(table)[group][arm] for x, (table, group) in found.items()}
-        compared = comparison.compare({arm: runs}, baseline=first).groups[arm]
-        rows.append([arm, *(_cell(compared[x], QUANTITY, x == first) for x in columns)])
-    _show(["", *columns], rows)
+def moved_by_lag() -> None:
+    """Prints how far lag moves each selector in each arena from its accuracy in turns, and their mean."""
+    in_turns, *others = LAGS
+    compared = comparison.compare(lagged(), baseline=in_turns)
+    rows = [
+        [name, *(_cell(arms[lag], QUANTITY, lag == in_turns) for lag in LAGS)]
+        for name, arms in compared.groups.items()
+    ]
+    means = [across.seeds_mean(compared, lag) for lag in others]
+    rows.append(["mean", "", *(f"{x.text(sign=True)}{_seeds(x.count)}" for x in means)])
+    _show(["", *LAGS], rows)
+
+
+def by_lag(quantity: str) -> None:
+    """Prints a quantity of `comparison.COLUMNS` by lag and selector, its mean over the arenas."""
+    runs, rows = lagged(), []
+    for lag in LAGS:
+        groups = {
+            arena: {arm: runs[f"{arena}, {arm}"][lag] for arm in SHOWN} for arena in LAG_ARENAS
+        }
+        compared = comparison.compare(groups).groups.values()
+        row = [lag]
+        for arm in SHOWN:
+            is_gain = quantity == QUANTITY and arm != SHOWN[0]
+            name = "late" if quantity == QUANTITY else quantity
+            of_arenas = [x[arm].differences if is_gain else x[arm].values[name] for x in compared]
+            mean = curves.mean(np.mean(of_arenas, axis=0))
+            text = mean.text(FORMS[quantity], sign=is_gain)
+            row.append(f"{text}{_seeds(mean.count)}" if mean.count else "")
+        rows.append(row)
+    _show(["", *SHOWN], rows)
 
 
 def rates(table: str, arms: str, at: str) -> None:
