@@ -142,16 +142,22 @@ def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> 
 
 
 def moved_by_lag() -> None:
-    """Prints how far lag moves each selector in each arena from its accuracy in turns, and their mean."""
+    """Prints how far lag moves each selector in each arena from its accuracy in turns, and their mean.
+
+    The last column is what the weights bring at the largest lag.
+    """
     in_turns, *others = LAGS
-    compared = comparison.compare(lagged(), baseline=in_turns)
+    weighted, unweighted = others[-2:]
+    to_turns = comparison.compare(lagged(), baseline=in_turns)
+    to_unweighted = comparison.compare(lagged(), baseline=unweighted)
+    columns = [(to_turns, lag) for lag in LAGS] + [(to_unweighted, weighted)]
     rows = [
-        [name, *(_cell(arms[lag], QUANTITY, lag == in_turns) for lag in LAGS)]
-        for name, arms in compared.groups.items()
+        [name, *(_cell(x.groups[name][lag], QUANTITY, lag == in_turns) for x, lag in columns)]
+        for name in to_turns.groups
     ]
-    means = [across.seeds_mean(compared, lag) for lag in others]
+    means = [across.seeds_mean(x, lag) for x, lag in columns[1:]]
     rows.append(["mean", "", *(f"{x.text(sign=True)}{_seeds(x.count)}" for x in means)])
-    _show(["", *LAGS], rows)
+    _show(["", *LAGS, f"{weighted}, by the weights"], rows)
 
 
 def by_lag(quantity: str) -> None:
