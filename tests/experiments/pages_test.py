@@ -58,11 +58,38 @@ def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
     assert found[2][1].startswith("0.500")
 
 
-def test_an_arm_is_compared_with_itself_in_another_sweep(capsys):
-    pages.moved("vade kalman", {"L = 0": "one:clean/gspo", "L = 4": "other:clean/gspo"})
-    _, vade, kalman = rows(capsys.readouterr().out)
-    assert vade == ["vade", "0.750 ± 1.906 (2)", "-0.100 (2)"]
-    assert kalman == ["kalman", "0.800 (1)", "-0.100 (1)"]
+@pytest.fixture
+def lags(monkeypatch):
+    """Four lags in two arenas, of which both read the same tables; with lag all accuracies are 0.1 lower."""
+    one, other = ("one", "clean/gspo"), ("other", "clean/gspo")
+    of_lag = {"in turns": one, "L = 1": one, "L = 4": one, "no weights": other}
+    monkeypatch.setattr(pages, "LAGS", of_lag)
+    monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
+
+
+def test_lag_is_compared_with_the_same_seed_in_turns(lags, capsys):
+    pages.moved_by_lag()
+    head, *found = rows(capsys.readouterr().out)
+    assert head == ["in turns", "L = 1", "L = 4", "no weights", "L = 4, by the weights"]
+    names = [row[0] for row in found]
+    assert names == [
+        "frontier, uniform",
+        "frontier, vade",
+        "digits, uniform",
+        "digits, vade",
+        "mean",
+    ]
+    moved = ["+0.000 (2)", "+0.000 (2)", "-0.100 (2)", "+0.100 (2)"]
+    assert found[1] == ["frontier, vade", "0.750 ± 1.906 (2)", *moved]
+    assert [cell.split(" ±")[0].split(" (")[0] for cell in found[-1][-2:]] == ["-0.100", "+0.100"]
+
+
+def test_a_gain_by_lag_is_over_uniform_with_the_same_lag(lags, capsys):
+    pages.by_lag("difference")
+    head, in_turns, _, _, unweighted = rows(capsys.readouterr().out)
+    assert head == ["uniform", "vade"]
+    assert in_turns == ["in turns", "0.600 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
+    assert unweighted == ["no weights", "0.500 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
 
 
 def test_a_wrong_quantity_is_named():
