@@ -157,7 +157,7 @@ def moved_by_lag() -> None:
     ]
     means = [across.seeds_mean(x, lag) for x, lag in columns[1:]]
     rows.append(["mean", "", *(f"{x.text(sign=True)}{_seeds(x.count)}" for x in means)])
-    _show(["", *LAGS, f"{weighted}, by the weights"], rows)
+    _show(["", *LAGS, f"{weighted}, less that"], rows)
 
 
 def by_lag(quantity: str) -> None:

@@ -70,7 +70,7 @@ def lags(monkeypatch):
 def test_lag_is_compared_with_the_same_seed_in_turns(lags, capsys):
     pages.moved_by_lag()
     head, *found = rows(capsys.readouterr().out)
-    assert head == ["in turns", "L = 1", "L = 4", "no weights", "L = 4, by the weights"]
+    assert head == ["in turns", "L = 1", "L = 4", "no weights", "L = 4, less that"]
     names = [row[0] for row in found]
     assert names == [
         "frontier, uniform",
