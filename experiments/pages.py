@@ -46,7 +46,8 @@ CONDITIONS = {
     "digits, wrong labels": ("digits_8_updates", "wrong10/gspo"),
 }
 LAG_ARENAS = ("frontier", "digits")
-# What is drawn of the lag: what the rollouts are and where their runs are, by arena
+# What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
+# the weights of the loss alone.
 LAGS = {
     "in turns": ("{}_8_updates", "clean/gspo"),
     "L = 1": ("lag", "{}_1/gspo"),
@@ -56,7 +57,8 @@ LAGS = {
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
-EQUAL = {f"equal_{axis}": axis for axis in cost.EQUAL}  # differences, too
+# What two runs that are compared have spent alike, by quantity
+DIFFERENCES = {QUANTITY: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
 
 
 def main() -> None:
@@ -75,18 +77,20 @@ def main() -> None:
 
 
 def lagged() -> records.Groups:
-    """Returns the runs of each selector in each arena, by their lag; all lags have the same seeds."""
-    found = {}
-    for arena, arm in itertools.product(LAG_ARENAS, SHOWN):
-        runs = {
+    """Returns the runs of each selector in each arena, by their lag; all have the same seeds."""
+    found = {
+        f"{arena}, {arm}": {
             lag: _read(table.format(arena))[group.format(arena)][arm]
             for lag, (table, group) in LAGS.items()
         }
-        shared = set.intersection(*({run.seed for run in of_lag} for of_lag in runs.values()))
-        found[f"{arena}, {arm}"] = {
-            lag: [run for run in of_lag if run.seed in shared] for lag, of_lag in runs.items()
-        }
-    return found
+        for arena, arm in itertools.product(LAG_ARENAS, SHOWN)
+    }
+    every = [runs for by_lag in found.values() for runs in by_lag.values()]
+    shared = set.intersection(*({run.seed for run in runs} for runs in every))
+    return {
+        name: {lag: [run for run in runs if run.seed in shared] for lag, runs in by_lag.items()}
+        for name, by_lag in found.items()
+    }
 
 
 def draw(path: pathlib.Path, groups: records.Groups) -> None:
@@ -109,7 +113,7 @@ def table(
     Args:
         arms: labels, or label=name to show another name, with spaces between.
         columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
-            `comparison.COLUMNS` or of `EQUAL`. "one*_4+other*_8" joins two tables, whose arms get these
+            `comparison.COLUMNS` or of `DIFFERENCES`. "one*_4+other*_8" joins two tables, whose arms get these
             endings.
         baseline: its own row has its accuracy where the others have a difference to it.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
@@ -236,20 +240,20 @@ def _compared(table: str, baseline: str) -> Comparison:
 def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
     """Returns the arms of a column, and the quantity that it shows."""
     table, group, quantity, *_ = [*text.split(":"), "", ""]
-    quantity, allowed = quantity or QUANTITY, (*FORMS, *EQUAL)
+    quantity, allowed = quantity or QUANTITY, dict.fromkeys((*FORMS, *DIFFERENCES))
     if quantity not in allowed:
         raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(allowed)}")
     return _compared(table, baseline).groups[group or GROUP], quantity
 
 
 def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
-    if quantity not in (QUANTITY, *EQUAL):
+    if quantity not in DIFFERENCES:
         value = comparison.cell(arm, quantity, FORMS[quantity])
         says_seeds = quantity in comparison.REACH
         return "" if value == "-" else value if says_seeds else f"{value}{_seeds(len(arm.seeds))}"
     if is_baseline:
         return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
-    difference = arm.equal[EQUAL.get(quantity, "steps")]
+    difference = arm.equal[DIFFERENCES[quantity]]
     return f"{difference.text(sign=True)}{_seeds(difference.count)}" if difference.count else ""
 
 

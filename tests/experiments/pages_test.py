@@ -60,36 +60,40 @@ def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
 
 @pytest.fixture
 def lags(monkeypatch):
-    """Four lags in two arenas, of which both read the same tables; with lag all accuracies are 0.1 lower."""
-    one, other = ("one", "clean/gspo"), ("other", "clean/gspo")
-    of_lag = {"in turns": one, "L = 1": one, "L = 4": one, "no weights": other}
+    """Two arenas, named as their tables; without weights the first has the runs of the second, 0.1 lower."""
+    own, other = ("{}", "clean/gspo"), ("other", "clean/gspo")
+    of_lag = {"in turns": own, "L = 1": own, "L = 4": own, "no weights": other}
     monkeypatch.setattr(pages, "LAGS", of_lag)
+    monkeypatch.setattr(pages, "LAG_ARENAS", ("one", "other"))
+
+
+def test_lag_is_compared_with_the_same_seed_in_turns(lags, monkeypatch, capsys):
     monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
-
-
-def test_lag_is_compared_with_the_same_seed_in_turns(lags, capsys):
     pages.moved_by_lag()
-    head, *found = rows(capsys.readouterr().out)
+    head, _, of_one, _, of_other, mean = rows(capsys.readouterr().out)
     assert head == ["in turns", "L = 1", "L = 4", "no weights", "L = 4, less that"]
-    names = [row[0] for row in found]
-    assert names == [
-        "frontier, uniform",
-        "frontier, vade",
-        "digits, uniform",
-        "digits, vade",
-        "mean",
-    ]
-    moved = ["+0.000 (2)", "+0.000 (2)", "-0.100 (2)", "+0.100 (2)"]
-    assert found[1] == ["frontier, vade", "0.750 ± 1.906 (2)", *moved]
-    assert [cell.split(" ±")[0].split(" (")[0] for cell in found[-1][-2:]] == ["-0.100", "+0.100"]
+    none = "+0.000 (2)"
+    assert of_one == ["one, vade", "0.750 ± 1.906 (2)", none, none, "-0.100 (2)", "+0.100 (2)"]
+    assert of_other == ["other, vade", "0.650 ± 1.906 (2)", none, none, none, none]
+    assert mean == ["mean", "", none, none, "-0.050 (2)", "+0.050 (2)"]
 
 
-def test_a_gain_by_lag_is_over_uniform_with_the_same_lag(lags, capsys):
+def test_a_gain_by_lag_is_over_uniform_with_the_same_lag(lags, monkeypatch, capsys):
+    monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
     pages.by_lag("difference")
     head, in_turns, _, _, unweighted = rows(capsys.readouterr().out)
     assert head == ["uniform", "vade"]
-    assert in_turns == ["in turns", "0.600 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
+    assert in_turns == ["in turns", "0.550 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
     assert unweighted == ["no weights", "0.500 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
+    pages.by_lag("effective_ratio")
+    assert rows(capsys.readouterr().out)[1] == ["in turns", "0.25 (2)", "0.25 (2)"]
+
+
+def test_lags_are_compared_on_the_seeds_that_all_have(lags, monkeypatch, capsys):
+    """One arm has seed 0 alone, so uniform shows that seed alone, too: 0.5 and 0.4."""
+    monkeypatch.setattr(pages, "SHOWN", ("uniform", "kalman"))
+    pages.by_lag("difference")
+    assert rows(capsys.readouterr().out)[1] == ["in turns", "0.450 (1)", "+0.300 (1)"]
 
 
 def test_a_wrong_quantity_is_named():

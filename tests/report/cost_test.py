@@ -70,9 +70,8 @@ def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_
 
 def test_without_a_validation_as_early_there_is_no_comparison():
     one = curves.validation(run(0, VADE, tokens=300).records)
-    other = curves.validation(
-        run(0, UNIFORM[:3], tokens=100).records
-    )  # at 100: before `one`'s first
+    # Its first is at 100 tokens, before that of `one`.
+    other = curves.validation(run(0, UNIFORM[:3], tokens=100).records)
     assert np.isnan(cost.difference(one, other, "tokens"))
     unknown = curves.validation(run(0, UNIFORM).records)
     assert np.isnan(cost.difference(one, unknown, "tokens"))

@@ -103,7 +103,7 @@ def outcome(run: Recorded) -> Outcome:
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,
-        overshoot=float(np.mean(predicted - observed)) if predicted.size else np.nan,
+        overshoot=-curves.forecast_error(predicted, observed)[1] if predicted.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
         hopeless=run.hopeless,
