@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_recorded(groups, given.at)
         if given.across and all(set(arms) == {given.baseline} for arms in groups.values()):
             raise ValueError(f"--across: there is no arm beside the baseline {given.baseline}")
-    place = given.arms.index if given.arms else lambda arm: arm  # in this order, or by name
-    first = lambda arm: (arm != given.baseline, place(arm))
+    rank = given.arms.index if given.arms else lambda arm: arm  # in this order, or by name
+    first = lambda arm: (arm != given.baseline, rank(arm))
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
     }

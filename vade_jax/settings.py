@@ -61,7 +61,7 @@ class Refill(Section):
     max_rounds: int = number(1, at_least=0)
     # Prompts of a later round. "batch": a whole batch (DAPO). "missing": one for each missing group
     # (VCRL). "estimate": the number likely to be needed, from the share of groups that this step has
-    # kept so far (GRESO).
+    # kept so far (GRESO). Each new number compiles the selector's programs, which takes a second or two.
     ask: str = choice("batch", "missing", "estimate")
     # What happens when max_rounds leaves too few groups for a batch. "fewer": train on fewer groups.
     # "repeat": train on the kept groups more than once. "stop": end the run.

@@ -274,6 +274,14 @@ def test_an_option_that_the_sampler_does_not_have():
         check(c)
 
 
+def test_vectors_of_items_come_from_no_metadata_field():
+    c = smoke()
+    default.selector(c, "informed")
+    c.selector.arrays = ConfigDict({"features": "embedding"})
+    with pytest.raises(ValueError, match=r"selector.arrays.features='embedding': .* leave it out"):
+        check(c)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("max_rounds", 3), ("at_cap", "repeat"), ("surplus", "train")]
 )

@@ -64,7 +64,7 @@ def test_the_first_answer_is_shown_with_what_was_asked(
 
 class Checkpointer:
     def __init__(self):
-        self.saved, self.waited = [], 0
+        self.saved, self.waited, self.closed = [], 0, 0
 
     def is_due(self, step):
         return step % 2 == 0
@@ -76,7 +76,7 @@ class Checkpointer:
         self.waited += 1
 
     def close(self):
-        pass
+        self.closed += 1
 
 
 @pytest.fixture
@@ -224,13 +224,17 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
     assert order == [1, "step_00001", "step_00002", 2]
 
 
-def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(make, tmp_path):
+def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
+    """And are an error at the end of a run that saves nothing more."""
     (tmp_path / "rollouts").write_text("in the way")
-    made, checkpointer = make(tmp_path)
+    checkpointer, config = Checkpointer(), settings.Run(num_steps=3).to_dict()
+    made = recorder.RunRecorder(str(tmp_path), checkpointer, config, 0)
     made.step(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
         made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
-    assert not checkpointer.saved
+    with pytest.raises(FileExistsError, match="rollouts"):
+        made.close()
+    assert not checkpointer.saved and checkpointer.closed == 1
 
 
 def test_a_run_goes_on_with_the_items_that_it_began_with():

@@ -67,13 +67,13 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
     fake_parts.close = lambda: closed.append("recorder")
 
     def fail(*_):
-        raise ValueError("no benchmark")
+        raise ValueError("no judge")
 
-    monkeypatch.setattr(build, "make_validation", fail)
+    monkeypatch.setattr(build, "make_scorer", fail)
     run = settings.Run.from_dict(smoke("uniform").to_dict())
     items = datasets.Subset(procedural.Procedural(0, 16), range(16))
     data = datasets.Datasets(train=items, validation=items, build_prompt=None)
-    with pytest.raises(ValueError, match="no benchmark"):
+    with pytest.raises(ValueError, match="no judge"):
         job.prepare(run, None, data, str(tmp_path))
     assert closed == ["recorder", "engine"]
 

@@ -145,7 +145,7 @@ def test_a_run_resumes_exactly_after_every_step(name, lag, overlaps):
         packed = packed._replace(plain=json.loads(json.dumps(packed.plain)))
 
         def restored(choose, saved=saved, packed=packed):
-            queue = waiting.unpack(packed, choose, B, refill)
+            queue = waiting.unpack(packed, choose)
             return dataclasses.replace(saved, queue=queue)
 
         engine = Engine(PASS_RATE, version=step)

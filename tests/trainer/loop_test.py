@@ -206,6 +206,15 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step():
     assert max(step for step, _ in recorder.saved) == 2
 
 
+def test_a_step_whose_answers_are_all_masked_is_counted_as_skipped():
+    """The learner has no metrics then, as where `loss.mask_cut_off` leaves no answer."""
+    masked = lambda state, *_: (state, {})
+    progress, recorder = run("vade", 3, learn=masked)
+    assert [recorder.metrics[t]["vade/skipped_updates"] for t in range(4)] == [0, 1, 2, 3]
+    progress, _ = run("vade", 3)
+    assert progress.skipped_updates == 0
+
+
 def test_the_log_has_what_was_believed_before_the_answers():
     _, recorder = run("vade", 3, warmup="none")
     (first,) = recorder.data[1].rounds

@@ -106,7 +106,13 @@ def _leader(number):
     assert processes.on_leader(look) == {"there": True}
     assert called == [0] * (number == 0)
     expected = "no such thing" if number == 0 else "process 0: no such thing"
-    for kind, seen in ((ValueError, ValueError), (OSError, RuntimeError)):
+    seen_by_others = {
+        ValueError: ValueError,
+        UnicodeError: ValueError,
+        PermissionError: OSError,
+        ZeroDivisionError: RuntimeError,
+    }
+    for kind, seen in seen_by_others.items():
         with pytest.raises(kind if number == 0 else seen, match=f"^{expected}$"):
             processes.on_leader(lambda kind=kind: fail(kind))
     x = np.array([1.5, -np.inf, 0]) if number == 0 else np.zeros(3)

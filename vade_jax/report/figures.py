@@ -5,6 +5,7 @@ interval. An arm has the same look in all figures.
 """
 
 import functools
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     folder = pathlib.Path(workdir) / "figures"
     paths = [folder / "progress.png"]
     _draw_progress(records, paths[0])
-    if draw_calibration([records], folder / "calibration.png"):
+    if draw_calibration({"Effective ratio": [records]}, folder / "calibration.png"):
         paths.append(folder / "calibration.png")
     shown = [(n, title) for n, title in curves.DETAILS if len(curves.named(records, n).steps)]
     if shown:
@@ -93,30 +94,40 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     return paths
 
 
-def draw_calibration(runs: Sequence[Records], path: PathLike) -> bool:
-    """Draws the predicted against the observed effective ratio; returns whether it drew anything.
+def draw_calibration(arms: Runs, path: PathLike) -> bool:
+    """Draws the predicted against the observed effective ratio of each arm; returns whether it drew anything.
 
-    It draws nothing if no run predicts: only selectors with a posterior do.
+    It leaves out arms without a forecast: only selectors with a posterior have one.
     """
-    pairs = [curves.predicted_and_observed(records) for records in runs]
-    predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
-    if not len(predicted):
+    pairs = {
+        arm: np.concatenate([curves.predicted_and_observed(records) for records in runs], axis=1)
+        for arm, runs in arms.items()
+        if runs
+    }
+    pairs = {arm: pair for arm, pair in pairs.items() if pair.size}
+    if not pairs:
         return False
-    gap, bias = curves.forecast_error(predicted, observed)
-    with plotting.panels(path, size=(4.6, 4.6)) as (_, grid):
-        axes = grid[0, 0]
-        axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
-        dots = {"s": 14, "color": COLORS[0], "alpha": 0.35, "linewidths": 0}
-        axes.scatter(predicted, observed, **dots)
-        axes.plot(*curves.binned(predicted, observed), "o-", color=COLORS[1], markersize=5)
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        axes.set(xlabel="predicted before the rollouts", ylabel="observed")
-        axes.set_title(
-            f"Effective ratio, {len(predicted)} steps\nmean gap {gap:.3f}, bias {bias:+.3f}"
-        )
-        axes.text(0.97, 0.09, "one step", color=COLORS[0], ha="right")
-        axes.text(0.97, 0.03, "mean of equal-count bins", color=COLORS[1], ha="right")
+    columns = min(len(pairs), 4)
+    rows = math.ceil(len(pairs) / columns)
+    with plotting.panels(path, rows, columns, size=(4.6 * columns, 4.6 * rows)) as (_, grid):
+        for axes, (arm, pair) in zip(grid.flat, pairs.items(), strict=False):
+            _draw_forecast(axes, arm, *pair)
+        for axes in grid.flat[len(pairs) :]:
+            axes.set_visible(False)
     return True
+
+
+def _draw_forecast(axes: Any, arm: str, predicted: np.ndarray, observed: np.ndarray) -> None:
+    gap, bias = curves.forecast_error(predicted, observed)
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
+    dots = {"s": 14, "color": COLORS[0], "alpha": 0.35, "linewidths": 0}
+    axes.scatter(predicted, observed, **dots)
+    axes.plot(*curves.binned(predicted, observed), "o-", color=COLORS[1], markersize=5)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlabel="predicted before the rollouts", ylabel="observed")
+    axes.set_title(f"{arm}, {len(predicted)} steps\nmean gap {gap:.3f}, bias {bias:+.3f}")
+    axes.text(0.97, 0.09, "one step", color=COLORS[0], ha="right")
+    axes.text(0.97, 0.03, "mean of equal-count bins", color=COLORS[1], ha="right")
 
 
 def _draw_progress(records: Records, path: PathLike) -> None:
@@ -184,8 +195,11 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
     maps.draw_rates(groups, compared, folder / "rates.png")
     maps.draw_batches(groups, compared, folder / "batches.png")
     maps.draw_settings(groups, compared, looks, folder / "map.png")
-    own = [records for arms in runs.values() for records in arms.get("vade", ())]
-    draw_calibration(own, folder / "calibration.png")
+    pooled = {arm: [] for arm in looks}  # over data and losses
+    for arms in runs.values():
+        for arm, own in arms.items():
+            pooled[arm] += own
+    draw_calibration(pooled, folder / "calibration.png")
 
 
 def _draw_curves(

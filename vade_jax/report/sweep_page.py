@@ -27,7 +27,7 @@ FIGURES = {
     "learning.png": "Over the steps: validation, effective ratio, gradient norm",
     "rollouts.png": "Over the answers paid for",
     "effective_ratio.png": "Groups that teach, over the steps",
-    "calibration.png": "What the posterior forecast, and what came out",
+    "calibration.png": "What each posterior forecast of the effective ratio, and what came out",
     "decays.png": "Over the two decays",
     "rates.png": "Over learning rates",
     "batches.png": "Over sizes of a batch",

@@ -361,7 +361,7 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJud
 
 
 def make_validation(
-    run: settings.Run, policy: Policy, data: datasets.Datasets
+    run: settings.Run, policy: Policy, data: datasets.Datasets, map: loading.Map
 ) -> validation.Validate:
     """Returns the validation on the run's own items: the mean of k sampled answers."""
     return validation.of_items(
@@ -371,4 +371,5 @@ def make_validation(
         make_scorer(run, policy),
         num_samples=run.eval.num_samples,
         sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
+        map=map,
     )

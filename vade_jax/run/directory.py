@@ -43,10 +43,10 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
 
         def lock():
             os.makedirs(workdir, exist_ok=True)
-            place = os.open(workdir, os.O_RDONLY)
-            stack.callback(os.close, place)
+            descriptor = os.open(workdir, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
             try:
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
                     f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, "

@@ -132,7 +132,9 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
                 "its own answers meanwhile, in a run of one process"
             )
         begun = prepared.progress
-        if begun.step and len(begun.queue) < min(run.engine.max_lag, run.num_steps - begun.step):
+        stock = begun.stock
+        ends = is_over(run, stock.made, stock.rollouts_total, len(data.train))
+        if begun.step and len(begun.queue) < run.engine.max_lag and not ends:
             print(
                 "WARNING: not all batches that should wait do: those that are missing get newer weights"
             )
@@ -155,16 +157,18 @@ def _finish(
     variants: "VariantParts | None",
 ) -> bool:
     """Completes the page and, if all steps are done, exports the policy; returns whether they are."""
-    if processes.is_leader():
-        if hooks.page is not None:
-            hooks.page.at_end(workdir, data.train.source)
-        if variants is not None:
-            print(f"variants: {dict(variants.vary.counts)}")
     done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
-    if done:
-        # Last, because it marks the run as done: whatever is cut short before it is made again.
-        directory.export_policy(policy, progress, workdir)
-    else:
+    with contextlib.ExitStack() as last:
+        if done:
+            # Last, because it marks the run as done: whatever is killed before it is made again. A page that
+            # fails would fail again, so the policy does not depend on it.
+            last.callback(directory.export_policy, policy, progress, workdir)
+        if processes.is_leader():
+            if hooks.page is not None:
+                hooks.page.at_end(workdir, data.train.source)
+            if variants is not None:
+                print(f"variants: {dict(variants.vary.counts)}")
+    if not done:
         print(f"stopped after step {progress.step}; run again to resume")
     return done
 
@@ -232,8 +236,9 @@ def prepare(
         saved,
         loop.Progress(state, posterior, never_I),
         items,
-        lambda packed: waiting.unpack(packed, choose, run.num_prompts, run.refill),
+        lambda packed: waiting.unpack(packed, choose),
     )
+    held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
         closing = lambda part: if_failed.enter_context(contextlib.closing(part))
         engine = closing(build.make_engine(run, policy, workdir))
@@ -251,7 +256,6 @@ def prepare(
             overlaps=checks.machine.overlaps(run.engine, run.layout),
             engine_devices=checks.machine.engine_devices(run.engine, run.layout),
         )
-        held_out = build.make_validation(run, policy, data)
         train = functools.partial(
             loop.run,
             num_steps=run.num_steps,

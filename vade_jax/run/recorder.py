@@ -3,6 +3,7 @@
 With several processes each saves its part of a checkpoint, and the leader writes the rest.
 """
 
+import contextlib
 import os
 import pathlib
 import time
@@ -142,12 +143,16 @@ class RunRecorder:
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Completes pending writes and closes the files."""
-        self._bar.close()
-        self._log_thread.shutdown()
-        self._checkpointer.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        """Completes pending writes and closes the files; raises what kept answers from being written."""
+        with (
+            contextlib.ExitStack() as stack
+        ):  # in reverse order, and each whatever the others raise
+            if self._metrics is not None:
+                stack.callback(self._metrics.close)
+            stack.callback(self._checkpointer.close)
+            stack.callback(self._log_written.result)
+            stack.callback(self._log_thread.shutdown)
+            stack.callback(self._bar.close)
 
 
 def restore(

@@ -1,9 +1,9 @@
 """A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var).
 
 A Beta posterior can only forget. This one can also drift, and the variance says by how much. The counts
-are binomial, so conditioning on them has no closed form: `condition` takes the mode of the posterior and
-its curvature there (Laplace). Where an exact value is needed, 32-point Gauss-Hermite quadrature computes
-it.
+are binomial, so conditioning on them has no closed form: `condition` takes two steps towards the mode of the
+posterior and the curvature there (Laplace). Where an exact value is needed, 32-point Gauss-Hermite quadrature
+computes it.
 """
 
 from collections.abc import Callable
@@ -43,17 +43,17 @@ def condition(
 ) -> tuple[Array, Array]:
     """Returns the mean and variance of the logit after k of n answers were right (Laplace).
 
-    Two Newton steps for the mode x of the posterior, from x = mean: with p = sigma(x),
+    Two bounded Newton steps from x = mean towards the mode of the posterior: with p = sigma(x),
     x += clip((k - n p - (x - mean) / var) / (n p (1-p) + 1 / var), -2, 2); then
-    var = 1 / (n p (1-p) + 1 / var) at that x.
+    var = 1 / (n p (1-p) + 1 / var) at that x. Answers far from what was expected move x only part of the
+    way: from N(-4, 2), eight of eight right answers move it to 0, and the mode is at +0.8.
     """
 
     def precision(x_M: Array) -> tuple[jax.Array, Array]:
         p_M = jax.nn.sigmoid(x_M)
         return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
 
-    # Two steps from the prior's mean suffice. Far from 0 the sigmoid is flat and a full Newton step would
-    # overshoot, so steps are clipped.
+    # Far from 0 the sigmoid is flat and a full Newton step would overshoot, so steps are clipped.
     x_M = mean_M
     for _ in range(NUM_NEWTON):
         p_M, precision_M = precision(x_M)

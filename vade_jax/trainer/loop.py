@@ -227,8 +227,8 @@ def run(
             # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile; with a lag, their
             # answers are made.
             producer.begin(stock, step, may_make)
-            state, losses, is_updated = progress.state, {}, len(data.learned_M) > 0
-            if is_updated:
+            state, losses = progress.state, {}
+            if len(data.learned_M) > 0:
                 with clock("update_actor"):
                     state, losses = learn(state, *data.batch())
             metrics = losses | rounds.metrics(data, num_prompts)
@@ -238,7 +238,7 @@ def run(
                 recorder.step(step, metrics, data)  # so that people can look at its answers
                 raise
             progress = progress.after(
-                step, data, state, num_prompts=num_prompts, is_updated=is_updated
+                step, data, state, num_prompts=num_prompts, is_updated=bool(losses)
             )
             metrics |= made.metrics() if producer.lag else {}
             metrics |= passes.metrics(measure, selector, step, num_items)

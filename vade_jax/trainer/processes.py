@@ -23,10 +23,9 @@ from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
-# Errors of the leader that the others raise too; any other type becomes a RuntimeError.
-KINDS = {
-    kind.__name__: kind for kind in (ValueError, FileNotFoundError, EngineFailure, RewardFailure)
-}
+# Errors of the leader that the others raise too, as these or as what they derive from; any other type
+# becomes a RuntimeError.
+KINDS = {kind.__name__: kind for kind in (ValueError, OSError, EngineFailure, RewardFailure)}
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
 _BARRIERS = itertools.count()  # every barrier needs its own name
 
@@ -127,13 +126,16 @@ def on_leader(function: Callable[[], Any]) -> Any:
             result = function()
         except Exception as caught:
             error = caught
-    said = None if error is None else [type(error).__name__, str(error)]
+    said = None
+    if error is not None:
+        said = [[kind.__name__ for kind in type(error).__mro__], str(error)]
     result, failed = _from_leader_json([result, said])
     if error is not None:
         raise error
     if failed:
-        kind, text = failed
-        raise KINDS.get(kind, RuntimeError)(f"process 0: {text}")
+        names, text = failed
+        kind = next((KINDS[name] for name in names if name in KINDS), RuntimeError)
+        raise kind(f"process 0: {text}")
     return result
 
 

@@ -120,6 +120,19 @@ class StepData:
     keep_M: np.ndarray
     learned_M: np.ndarray
 
+    @classmethod
+    def of(cls, rounds: Sequence[Round], learned_M: np.ndarray) -> "StepData":
+        """Returns the step of these rounds."""
+        sizes = [len(one.chosen.items) for one in rounds]
+        return cls(
+            rounds=rounds,
+            prompts=[prompt for one in rounds for prompt in one.chosen.prompts],
+            rollouts=join([one.rollouts for one in rounds], sizes),
+            feedback=join([one.feedback for one in rounds], sizes),
+            keep_M=np.concatenate([one.keep_M for one in rounds]),
+            learned_M=learned_M,
+        )
+
     def batch(self) -> tuple[list[Prompt], Rollouts, np.ndarray]:
         """Returns the prompts, answers and advantages that the policy learns from.
 
@@ -188,16 +201,8 @@ class Gathering:
                 f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
                 "the reward function and the server that it asks"
             )
-        sizes = [len(one.chosen.items) for one in self.rounds]
         keep_M = np.concatenate([one.keep_M for one in self.rounds])
-        return StepData(
-            rounds=self.rounds,
-            prompts=[prompt for one in self.rounds for prompt in one.chosen.prompts],
-            rollouts=join([one.rollouts for one in self.rounds], sizes),
-            feedback=join([one.feedback for one in self.rounds], sizes),
-            keep_M=keep_M,
-            learned_M=self._learned(keep_M),
-        )
+        return StepData.of(self.rounds, self._learned(keep_M))
 
     def _learned(self, keep_M: np.ndarray) -> np.ndarray:
         """Returns `StepData.learned_M`."""

@@ -131,7 +131,7 @@ class ScoringThread:
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future[list[Scored]]] = {}
         self._came: list[float] = []  # when each group came
-        self.seconds = 0.0  # of scoring, most of it while the engine still generates
+        self._seconds: list[float] = []  # that each group took
 
     def __enter__(self) -> "ScoringThread":
         return self
@@ -146,6 +146,11 @@ class ScoringThread:
         self._came.append(time.perf_counter())
         if processes.is_leader():
             self._groups[m] = self._threads.submit(self._timed, self._items[m], answers)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of scoring in all threads, most of them while the engine still generates."""
+        return sum(self._seconds)
 
     @property
     def tail(self) -> float:
@@ -193,7 +198,7 @@ class ScoringThread:
     def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         start = time.perf_counter()
         scored = self._score(item, answers)
-        self.seconds += time.perf_counter() - start
+        self._seconds.append(time.perf_counter() - start)  # several threads may do so at once
         return scored
 
 

@@ -12,10 +12,9 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from vade_jax import settings
 from vade_jax.trainer.choosing import ChoosePrompts
 from vade_jax.trainer.producer import Made
-from vade_jax.trainer.rounds import Gathering, Round
+from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.trainer.scoring import Scores
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Proposal, Rollouts
@@ -51,21 +50,19 @@ def pack(queue: Sequence[Made]) -> Packed:
             for path, leaf in traverse_util.flatten_dict(tree, sep="/").items():
                 if leaf is not None:
                     arrays[f"{made.step}/{number}/{path}"] = np.asarray(leaf)
+        arrays[f"{made.step}/learned_M"] = made.data.learned_M
         plain.append({"step": made.step, "seconds": made.clock.seconds, "texts": texts})
     return Packed(arrays, plain)
 
 
-def unpack(
-    packed: Packed, choose: ChoosePrompts, num_prompts: int, refill: settings.Refill
-) -> tuple[Made, ...]:
+def unpack(packed: Packed, choose: ChoosePrompts) -> tuple[Made, ...]:
     """Returns the batches, bit for bit; their prompts are built by `choose` again."""
     tree: Any = traverse_util.unflatten_dict(packed.arrays, sep="/")
     queue = []
     for plain in packed.plain:
-        gathering = Gathering(num_prompts, refill)
-        for number, texts in enumerate(plain["texts"]):
-            gathering.add(_round(tree[str(plain["step"])][str(number)], texts, choose))
-        data = gathering.finish(plain["step"])
+        saved = tree[str(plain["step"])]
+        rounds = [_round(saved[str(i)], texts, choose) for i, texts in enumerate(plain["texts"])]
+        data = StepData.of(rounds, saved["learned_M"])
         queue.append(Made(plain["step"], data, Clock(plain["seconds"])))
     return tuple(queue)
 

@@ -93,6 +93,11 @@ def _check_arrays(run: settings.Run, selector: samplers.Sampler) -> None:
         raise ValueError(
             f"selector.arrays.{unknown[0]}: {name} takes {', '.join(selector.needs.named()) or 'none'}"
         )
+    if vectors := [x for x in given if x in selector.needs.named("states")]:
+        raise ValueError(
+            f"selector.arrays.{vectors[0]}={given[vectors[0]]!r}: {name} takes a vector of every item, which no "
+            "metadata field holds: leave it out, and the run takes the policy's own states"
+        )
     if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
         raise ValueError(
             f"selector.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
