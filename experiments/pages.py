@@ -54,6 +54,7 @@ LAGS = {
     "L = 4": ("lag", "{}_4/gspo"),
     "L = 4, no weights": ("lag", "{}_4_none/gspo"),
 }
+Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
@@ -143,6 +144,25 @@ def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> 
         for heading, (of, what) in found.items()
     ]
     _show(["", *(name or arm for arm, name in shown.items())], lines)
+
+
+def contrasts(columns: Mapping[str, str], rows: Mapping[str, Sequence[Gain]]) -> None:
+    """Prints by how much one gain over uniform is above another, seed by seed.
+
+    Args:
+        columns: as in `table`.
+        rows: heading -> two gains; each is an arm and the columns that its gain is the mean of.
+    """
+    found = {name: _column(text, "uniform")[0] for name, text in columns.items()}
+    lines = []
+    for heading, gains in rows.items():
+        one, other = (
+            across.by_seed(Comparison("uniform", {name: found[name] for name in names}), arm)
+            for arm, names in gains
+        )
+        value = curves.mean([one[seed] - other[seed] for seed in one if seed in other])
+        lines.append([heading, f"{value.text(sign=True)}{_seeds(value.count)}"])
+    _show(["gain of one less gain of the other", ""], lines)
 
 
 def moved_by_lag() -> None:
@@ -250,7 +270,8 @@ def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
     if quantity not in DIFFERENCES:
         value = comparison.cell(arm, quantity, FORMS[quantity])
         says_seeds = quantity in comparison.REACH
-        return "" if value == "-" else value if says_seeds else f"{value}{_seeds(len(arm.seeds))}"
+        count = arm.of_peak.count if quantity == "of_peak" else len(arm.seeds)
+        return "" if value == "-" else value if says_seeds else f"{value}{_seeds(count)}"
     if is_baseline:
         return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
     difference = arm.equal[DIFFERENCES[quantity]]

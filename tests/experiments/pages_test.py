@@ -58,6 +58,20 @@ def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
     assert found[2][1].startswith("0.500")
 
 
+def test_two_gains_are_compared_seed_by_seed(capsys):
+    """By hand: vade gains 0.1 and 0.2 in both tables, kalman 0.3 with seed 0 alone."""
+    pages.contrasts(
+        {"a": "one", "b": "other"},
+        {
+            "kalman, vade": (("kalman", ["a"]), ("vade", ["a", "b"])),
+            "nothing, vade": (("uniform", ["a"]), ("vade", ["b"])),
+        },
+    )
+    _, kalman, nothing = rows(capsys.readouterr().out)
+    assert kalman == ["kalman, vade", "+0.200 (1)"]
+    assert nothing == ["nothing, vade", "-0.150 ± 0.635 (2)"]
+
+
 @pytest.fixture
 def lags(monkeypatch):
     """Two arenas, named as their tables; without weights the first has the runs of the second, 0.1 lower."""

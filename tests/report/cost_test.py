@@ -85,6 +85,14 @@ def test_the_validation_before_the_first_step_is_no_late_one():
         assert short.steps[0] == 0 and cost.late(short) == pytest.approx(late)
 
 
+def test_of_a_run_with_fewer_validations_and_its_pair_as_many_are_compared():
+    whole = curves.validation(run(0, [0.2, 0.4, 0.6]).records)
+    short = curves.validation(run(0, [0.5, 0.9]).records)
+    assert cost.difference(short, whole, "steps") == pytest.approx(0.7 - 0.5)
+    assert cost.difference(whole, short, "steps") == pytest.approx(0.5 - 0.7)
+    assert np.isnan(cost.difference(whole, curves.validation([]), "steps"))
+
+
 def test_tables_have_what_was_recorded():
     head, (uniform, vade) = comparison.costs(
         comparison.compare(groups()).groups["clean/gspo"], "uniform"

@@ -29,14 +29,14 @@ def seeds_mean(compared: Comparison, label: str) -> Mean:
 
     Only seeds count that the arm and the baseline have in every group; without any, `count` is 0.
     """
-    return curves.mean(_of_seeds(compared, label))
+    return curves.mean([*by_seed(compared, label).values()])
 
 
-def _of_seeds(compared: Comparison, label: str) -> list[float]:
-    """Returns one value for each seed that is in every group: the mean of its differences over the groups."""
+def by_seed(compared: Comparison, label: str) -> dict[int, float]:
+    """Returns the mean of an arm's differences over the groups, for each seed that is in every group."""
     by_group = [_differences(arms, label, compared.baseline) for arms in compared.groups.values()]
     shared = set.intersection(*map(set, by_group))
-    return [sum(of[seed] for of in by_group) / len(by_group) for seed in sorted(shared)]
+    return {seed: sum(of[seed] for of in by_group) / len(by_group) for seed in sorted(shared)}
 
 
 def _differences(arms, label: str, baseline: str) -> dict[int, float]:
@@ -81,7 +81,7 @@ def draw(compared: Comparison, path: PathLike) -> None:
                 list(_differences(arms, label, compared.baseline).values())
                 for arms in compared.groups.values()
             ]
-            for place, values in enumerate([*rows, _of_seeds(compared, label)]):
+            for place, values in enumerate([*rows, [*by_seed(compared, label).values()]]):
                 is_mean, mean = place == len(rows), curves.mean(values)
                 if not mean.count:
                     continue

@@ -41,8 +41,8 @@ NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy: the share of right "
     "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
     f"Difference to {{baseline}}{{at}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
-    "same seed; the validation before the first step is never one of them. If the interval does not contain "
-    "0, this number of seeds shows a difference.",
+    "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
+    "of them. If the interval does not contain 0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
     "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "

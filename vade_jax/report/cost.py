@@ -61,18 +61,18 @@ def of_run(records: Records) -> dict[str, float]:
     return found
 
 
-def late(curve: Curve) -> float:
-    """Returns the mean of the last `LATE` validations, less noisy than the last one; NaN without any.
+def late(curve: Curve, most: int = LATE) -> float:
+    """Returns the mean of the last `most` validations, less noisy than the last one; NaN without any.
 
     The validation before the first step is none of them: DAPO's runs are short and may have only two others.
     """
-    scores = curve.values[final(curve)]
+    scores = curve.values[final(curve, most)]
     return float(np.mean(scores)) if scores.size else np.nan
 
 
-def final(curve: Curve) -> np.ndarray:
+def final(curve: Curve, most: int = LATE) -> np.ndarray:
     """Returns the indices of the validations that `late` is the mean of."""
-    return np.flatnonzero(curve.steps > 0)[-LATE:]
+    return np.flatnonzero(curve.steps > 0)[-most:]
 
 
 def difference(one: Curve, other: Curve, axis: str) -> float:
@@ -80,6 +80,9 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
 
     The dearer run is read at what the cheaper one had spent at its last validations, on straight lines
     between its own. To cut it there instead would leave out a whole validation for a second too many.
+
+    At equal steps, if one of the two has fewer validations than `LATE`, as DAPO's runs have, as many are taken
+    of both: otherwise one mean would have an early validation that the other has not.
 
     Args:
         one: its validations.
@@ -90,7 +93,8 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
         NaN if the records do not have that axis, or the dearer run has no validation as early.
     """
     if axis == "steps":
-        return late(one) - late(other)
+        most = min(LATE, *(len(final(curve)) for curve in (one, other)))
+        return late(one, most) - late(other, most) if most else np.nan
     if not all(axis in curve.spent and curve.steps.size for curve in (one, other)):
         return np.nan
     cheaper, dearer = sorted((one, other), key=lambda curve: curve.spent[axis][-1])
