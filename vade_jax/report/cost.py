@@ -81,8 +81,8 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
     The dearer run is read at what the cheaper one had spent at its last validations, on straight lines
     between its own. To cut it there instead would leave out a whole validation for a second too many.
 
-    At equal steps, if one of the two has fewer validations than `LATE`, as DAPO's runs have, as many are taken
-    of both: otherwise one mean would have an early validation that the other has not.
+    At equal steps, if one of the two has fewer validations than `LATE`, as DAPO's runs have, as many are
+    taken of both: otherwise one mean would have an early validation that the other has not.
 
     Args:
         one: its validations.
