@@ -136,8 +136,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     with contextlib.redirect_stderr(io.StringIO()):  # hides the progress bar
         recorder = RunRecorder(workdir, saved, settings_of_run.to_dict(), 0)
         with contextlib.closing(recorder):
-            loop.run(
-                anew,
+            loop.Loop(
                 num_steps=num_steps,
                 producer=Producer(
                     choosing.ChoosePrompts(selector, Items(num_items), prompt),
@@ -150,8 +149,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
                 validate=lambda engine, key, version, known: ({}, known),
                 recorder=recorder,
                 eval_every=num_steps,
-                stop=probe.look,
-            )
+            ).run(anew, probe.look)
     cases = {
         "metrics are read": functools.partial(metrics.read, workdir),
         "the report is written": functools.partial(report.write, workdir, items=Items(num_items)),

@@ -101,15 +101,14 @@ class Job:
         posterior = self._selector.init(NUM_ITEMS)
         start = loop.Progress(state, posterior, np.zeros(NUM_ITEMS, np.int32))
         began = time.perf_counter()
-        loop.run(
-            start,
+        loop.Loop(
             num_steps=num_steps,
             producer=producer,
             learn=self._learn,
             validate=lambda engine, key, version, known: ({}, known),
             recorder=Silent(),
             eval_every=0,
-        )
+        ).run(start)
         return time.perf_counter() - began
 
     def _learn(self, state, prompts, rollouts, advantage_N) -> tuple[TrainState, metrics.Record]:

@@ -92,7 +92,7 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
     made = job.prepare(run, policy=None, data=data, workdir="")
-    progress = made.train(made.progress)
+    progress = made.loop.run(made.progress)
     assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]
     measured = last.get("vade/measured_rollouts", 0)

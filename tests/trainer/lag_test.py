@@ -69,8 +69,7 @@ def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=S
         lag=lag,
         overlaps=overlaps,
     )
-    progress = loop.run(
-        progress(choose) if progress else start,
+    progress = loop.Loop(
         num_steps=steps,
         producer=producer,
         learn=options.pop("learn", learn),
@@ -78,7 +77,7 @@ def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=S
         recorder=recorder,
         eval_every=0,
         **options,
-    )
+    ).run(progress(choose) if progress else start)
     return progress, recorder
 
 

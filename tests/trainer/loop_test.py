@@ -67,15 +67,14 @@ def run(
         measure=measure,
         lag=lag,
     )
-    progress = loop.run(
-        progress,
+    progress = loop.Loop(
         num_steps=num_steps,
         producer=producer,
         learn=learn,
         validate=validate,
         recorder=recorder,
         eval_every=eval_every,
-    )
+    ).run(progress)
     return progress, recorder
 
 

@@ -57,17 +57,15 @@ class Run:
             num_prompts=B,
             measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
         )
-        self.progress = loop.run(
-            self.progress,
+        self.progress = loop.Loop(
             num_steps=num_steps,
             producer=producer,
             learn=learn,
             validate=lambda *_: ({}, frozenset()),
             recorder=self.recorder,
             eval_every=100,
-            stop=stop,
             max_rollouts=max_rollouts,
-        )
+        ).run(self.progress, stop)
         return self.progress
 
     def roll_out_all(self, num_rollouts=N, num_prompts=B):

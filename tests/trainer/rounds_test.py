@@ -102,8 +102,7 @@ class Run:
             num_prompts=B,
             refill=settings.Refill(**refill),
         )
-        self.progress = loop.run(
-            self.progress or first,
+        self.progress = loop.Loop(
             num_steps=num_steps,
             producer=producer,
             learn=self.learner,
@@ -111,7 +110,7 @@ class Run:
             recorder=self.recorder,
             eval_every=100,
             max_rollouts=max_rollouts,
-        )
+        ).run(self.progress or first)
         return self
 
     def choose(self, **hooks):

@@ -1,4 +1,4 @@
-"""Builds the parts of a run, the arguments of `trainer.loop.run`, from its settings.
+"""Builds the parts of a run, which `trainer.loop.Loop` is given, from its settings.
 
 Each function takes the settings it reads and returns one part. Programs are jitted here, at the edge;
 everything below is plain functions of arrays.

@@ -63,7 +63,7 @@ def train(
 
     Raises:
         UserError: a mistake in the settings or files, found before the first step.
-        scoring.NotFinite: a number of a step is not finite. This and the next three come from `loop.run`.
+        scoring.NotFinite: a number of a step is not finite. This and the next three come from `Loop.run`.
         EngineFailure: the engine failed.
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
@@ -143,7 +143,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
         directory.drop_policy(workdir)
         # Closed also if the run fails, so that a save under way is completed.
         with contextlib.closing(prepared.recorder), contextlib.closing(prepared.engine):
-            progress = prepared.train(prepared.progress, stop=stop)
+            progress = prepared.loop.run(prepared.progress, stop)
     return _finish(run, policy, data, progress, workdir, hooks, variants)
 
 
@@ -201,7 +201,7 @@ class Prepared:
     """A run that is ready to train. The caller closes recorder and engine."""
 
     progress: loop.Progress  # from the latest checkpoint, or the beginning
-    train: Callable[..., loop.Progress]  # `loop.run` with all arguments except the progress
+    loop: loop.Loop
     recorder: RunRecorder
     engine: Engine
 
@@ -256,18 +256,17 @@ def prepare(
             overlaps=checks.machine.overlaps(run.engine, run.layout),
             engine_devices=checks.machine.engine_devices(run.engine, run.layout),
         )
-        train = functools.partial(
-            loop.run,
-            num_steps=run.num_steps,
-            max_rollouts=run.max_rollouts,
+        whole = loop.Loop(
             producer=producer,
             learn=learn,
             validate=validation.together([held_out, *benchmarks]),
             recorder=recorder,
+            num_steps=run.num_steps,
             eval_every=run.eval.every,
+            max_rollouts=run.max_rollouts,
         )
         if_failed.pop_all()
-    return Prepared(progress, train, recorder, engine)
+    return Prepared(progress, whole, recorder, engine)
 
 
 def _values(

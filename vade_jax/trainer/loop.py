@@ -9,7 +9,6 @@ next step's prompts are chosen while the policy learns. With a lag, whole batche
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -58,6 +57,10 @@ class Progress:
     def stocked(self, stock: Stock) -> "Progress":
         """Returns the progress with what the producer has made."""
         return dataclasses.replace(self, posterior=stock.posterior, queue=stock.queue)
+
+    def measured(self, feedback: Feedback, posterior: samplers.State) -> "Progress":
+        """Returns the progress after a pass over all items."""
+        return dataclasses.replace(self.paid_for(feedback), posterior=posterior)
 
     def paid_for(self, feedback: Feedback) -> "Progress":
         """Returns the progress with the answers of `feedback` added to its totals."""
@@ -123,147 +126,186 @@ class Recorder(Protocol):
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
 
-def run(
-    progress: Progress,
-    *,
-    num_steps: int,
-    producer: Producer,
-    learn: Learn,
-    validate: Validate,
-    recorder: Recorder,
-    eval_every: int,
-    max_rollouts: int = 0,
-    stop: Callable[[], bool] = lambda: False,
-) -> Progress:
-    """Trains until the run `is_over` or `stop()` is true, and saves the latest step before it returns.
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """Trains a policy, step after step.
 
     The selector's state is called the posterior here, as VADE's is; that of a baseline may be a counter.
-    A step without a group to learn from leaves policy and optimizer unchanged, and is counted.
 
-    Args:
-        progress: where the run starts or goes on.
-        num_steps: RL steps in all, including those already done.
+    Attributes:
         producer: chooses prompts, and makes and rewards the answers.
-        learn: improves the policy on a batch of rollouts.
+        learn: improves the policy on a batch of rollouts; no metrics: it left the policy as it was.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
+        num_steps: RL steps in all, including those already done.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
             One that failed is made up when the run resumes.
         max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
             is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
-        stop: asked after each step, and between the batches of a pass over all items.
-
-    Raises:
-        NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
-        EngineFailure: the engine makes no more answers; all steps taken are saved.
-        RewardFailure: a reward function failed; all steps taken are saved.
-        BatchNotFilled: a step kept too few groups and the settings say to stop; all steps taken are saved.
-        OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
     """
-    engine, selector = producer.engine, producer.selector
-    measure, num_items, num_prompts = producer.measure, producer.num_items, producer.num_prompts
 
-    def is_last(step: int, rollouts_total: int) -> bool:
-        next_pass = passes.cost(measure, selector, step, num_items)
-        limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
+    producer: Producer
+    learn: Learn
+    validate: Validate
+    recorder: Recorder
+    num_steps: int
+    eval_every: int
+    max_rollouts: int = 0
+
+    def run(self, progress: Progress, stop: Callable[[], bool] = lambda: False) -> Progress:
+        """Trains until the run `is_over` or `stop()` is true, and saves the latest step before it returns.
+
+        A step without a group to learn from leaves policy and optimizer unchanged, and is counted.
+
+        Args:
+            progress: where the run starts or goes on.
+            stop: asked after each step, and between the batches of a pass over all items.
+
+        Raises:
+            NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
+            EngineFailure: the engine makes no more answers; all steps taken are saved.
+            RewardFailure: a reward function failed; all steps taken are saved.
+            BatchNotFilled: a step kept too few groups and the settings say to stop; all steps are saved.
+            OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
+        """
+        producer, recorder = self.producer, self.recorder
+        with producer:
+            progress = self._begin(progress)
+            ends, clock = self._is_over(progress) or stop(), Clock()
+            while not ends:
+                step = progress.step + 1
+                with _saved_on_failure(recorder, progress):
+                    # Warm-up of Algorithm 1: answers to every item, for the posterior alone.
+                    if producer.pass_is_due(step):
+                        with clock("measure"):
+                            measured = producer.roll_out_all(progress.posterior, step, stop)
+                        if measured is None:  # stopped: a resumed run begins the pass again
+                            if progress.step:
+                                recorder.save(progress, last=True)
+                            break
+                        progress = progress.measured(*measured)
+
+                    # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4), generate the answers, score
+                    # them, compare each with its group (Eq. 2), and update the posterior (Eq. 5, 6).
+                    made, stock = producer.supply(progress.stock, step, self._may_make).take()
+                progress, data = progress.stocked(stock), made.data
+                clock.add(made.clock)
+
+                # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile, and with a lag
+                # answered.
+                producer.begin(stock, step, self._may_make)
+                state, losses = self._update(step, progress.state, data, clock)
+                progress = progress.after(
+                    step, data, state, num_prompts=producer.num_prompts, is_updated=bool(losses)
+                )
+                metrics = self._metrics(progress, made, losses)
+
+                # The engine gets the new weights; the step is recorded and saved.
+                progress = self._conclude(progress, stock, data, metrics, clock)
+                # Asked once, so that what ends the loop is also what was saved.
+                ends = self._is_over(progress) or stop()
+                clock = Clock()  # of the next step, which waits until this one is saved
+                with clock("save_checkpoint"):
+                    recorder.save(progress, last=ends)
+        return progress
+
+    def _begin(self, progress: Progress) -> Progress:
+        """Gives the engine its weights, and validates the policy before the first step, if that is due.
+
+        A validation that failed when the latest step was taken is made up.
+        """
+        producer, recorder, step = self.producer, self.recorder, progress.step
+        if self._may_make(progress.stock):
+            producer.start(progress.posterior, progress.stock.made + 1)
+        producer.engine.sync(progress.state.params, step)
+        is_due = self._validation_is_due(progress)
+        if step == 0:
+            metrics: Metrics = {}
+            if is_due:
+                key = rng.untrained_validation_key(producer.key)
+                metrics, progress = self._validated(progress, key)
+            recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
+        elif is_due and progress.validated < step:
+            # The engine failed during this validation, so the step was saved without it.
+            key = rng.step_keys(producer.key, step).validation
+            metrics, progress = self._validated(progress, key)
+            recorder.add(step, metrics)
+        return progress
+
+    # -------------------------------------------------------------------------- when
+    def _is_last(self, step: int, rollouts_total: int) -> bool:
+        producer = self.producer
+        next_pass = passes.cost(producer.measure, producer.selector, step, producer.num_items)
+        limits = {"num_steps": self.num_steps, "max_rollouts": self.max_rollouts}
         return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
-    def may_make(stock: Stock) -> bool:
-        return not is_last(stock.made, stock.rollouts_total)
+    def _is_over(self, progress: Progress) -> bool:
+        return self._is_last(progress.step, progress.rollouts_total)
 
-    def validation_is_due(step: int, over: bool) -> bool:
-        return over or (eval_every > 0 and step % eval_every == 0)
+    def _may_make(self, stock: Stock) -> bool:
+        return not self._is_last(stock.made, stock.rollouts_total)
 
-    def run_validation(progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
+    def _validation_is_due(self, progress: Progress) -> bool:
+        every = self.eval_every > 0 and progress.step % self.eval_every == 0
+        return every or self._is_over(progress)
+
+    # -------------------------------------------------------------------------- parts of a step
+    def _validated(self, progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
         """Validates the policy of the latest step; returns the metrics and the progress."""
-        metrics, known = validate(engine, key, progress.step, progress.known)
+        metrics, known = self.validate(self.producer.engine, key, progress.step, progress.known)
         return metrics, dataclasses.replace(progress, known=known, validated=progress.step)
 
-    def record(progress: Progress, metrics: Metrics, data: StepData, clock: Clock) -> None:
+    def _update(
+        self, step: int, state: TrainState, data: StepData, clock: Clock
+    ) -> tuple[TrainState, Metrics]:
+        """Returns the state after the policy has learned from a batch, and the metrics of learning."""
+        losses: Metrics = {}
+        if len(data.learned_M) > 0:
+            with clock("update_actor"):
+                state, losses = self.learn(state, *data.batch())
+        try:
+            scoring.check_losses(f"step {step}", losses)
+        except scoring.NotFinite:
+            # So that people can look at its answers.
+            metrics = losses | rounds.metrics(data, self.producer.num_prompts)
+            self.recorder.step(step, metrics, data)
+            raise
+        return state, losses
+
+    def _metrics(self, progress: Progress, made: Made, losses: Metrics) -> Metrics:
+        """Returns the metrics of the latest step, without its cost."""
+        producer = self.producer
+        metrics = losses | rounds.metrics(made.data, producer.num_prompts)
+        if producer.lag:
+            metrics |= made.metrics()
+        num_items = producer.num_items
+        metrics |= passes.metrics(producer.measure, producer.selector, progress.step, num_items)
+        return metrics | coverage(progress, producer.num_prompts, num_items)
+
+    def _conclude(
+        self, progress: Progress, stock: Stock, data: StepData, metrics: Metrics, clock: Clock
+    ) -> Progress:
+        """Gives the engine the new weights, validates the policy if that is due, and records the step."""
+        producer, step = self.producer, progress.step
+        record_step = lambda: self._record(progress, metrics, data, clock)
+        with _saved_on_failure(self.recorder, progress, record_step):
+            progress = progress.stocked(producer.finished(stock, clock))
+        with _saved_on_failure(self.recorder, progress, record_step):
+            with clock("update_weights"):
+                producer.engine.sync(progress.state.params, step)
+            if self._validation_is_due(progress):
+                with clock("testing"):
+                    key = rng.step_keys(producer.key, step).validation
+                    found, progress = self._validated(progress, key)
+                metrics = metrics | found
+        record_step()
+        return progress
+
+    def _record(self, progress: Progress, metrics: Metrics, data: StepData, clock: Clock) -> None:
         """Records the latest step and what it has cost so far: time, memory, retries."""
-        timed = clock.metrics(data.prompts, data.rollouts, producer.engine_devices)
-        cost = producer.metrics() | hardware.memory() | timed
-        recorder.step(progress.step, metrics | cost | progress.metrics(), data)
-
-    with producer:
-        if may_make(progress.stock):
-            producer.start(progress.posterior, progress.stock.made + 1)
-        engine.sync(progress.state.params, progress.step)
-        over = is_last(progress.step, progress.rollouts_total)
-        if progress.step == 0:
-            metrics: Metrics = {}
-            if validation_is_due(0, over):
-                key = rng.untrained_validation_key(producer.key)
-                metrics, progress = run_validation(progress, key)
-            recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
-        elif progress.validated < progress.step and validation_is_due(progress.step, over):
-            # The engine failed during this validation, so the step was saved without it.
-            key = rng.step_keys(producer.key, progress.step).validation
-            metrics, progress = run_validation(progress, key)
-            recorder.add(progress.step, metrics)
-        ends = over or stop()
-        clock = Clock()
-
-        while not ends:
-            step = progress.step + 1
-            with _saved_on_failure(recorder, progress):
-                # Warm-up of Algorithm 1: answers to every item. The posterior learns, the policy does not.
-                if producer.pass_is_due(step):
-                    with clock("measure"):
-                        measured = producer.roll_out_all(progress.posterior, step, stop)
-                    if measured is None:  # stopped: a resumed run begins the pass again
-                        if progress.step:
-                            recorder.save(progress, last=True)
-                        break
-                    feedback, posterior = measured
-                    progress = dataclasses.replace(progress.paid_for(feedback), posterior=posterior)
-
-                # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4), generate the answers, score
-                # them, compare each with its group (Eq. 2), and update the posterior (Eq. 5, 6).
-                made, stock = producer.supply(progress.stock, step, may_make).take()
-            progress, data = progress.stocked(stock), made.data
-            clock.add(made.clock)
-
-            # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile; with a lag, their
-            # answers are made.
-            producer.begin(stock, step, may_make)
-            state, losses = progress.state, {}
-            if len(data.learned_M) > 0:
-                with clock("update_actor"):
-                    state, losses = learn(state, *data.batch())
-            metrics = losses | rounds.metrics(data, num_prompts)
-            try:
-                scoring.check_losses(f"step {step}", losses)
-            except scoring.NotFinite:
-                recorder.step(step, metrics, data)  # so that people can look at its answers
-                raise
-            progress = progress.after(
-                step, data, state, num_prompts=num_prompts, is_updated=bool(losses)
-            )
-            metrics |= made.metrics() if producer.lag else {}
-            metrics |= passes.metrics(measure, selector, step, num_items)
-            metrics |= coverage(progress, num_prompts, num_items)
-
-            # The engine gets the new weights; the step is recorded and saved.
-            over = is_last(step, progress.rollouts_total)
-            record_step = functools.partial(record, progress, metrics, data, clock)
-            with _saved_on_failure(recorder, progress, record_step):
-                progress = progress.stocked(producer.finished(stock, clock))
-            record_step = functools.partial(record, progress, metrics, data, clock)
-            with _saved_on_failure(recorder, progress, record_step):
-                with clock("update_weights"):
-                    engine.sync(state.params, step)
-                if validation_is_due(step, over):
-                    with clock("testing"):
-                        key = rng.step_keys(producer.key, step).validation
-                        found, progress = run_validation(progress, key)
-                    metrics |= found
-            record(progress, metrics, data, clock)
-            ends = over or stop()  # asked once, so that what ends the loop is also what was saved
-            clock = Clock()  # of the next step, which waits until this one is saved
-            with clock("save_checkpoint"):
-                recorder.save(progress, last=ends)
-    return progress
+        timed = clock.metrics(data.prompts, data.rollouts, self.producer.engine_devices)
+        cost = self.producer.metrics() | hardware.memory() | timed
+        self.recorder.step(progress.step, metrics | cost | progress.metrics(), data)
 
 
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
