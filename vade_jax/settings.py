@@ -548,7 +548,12 @@ class Run(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        sampling, loss, reward, batch = self.sampling, self.loss, self.reward, self.batch
+        self._check_log_probs()
+        self._check_fit()
+
+    def _check_log_probs(self) -> None:
+        """Raises ValueError where the loss would compare log-probs of two different distributions."""
+        sampling, loss = self.sampling, self.loss
         weighs = loss.importance not in UNWEIGHTED
         if weighs and loss.old_logp == "behaviour":
             raise ValueError(
@@ -578,6 +583,10 @@ class Run(Section):
                         f"loss.{name}={value!r} is of the truncated distribution, the update's log-probs "
                         f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={fitting!r}"
                     )
+
+    def _check_fit(self) -> None:
+        """Raises ValueError where numbers of different sections do not fit each other."""
+        sampling, reward, batch = self.sampling, self.reward, self.batch
         if self.lora.rank and self.model.param_dtype != "float32":
             raise ValueError(
                 f"model.param_dtype={self.model.param_dtype!r} is of weights that learn; with "

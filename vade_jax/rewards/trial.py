@@ -41,25 +41,8 @@ def check(
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
             the data's own answers and no less for empty ones.
     """
-    found = []  # [items][judges][2]
-    for item in items:
-        own = in_form(item.answer or "No.", form)
-        if opening:
-            own = own.removeprefix(opening.strip()).lstrip()
-        tried = [own, ""]
-        tokens = [encode(text) for text in tried]
-        try:
-            found.append([one(item, tried, tokens) for one in judge.judges])
-        except functions.RewardFailure as error:
-            raise ValueError(str(error)) from error
-    for one in judge.judges:
-        if isinstance(one, functions.UserFunction):
-            try:
-                one.counted()
-            except Exception as error:
-                raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {imports.told(error)}"
-                ) from error
+    found = _tried(judge, items, form, encode, opening)
+    _try_counters(judge)
     judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
     right, empty = zip(*judged, strict=True)
     known = [one for one in right + empty if one.is_known]
@@ -82,6 +65,33 @@ def check(
         )
     has_answer = [bool(item.answer) for item in items]  # "No." is no answer of the data
     return said + _verdict(*(list(itertools.compress(side, has_answer)) for side in (right, empty)))
+
+
+def _tried(judge, items, form, encode, opening) -> list[list[Sequence[Judgement]]]:
+    """Returns what is said of the right answer to each item and of an empty one: [items][judges][2]."""
+    found = []
+    for item in items:
+        own = in_form(item.answer or "No.", form)
+        if opening:
+            own = own.removeprefix(opening.strip()).lstrip()
+        answers = [own, ""]
+        tokens = [encode(text) for text in answers]
+        try:
+            found.append([one(item, answers, tokens) for one in judge.judges])
+        except functions.RewardFailure as error:
+            raise ValueError(str(error)) from error
+    return found
+
+
+def _try_counters(judge: functions.SumOfJudges) -> None:
+    for one in judge.judges:
+        if isinstance(one, functions.UserFunction):
+            try:
+                one.counted()
+            except Exception as error:
+                raise ValueError(
+                    f"reward.function {one.name!r}, metrics(): {imports.told(error)}"
+                ) from error
 
 
 def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
