@@ -126,18 +126,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
             prepared = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
-        if run.engine.max_lag and not checks.machine.overlaps(run.engine, run.layout):
-            print(
-                f"engine.max_lag={run.engine.max_lag}: answering and learning take turns here; only vLLM on GPUs of "
-                "its own answers meanwhile, in a run of one process"
-            )
-        begun = prepared.progress
-        stock = begun.stock
-        ends = is_over(run, stock.made, stock.rollouts_total, len(data.train))
-        if begun.step and len(begun.queue) < run.engine.max_lag and not ends:
-            print(
-                "WARNING: not all batches that should wait do: those that are missing get newer weights"
-            )
+        _tell_of_lag(run, prepared.progress, len(data.train))
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)
@@ -145,6 +134,21 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
         with contextlib.closing(prepared.recorder), contextlib.closing(prepared.engine):
             progress = prepared.loop.run(prepared.progress, stop)
     return _finish(run, policy, data, progress, workdir, hooks, variants)
+
+
+def _tell_of_lag(run: settings.Run, begun: loop.Progress, num_items: int) -> None:
+    """Prints what a user might not expect of `engine.max_lag`."""
+    if run.engine.max_lag and not checks.machine.overlaps(run.engine, run.layout):
+        print(
+            f"engine.max_lag={run.engine.max_lag}: answering and learning take turns here; only vLLM on GPUs of "
+            "its own answers meanwhile, in a run of one process"
+        )
+    stock = begun.stock
+    ends = is_over(run, stock.made, stock.rollouts_total, num_items)
+    if begun.step and len(begun.queue) < run.engine.max_lag and not ends:
+        print(
+            "WARNING: not all batches that should wait do: those that are missing get newer weights"
+        )
 
 
 def _finish(
