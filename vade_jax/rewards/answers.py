@@ -7,6 +7,7 @@ bounded by `MAX_LENGTH`: no answer can make its own verification slow.
 import functools
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from vade_jax.rewards import tokens
 
@@ -76,10 +77,20 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Returns `text` in lower case without punctuation and articles; signs of numbers stay."""
-    text = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", _mark, plain(text).casefold())
-    kept = [word for word in text.split() if word not in ("a", "an", "the")]
-    return " ".join(kept or text.split())
+    """Returns `text` in lower case without punctuation and articles; signs of numbers stay.
+
+    The A of Vitamin A is no article, nor is that of Team A wins: no word follows, or it is a capital inside.
+    """
+    found = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", _mark, plain(text)).split()
+    kept = [word for i, word in enumerate(found) if not _is_article(word, i, found)]
+    return " ".join(kept or found).casefold()
+
+
+def _is_article(word: str, place: int, words: Sequence[str]) -> bool:
+    if word.casefold() != "a":
+        return word.casefold() in ("an", "the")
+    follows = len(words) > place + 1 and len(words[place + 1]) > 1
+    return follows and (word == "a" or place == 0)
 
 
 def _mark(match: re.Match[str]) -> str:

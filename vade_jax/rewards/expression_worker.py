@@ -49,6 +49,8 @@ _FUNCTIONS = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
 }
 _POINTS = 8  # points at which both formulas are evaluated
+_FARTHEST = 10**6  # constants of formulas beyond which no point lies
+_CONSTANTS_SEEN = 3  # next to which are points
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
@@ -108,7 +110,10 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
     symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     digits = 150 if symbols else 500
-    seen = [_agree(x.subs(p), y.subs(p), is_complex, digits) for p in _points(symbols)]
+    agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, digits)
+    seen = [agree(point) for point in (*_points(symbols), *_points_around(x, y, symbols))]
+    if symbols and not {True, False}.intersection(seen):
+        seen = [agree(point) for point in _whole_points(symbols)]  # (-1)^n is real there alone
     if False in seen or True not in seen:
         return False
     # Digits do not show this difference: x + 10^{-999} is not x.
@@ -120,7 +125,7 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
 
 
 def _points(symbols: list[sympy.Symbol]):
-    """Yields places of both signs, small and large."""
+    """Yields places of both signs near 0."""
     if not symbols:
         yield {}
         return
@@ -131,6 +136,23 @@ def _points(symbols: list[sympy.Symbol]):
             top, bottom = _PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10]
             point[symbol] = sympy.Rational(sign * top, bottom)
         yield point
+
+
+def _points_around(x: sympy.Expr, y: sympy.Expr, symbols: list[sympy.Symbol]):
+    """Yields places beyond all constants of two formulas and next to some: |x - 5| is 5 - x below 5 alone."""
+    if not symbols:
+        return
+    constants = {abs(c) for one in (x, y) for c in one.atoms(sympy.Rational)}
+    beside = sorted(c for c in constants if 2 < c <= _FARTHEST)[:_CONSTANTS_SEEN]
+    beyond = 2 * min(max(constants, default=1), _FARTHEST) + 3
+    for size in (beyond, *(c + sympy.Rational(1, 3) for c in beside)):
+        for sign in (1, -1):
+            yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
+
+
+def _whole_points(symbols: list[sympy.Symbol]):
+    for k in range(2, 2 + _POINTS // 2):
+        yield {symbol: sympy.Integer(k + i * (k % 2 + 1)) for i, symbol in enumerate(symbols)}
 
 
 def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:

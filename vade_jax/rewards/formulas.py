@@ -196,9 +196,25 @@ def _marked(c: Cursor, letter: str) -> Tree:
     """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
     below = "_" + spelled(c) if c.accept("_") else ""
     marks = c.primes()
-    inside = f"({spelled(c)})" if letter in "fghFGHP" and c.peek() == "(" else ""  # f(x)
+    inside = f"({spelled(c)})" if letter in "fghFGHP" and _is_call(c, letter) else ""  # f(x)
     name = letter + below + marks + inside
     return ("c" if name in ("e", "i") else "v", name)
+
+
+def _is_call(c: Cursor, letter: str) -> bool:
+    """Returns whether a bracket holds the argument of a function, as in f(x+1), and no factor, as in h(a+b).
+
+    Only f and g take sums: other letters are names of functions less often than of heights and amounts.
+    """
+    if c.peek() != "(":
+        return False
+    inside: list[str] = []
+    while (text := c.peek(len(inside) + 1)) != ")":
+        if not text or (c.kind(len(inside) + 1) == "sign" and text not in _INNER):
+            return False
+        inside.append(text)
+    is_list = all(len(x) == 1 or x.isdecimal() or x in _INNER for x in inside[::2])
+    return letter in "fg" or (is_list and set(inside[1::2]) <= {","})
 
 
 def spelled(c: Cursor) -> str:

@@ -17,6 +17,7 @@ _REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are 
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LOOSE = {"", "or", "{}"}  # brackets that mean the same
+_MINUS_INFINITY = Formula(("-", values.INFINITY.tree))
 # In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
@@ -116,8 +117,14 @@ def _same_number(given: Number, key: Number, rules: Rules) -> bool:
     is_bare = rules.percents and abs(y if given.percent else x) >= 1
     if is_bare and abs(x - y) <= _room(given, key, rules):
         return True
-    x = x / 100 if given.percent else x * 100
-    return abs(x - y) <= (_room(given, key, rules) if rules.decimals else 0)
+    moved = _moved(given, -2 if given.percent else 2)
+    return abs(moved.value - y) <= _room(moved, key, rules)
+
+
+def _moved(number: Number, places: int) -> Number:
+    """Returns a number with its decimal point, and the last of its digits, moved."""
+    last = None if number.last is None else number.last + places
+    return dataclasses.replace(number, value=number.value * Fraction(10) ** places, last=last)
 
 
 def _room(given: Number, key: Number, rules: Rules) -> Fraction:
@@ -331,11 +338,11 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
         if value.brackets == "u" or is_pair:
             return "", value
         found = [x for x in map(_interval, value.items) if x is not None]
-        if value.brackets != "or" or len(found) < len(value.items):
+        if value.brackets not in ("or", "and") or len(found) < len(value.items):
             return None
-        if len({name for name, _ in found}) != 1:
-            return None
-        return found[0][0], Collection("u", tuple(one for _, one in found))
+        names, parts = {name for name, _ in found}, tuple(one for _, one in found)
+        whole = _between(*parts) if value.brackets == "and" else Collection("u", parts)
+        return (names.pop(), whole) if len(names) == 1 and whole else None
     if not isinstance(value, Relation):
         return None
     signs, sides = value.signs, value.sides
@@ -345,7 +352,7 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     rest = [side for side in sides if isinstance(side, Formula) and _name_of(side) is None]
     if name is None or any(values.names(side.tree) for side in rest):
         return None
-    minus, plus = Formula(("-", values.INFINITY.tree)), values.INFINITY
+    minus, plus = _MINUS_INFINITY, values.INFINITY
     opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
     match signs:
         case ("\\in",) if isinstance(sides[1], Collection):
@@ -362,6 +369,16 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     return None
 
 
+def _between(*parts: Collection) -> Collection | None:
+    """Returns the interval in which both x > 2 and x < 3 hold; None of anything but two such bounds."""
+    if len(parts) != 2 or any(len(part.items) != 2 for part in parts):
+        return None
+    lower, upper = sorted(parts, key=lambda part: part.items[0] == _MINUS_INFINITY)
+    if lower.items[1] != values.INFINITY or upper.items[0] != _MINUS_INFINITY:
+        return None
+    return Collection(lower.brackets[0] + upper.brackets[1], (lower.items[0], upper.items[1]))
+
+
 # ------------------------------------------------------------------------------ collections
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     one, other = _interval(given), _interval(key)
@@ -372,9 +389,13 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     if mine is None or wanted is None or len(mine.items) != len(wanted.items):
         return False
     pair = {mine.brackets, wanted.brackets}
-    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair == {"", "="}):
+    if pair >= {"and", "or"}:
         return False
-    is_set = wanted.brackets in ("or", "{}", "u") or (not wanted.brackets and not rules.lists)
+    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair in ({"", "="}, {"", "and"})):
+        return False
+    is_set = wanted.brackets in ("or", "and", "{}", "u") or (
+        not wanted.brackets and not rules.lists
+    )
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or "=" in pair:
         return all(same(x, y, rules) for x, y in zip(mine.items, wanted.items, strict=True))

@@ -133,7 +133,12 @@ def listed(c: Cursor) -> Value:
         items.append(_item(c))
     if not between:
         return items[0]
-    return Collection("or" if "or" in between else "", tuple(items))
+    holds_all = between == {"and"} and all(map(_is_inequality, items))
+    return Collection("or" if "or" in between else "and" * holds_all, tuple(items))
+
+
+def _is_inequality(value: Value) -> bool:
+    return isinstance(value, Relation) and not {"<", "<=", ">", ">="}.isdisjoint(value.signs)
 
 
 def _item(c: Cursor) -> Value:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 # Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
 ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
+ASCII |= dict.fromkeys(map(ord, "−–‒﹣‐‑—"), "-") | {0x2044: "/"}
 ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
 ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
 ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")

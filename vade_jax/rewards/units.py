@@ -91,7 +91,7 @@ def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | N
     start, scale = c.at, ""
     found = None
     try:
-        if c.peek() in SCALES and _may_stand(c, c.peek()):
+        if c.peek() in SCALES and _may_stand(c, c.peek()) and not _is_kelvin(c):
             scale = c.take()
         percent = bool(c.accept("%", "percent", "pct"))
         unit = _unit_phrase(c)
@@ -101,6 +101,12 @@ def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | N
     if look or found is None:
         c.at, c.offset = start, 0
     return found
+
+
+def _is_kelvin(c: Cursor) -> bool:
+    """Returns whether a K is the unit: 300 K, and not 300K or $300 K."""
+    token = c.tokens[c.at]
+    return token.text == "K" and (token.spaced or token.roman) and not c.unit
 
 
 def _may_stand(c: Cursor, word: str) -> bool:

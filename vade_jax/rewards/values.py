@@ -50,8 +50,8 @@ class Relation:
 class Collection:
     r"""Several values.
 
-    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, ":" of a
-    ratio, "u" of a union of intervals, "rows" of a matrix.
+    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, "and" of
+    inequalities that hold together, ":" of a ratio, "u" of a union of intervals, "rows" of a matrix.
     """
 
     brackets: str
