@@ -73,6 +73,7 @@ def test_palette_transparency_is_white_and_16_bits_are_scaled():
     [
         (0, 1, np.float32, r"90 x 60 pixels .*mode F with values 0\.0 \.\. 1\.0 .* 8-bit PNG"),
         (0, 1 << 20, np.int32, r"mode I with values 0 \.\. 1048576 .* 8-bit PNG"),
+        (0, 4095, np.uint16, r"mode I;16 with values 0 \.\. 4095 .* 8-bit PNG"),
         (-1, 255, np.int32, r"mode I with values -1 \.\. 255 .* 8-bit PNG"),
     ],
 )

@@ -65,6 +65,17 @@ def test_the_splits_of_a_directory_are_told_apart_by_name(tmp_path):
         sources.rows(tmp_path, split="train")
 
 
+def test_a_split_at_the_end_of_a_name_tells_too(tmp_path):
+    for name, size in (("geo_train", 3), ("geo_test", 2), ("latest", 1)):
+        rows = [{"question": name, "answer": "1"}] * size
+        files.write_jsonl(tmp_path / f"{name}.jsonl", *rows)
+    with pytest.raises(ValueError, match=r"holds geo_test\.jsonl, geo_train\.jsonl, latest\.jsonl"):
+        sources.rows(tmp_path, split="train")
+    (tmp_path / "latest.jsonl").unlink()
+    assert len(sources.rows(tmp_path, split="train")) == 3
+    assert not sources.is_of_one_split(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("name", "split", "is_taken"),
     [

@@ -26,6 +26,7 @@ WINDOW = 4  # cells per side of an attention window
 CELLS = WINDOW * WINDOW
 SLOTS = 4 * CELLS  # patches in a window
 MAX_ASPECT = 200
+DIMMEST_WHITE = 1 << 14  # the brightest value of a 16-bit picture is at least this
 # Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow has run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 # Most pixels of an image, because a small file may decode to very many. This many take 0.8 GB to decode.
@@ -122,13 +123,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     The published processor clips 16-bit values to white. Scaling them is our only departure from it.
 
     Raises:
-        ValueError: values are floats or need more than 16 bits, so it is unknown which value is white.
+        ValueError: values are floats, need more than 16 bits, or more than 8 and less than 15, as of a 12-bit
+            camera; so it is unknown which value is white.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         value = np.asarray(image)
         low, high = value.min(), value.max()
-        if image.mode == "F" or low < 0 or high > 65535:
+        if image.mode == "F" or low < 0 or high > 65535 or 255 < high < DIMMEST_WHITE:
             raise ValueError(
                 f"mode {image.mode} with values {low} .. {high} has no certain white: save it "
                 "as an 8-bit PNG"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from vade_jax import fields, types
 from vade_jax.data import columns, hub, row_files
 
-SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
+SPLIT = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|testmini|test)(?![a-z])")
 _SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
     "train": "train",
     "test": "test",
@@ -111,7 +111,7 @@ def is_of_one_split(name: str) -> bool:
         return bool(found.split)
     path = pathlib.Path(name)
     if path.is_dir():
-        return not any(SPLIT.match(f.stem) for f in path.iterdir() if f.suffix in row_files.OPEN)
+        return not any(SPLIT.search(f.stem) for f in path.iterdir() if f.suffix in row_files.OPEN)
     return path.is_file()
 
 
@@ -125,7 +125,7 @@ def _of_split(
             another split is asked for, or the other way round. (Files called test may be read for
             validation if there are no others.)
     """
-    found = [match and _SPLITS[match[1]] for match in (SPLIT.match(f.stem) for f in files)]
+    found = [match and _SPLITS[match[1]] for match in (SPLIT.search(f.stem) for f in files)]
     if len(set(found)) == 1:
         only = found[0]
         if only and split and (only == "train") != (split == "train"):

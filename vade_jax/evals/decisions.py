@@ -70,7 +70,7 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
                 except Unanswered as error:
                     raise _NoDecision("judge_unanswered") from error
                 replies.append(reply)
-                found = read(reply.rpartition("</think>")[2])
+                found = read(said) if (said := _behind_thoughts(reply)) is not None else None
                 if found is not None:
                     return found
             raise _NoDecision("judge_failed")
@@ -90,6 +90,12 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
         return Decision(extracted, correct, outcome, tuple(replies))
 
     return decide
+
+
+def _behind_thoughts(reply: str) -> str | None:
+    """Returns what follows the thoughts of a judge; None if they were cut off and nothing does."""
+    _, closed, said = reply.rpartition("</think>")
+    return said if closed or "<think>" not in said else None
 
 
 class _NoDecision(Exception):  # noqa: N818 (says what happened)
@@ -113,7 +119,8 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
     """Returns the function that decides on (item, text) without a judge model."""
 
     def decide(item: Item, text: str) -> Decision:
-        extracted = benchmark.extract(text, item, profile)
+        # MathVista's rules take some choice for an empty text.
+        extracted = benchmark.extract(text, item, profile) if text.strip() else None
         if extracted is None:
             extracted = _extract(text, item)
         if extracted is None:

@@ -221,7 +221,8 @@ def read_items(
                 f"{path}: row {row.index} of {row.file.name} has the id of an earlier row: "
                 f"{item.uid}; remove one"
             )
-        built[item.uid] = item
+        # A reward function of the user's own is given the file's columns.
+        built[item.uid] = dataclasses.replace(item, columns=row.values)
     if problems:
         shown = "; ".join(problems[:5]) + (" ..." if len(problems) > 5 else "")
         raise ValueError(f"{path}: {len(problems)} of {size} rows are bad: {shown}")
