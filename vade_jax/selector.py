@@ -113,9 +113,9 @@ class Selector:
         """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
         Args:
-            ids: the items that were answered; they need not have been selected. MoPPS and VCRL take the
-                number of ids for the batch size of the latest `select`, so give them that whole batch,
-                with 0 trials where no answer came.
+            ids: the items that were answered; they need not have been selected. MoPPS, ARCUS and VCRL
+                take the number of ids for the batch size of the latest `select`, so give them that whole
+                batch, with 0 trials where no answer came.
             correct: number of right answers to each item; a fraction is a soft score.
             trials: number of valid answers to each item, or one number for all. With 0, nothing is
                 learned about that item.

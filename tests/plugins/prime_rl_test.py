@@ -172,6 +172,22 @@ def test_a_lost_group_is_given_up_after_some_batches():
     assert visits_I[int(lost.key.removeprefix("task-"))] == 1 and sorted(visits_I) == [0, 1, 1, 1]
 
 
+def test_a_late_group_is_not_that_of_the_second_time():
+    curriculum = made(2, 1, name="uniform", lost_after=1)
+    sampler = curriculum.sampler
+    late = next(sampler)
+    curriculum.on_result(of(next(sampler), 1))
+    again = next(sampler)  # both have been out once: either may come
+    while again.key != late.key:
+        curriculum.on_result(of(again, 1))
+        again = next(sampler)
+    assert (sampler.metrics()["in_flight"], sampler.metrics()["lost"]) == (1, 1)
+    curriculum.on_result(of(late, 4))
+    assert sampler.metrics()["in_flight"] == 1 and next(sampler).key != again.key
+    curriculum.on_result(of(again, 4))
+    assert sampler.metrics()["in_flight"] == 1
+
+
 def test_when_all_tasks_are_out_the_oldest_are_handed_out_again():
     curriculum = made(5, 2)
     first = keys(take(curriculum, 5))

@@ -120,6 +120,19 @@ def test_chooses_what_the_selector_chooses_and_learns_at_the_end_of_a_batch(tmp_
     assert_same_state(rows.selector, selector)
 
 
+def test_parts_of_a_batch_are_one_observation_and_wait_in_the_checkpoint(tmp_path):
+    """As separate_async samples it; each part would let all other rows decay."""
+    data = config(tmp_path)
+    rows, again, selector = dataset(data), dataset(data), Selector(IDS, seed=0, num_rollouts=G)
+    ids = [rows[i]["extra_info"]["selector_id"] for i in range(B)]
+    assert ids == selector.select(B)
+    assert rows.learn(ids[:1] * G, [1.0] + [0.0] * (G - 1), whole=False) == 1.0
+    again.load_state_dict(rows.state_dict())
+    assert again.learn(ids[1:] * G, [1.0] * (B - 1) * G, whole=False) == 0.0
+    selector.observe(ids, [1] + [G] * (B - 1), G)
+    assert_same_state(again.selector, selector)
+
+
 def test_another_verdict_threshold_and_nested_ids(tmp_path):
     options = {"correct": "acc", "threshold": 0.0, "id_column": "extra_info.key"}
     options |= {"seed": 4, "name": "kalman", "options": {"noise_rest": 0.01}}

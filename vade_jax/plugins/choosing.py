@@ -68,7 +68,14 @@ def make_selector(
 
 
 def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
-    """Tells the selector which answers were right, and returns the share of mixed groups.
+    """Tells the selector which answers were right, and returns the share of mixed groups; see `counted`."""
+    ids, right_M, trials_M = counted(ids_N, right_N)
+    selector.observe(ids, right_M, trials_M)
+    return mixed_share(right_M, trials_M)
+
+
+def counted(ids_N: Sequence[Any], right_N: np.ndarray) -> tuple[list[Any], np.ndarray, np.ndarray]:
+    """Returns rows, and the right and the valid answers to each.
 
     `ids_N` is the row of each answer. `right_N` is 1 for a right answer, 0 for a wrong one, and NaN if
     there is no verdict; answers without a verdict do not count.
@@ -79,7 +86,11 @@ def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> fl
     judged_N = ~np.isnan(right_N)
     trials_M = np.bincount(group_N, judged_N, len(ids)).astype(int)
     right_M = np.bincount(group_N, np.where(judged_N, right_N, 0), len(ids))
-    selector.observe(ids, right_M, trials_M)
+    return ids, right_M, trials_M
+
+
+def mixed_share(right_M: np.ndarray, trials_M: np.ndarray) -> float:
+    """Returns the share of groups with right and wrong answers."""
     return float(np.mean((right_M > 0) & (right_M < trials_M)))
 
 

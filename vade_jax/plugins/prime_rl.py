@@ -11,6 +11,7 @@ Nothing of prime-rl is imported. Its protocol was read in src/prime_rl/orchestra
 (21 August 2026), that of the episodes in verifiers/v1/ at a60a606.
 """
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,6 +95,7 @@ class SelectingSampler:
         self._out: dict[str, int] = {}  # handed out, oldest first -> the batch that was the latest
         self._answers: list[tuple[str, float]] = []  # not learned yet: the task, and whether right
         self._batches, self._lost = 0, 0
+        self._given_up: collections.Counter[str] = collections.Counter()  # and not come back since
         self._metrics: dict[str, float] = {}
 
     def __iter__(self) -> "SelectingSampler":
@@ -120,7 +122,10 @@ class SelectingSampler:
             ValueError: the task is not of this task set, or the verdict cannot be found.
         """
         key, right_N = self._judged(group)
-        self._out.pop(key, None)
+        if self._given_up[key]:  # a late group: the task may have been handed out again since
+            self._given_up[key] -= 1
+        else:
+            self._out.pop(key, None)
         # A group without verdicts is an observation, too: "uniform" counts it as a visit.
         self._answers += [(key, right) for right in right_N] or [(key, float("nan"))]
         if not self._out and not self._queue:
@@ -156,6 +161,7 @@ class SelectingSampler:
         self._queue = [*saved["out"], *saved["queue"]]
         self._out, self._answers = {}, list(saved["answers"])
         self._batches, self._lost, self._metrics = 0, 0, {}
+        self._given_up.clear()
 
     def metrics(self) -> dict[str, float]:
         """Returns tasks out and given up, and the share of mixed groups in the latest observation."""
@@ -175,6 +181,7 @@ class SelectingSampler:
         if not old and len(self._out) == len(self._tasks):
             old = list(self._out)[: self._num_prompts]
         self._lost += len(old)
+        self._given_up.update(old)
         for key in old:
             del self._out[key]
 

@@ -42,8 +42,9 @@ class Selecting:
     """A mixin for a GRPOTrainer: `class Mine(Selecting, MyGRPOTrainer): pass`.
 
     The selector of the first process chooses the prompts for all processes. Only that selector learns,
-    and every checkpoint saves it. A resumed run chooses what the uninterrupted run would have chosen.
-    Evaluation stays as in TRL. Groups that a selector would drop (`keep`) are trained on.
+    and every checkpoint saves it. A run that resumes at the end of a generation chooses what the
+    uninterrupted run would have chosen; within one, TRL drops the rest of the generation. Evaluation
+    stays as in TRL. Groups that a selector would drop (`keep`) are trained on.
 
     Args:
         *args: arguments of the trainer.

@@ -73,6 +73,7 @@ class SelectingDataset(RLHFDataset):
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
         self.selector: Any = None
         self._queue, self._unanswered = [], 0
+        self._answers: list[tuple[str, float]] = []  # parts of a batch, not learned yet
         chooses = data_files == config.train_files
         self.settings: Any = _settings(config) if chooses else None
         super().__init__(data_files, tokenizer, config, processor, max_samples)
@@ -101,11 +102,20 @@ class SelectingDataset(RLHFDataset):
         row["extra_info"][ID] = name
         return row
 
-    def learn(self, ids_N: Sequence[str], score_N: Sequence[float]) -> float:
-        """Tells the selector which answers are right (above the threshold); returns the mixed share."""
+    def learn(self, ids_N: Sequence[str], score_N: Sequence[float], *, whole: bool = True) -> float:
+        """Tells the selector which answers are right (above the threshold); returns the mixed share.
+
+        A selector takes what it observes for a step, and lets everything else decay. So parts of a batch
+        (`whole` is False) wait until they have as many rows as a batch.
+        """
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
-        return choosing.observe(self.selector, ids_N, right_N)
+        self._answers += zip(ids_N, right_N.tolist(), strict=True)
+        if whole or len({name for name, _ in self._answers}) >= self.config.train_batch_size:
+            all_ids_N, all_right_N = zip(*self._answers, strict=True)
+            self._answers = []
+            choosing.observe(self.selector, all_ids_N, np.array(all_right_N))
+        return choosing.mixed_share(*choosing.counted(ids_N, right_N)[1:])
 
     def on_batch_end(self, batch: DataProto) -> None:
         """Learns from a batch of verl's deprecated trainer, which calls this after every step.
@@ -121,16 +131,21 @@ class SelectingDataset(RLHFDataset):
         self.learn(ids_N, score_N)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the selector, and the chosen rows that are not yet fetched."""
+        """Returns the state of the selector, the chosen rows not yet fetched, the answers not yet learned."""
         if self.selector is None:
             return {}
-        return {"selector": self.selector.state_dict(), "queue": list(self._queue)}
+        return {
+            "selector": self.selector.state_dict(),
+            "queue": list(self._queue),
+            "answers": list(self._answers),
+        }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned."""
         if self.selector is not None:
             self.selector.load_state_dict(saved["selector"])
             self._queue = list(saved["queue"])
+            self._answers = [(name, right) for name, right in saved.get("answers", ())]
 
     def _choose(self) -> list[str]:
         if self._unanswered == PATIENCE:

@@ -47,7 +47,8 @@ class Selecting:
             global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
         )
         if partition_id == "train":
-            metrics = {**metrics, "vade/effective_ratio_correct": _learn(batch)}
+            whole = not isinstance(self, ReplayBufferAsync)
+            metrics = {**metrics, "vade/effective_ratio_correct": _learn(batch, whole)}
         return batch, metrics
 
 
@@ -58,11 +59,12 @@ class SelectingReplayBuffer(Selecting, ReplayBuffer):
 class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
     """verl's asynchronous replay buffer, with reports to the selector.
 
-    A batch may be chosen before all rewards of the earlier batches are known.
+    A batch may be chosen before all rewards of the earlier batches are known, and may have prompts in common
+    with them. It may be sampled in parts: the selector learns once for every `train_batch_size` prompts.
     """
 
 
-def _learn(batch: tq.KVBatchMeta) -> float:
+def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
     """Tells the selector of this process which answers were right; returns the share of mixed groups."""
     dataset = verl_dataset.SelectingDataset.training
     if dataset is None:
@@ -81,7 +83,7 @@ def _learn(batch: tq.KVBatchMeta) -> float:
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
     score_N = [_score(_plain(value), correct) for value in data[field]]
-    return dataset.learn(ids_N, np.asarray(score_N, float))
+    return dataset.learn(ids_N, np.asarray(score_N, float), whole=whole)
 
 
 def _score(value: Any, correct: str) -> float:

@@ -133,3 +133,7 @@ def test_a_measurement_tells_the_selector_and_trains_nothing():
     start = result.rounds["mixed"][:, :5].mean()
     assert start > mean("uniform", "effective") + 0.1
     assert values["visited"]["mean"] < 0.95
+
+    free = arena.run(cell("vade", True, options={"warmup": "none"}, measure_first="free"))
+    ahead = (result.rounds["tokens"] - free.rounds["tokens"])[:, 0]
+    assert free.paid_U[0] == 240 and (ahead > 0).all()  # the pass costs no tokens either
