@@ -135,5 +135,5 @@ def test_a_measurement_tells_the_selector_and_trains_nothing():
     assert values["visited"]["mean"] < 0.95
 
     free = arena.run(cell("vade", True, options={"warmup": "none"}, measure_first="free"))
-    ahead = (result.rounds["tokens"] - free.rounds["tokens"])[:, 0]
-    assert free.paid_U[0] == 240 and (ahead > 0).all()  # the pass costs no tokens either
+    paid_S, free_S = (play.rounds["tokens"][:, 0] for play in (result, free))
+    assert free.paid_U[0] == 240 and (free_S < paid_S / 10).all()  # the pass costs no tokens either
