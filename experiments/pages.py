@@ -232,6 +232,14 @@ def passed(table: str, group: str = GROUP, baseline: str = "uniform") -> None:
     _show(["control", "asked", "found", "passed"], rows)
 
 
+def spent(table: str, arms: str, columns: Sequence[str], group: str = GROUP) -> None:
+    """Prints what each arm has cost; columns are headings of `cost.COSTS`."""
+    compared = _compared(table, "uniform").groups[group]
+    head, rows = comparison.costs({arm: compared[arm] for arm in arms.split()}, "uniform")
+    places = [head.index(name) for name in columns]
+    _show(["", *columns], [[row[0], *(row[i] for i in places)] for row in rows])
+
+
 def known(table: str, arms: str, group: str = GROUP) -> None:
     """Prints what arms knew of the pass rates before they asked."""
     of_arms = {arm: _read(table)[group][arm] for arm in arms.split()}
