@@ -36,6 +36,7 @@ CURVES = {
     "frontier.png": ("frontier_8_updates", "uniform vade pooled informed"),
     "digits.png": ("digits_8_updates", "uniform vade pooled informed"),
     "ladder.png": ("ladder_8_updates", "uniform vade pooled informed"),
+    "lengths.png": ("lengths", "uniform vade vade_per_token pooled"),
 }
 SHOWN = ("uniform", "vade", "pooled", "informed")
 # Drawn by `across.draw`: a condition and its table
@@ -65,7 +66,7 @@ DIFFERENCES = {QUANTITY: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUA
 def main() -> None:
     """Draws the figures and writes the tables."""
     for name, (table, arms) in CURVES.items():
-        groups = {GROUP: _read(table)[GROUP]}
+        groups = {"eight updates, right labels": _read(table)[GROUP]}
         draw(DOCS / name, results.only(groups, arms.split()))
     shown = {
         name: {arm: _read(table)[group][arm] for arm in SHOWN}

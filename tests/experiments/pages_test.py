@@ -110,6 +110,23 @@ def test_lags_are_compared_on_the_seeds_that_all_have(lags, monkeypatch, capsys)
     assert rows(capsys.readouterr().out)[1] == ["in turns", "0.450 (1)", "+0.300 (1)"]
 
 
+def test_what_arms_cost_in_columns_by_name(tmp_path, capsys):
+    paid = lambda total: [
+        {"step": 1, "vade/rollouts_total": total, "vade/tokens_total": 10 * total}
+    ]
+    arms = {
+        arm: [records.Recorded(arm, {"seed": 0}, paid(total), hopeless=0.0)]
+        for arm, total in (("uniform", 64), ("vade", 2048))
+    }
+    records.write({"clean/gspo": arms}, tmp_path / "paid.parquet")
+    pages.spent("paid", "uniform vade", ["answer tokens", "answers"])
+    assert rows(capsys.readouterr().out) == [
+        ["answer tokens", "answers"],
+        ["uniform", "640", "64"],
+        ["vade", "20,480", "2,048"],
+    ]
+
+
 def test_a_wrong_quantity_is_named():
     with pytest.raises(ValueError, match="no quantity 'effective', use one of late"):
         pages.table("uniform", {"a": "one::effective"})
