@@ -194,7 +194,7 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
     made = job.prepare(run, policy=None, data=data, workdir="")
-    progress = made.train(made.progress)
+    progress = made.loop.run(made.progress)
     assert progress.step == num_steps and 1 <= np.count_nonzero(progress.visited_I) <= size
     for number, record in fake_parts.metrics.items():
         assert all(np.isfinite(x) for x in record.values() if x is not None), (number, record)
