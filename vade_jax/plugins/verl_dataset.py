@@ -106,12 +106,14 @@ class SelectingDataset(RLHFDataset):
         """Tells the selector which answers are right (above the threshold); returns the mixed share.
 
         A selector takes what it observes for a step, and lets everything else decay. So parts of a batch
-        (`whole` is False) wait until they have as many rows as a batch.
+        (`whole` is False) wait until they have as many answers as a batch.
         """
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         self._answers += zip(ids_N, right_N.tolist(), strict=True)
-        if whole or len({name for name, _ in self._answers}) >= self.config.train_batch_size:
+        # Answers are counted and not rows: of two batches in flight both may have a row.
+        size = self.config.train_batch_size * self.settings.num_rollouts
+        if whole or len(self._answers) >= size:
             all_ids_N, all_right_N = zip(*self._answers, strict=True)
             self._answers = []
             choosing.observe(self.selector, all_ids_N, np.array(all_right_N))
