@@ -144,9 +144,8 @@ class RunRecorder:
 
     def close(self) -> None:
         """Completes pending writes and closes the files; raises what kept answers from being written."""
-        with (
-            contextlib.ExitStack() as stack
-        ):  # in reverse order, and each whatever the others raise
+        # The stack calls them in reverse order, and each whatever the others raise.
+        with contextlib.ExitStack() as stack:
             if self._metrics is not None:
                 stack.callback(self._metrics.close)
             stack.callback(self._checkpointer.close)
