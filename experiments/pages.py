@@ -11,10 +11,12 @@ cog writes what the call prints below it. A test fails if a table is not that of
 """
 
 import contextlib
+import dataclasses
 import functools
 import io
 import itertools
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -31,14 +33,16 @@ from vade_jax.report.comparison import Arm, Comparison
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
 PAGES = ("results.md", "arenas/*.md")  # with tables
-# Drawn by `results.write` of one arena: the figure in docs/, the arena's table, the arms
-CURVES = {
-    "frontier.png": ("frontier_8_updates", "uniform vade pooled informed"),
-    "digits.png": ("digits_8_updates", "uniform vade pooled informed"),
-    "ladder.png": ("ladder_8_updates", "uniform vade pooled informed"),
-    "lengths.png": ("lengths", "uniform vade vade_per_token pooled"),
-}
 SHOWN = ("uniform", "vade", "pooled", "informed")
+# Drawn by `results.write` of one arena: the figure in docs/, its heading, the arena's table, the arms
+EIGHT = "eight updates, right labels"
+CURVES = {
+    "frontier.png": (EIGHT, "frontier_8_updates", SHOWN),
+    "digits.png": (EIGHT, "digits_8_updates", SHOWN),
+    "ladder.png": (EIGHT, "ladder_8_updates", SHOWN),
+    "lengths.png": (EIGHT, "lengths", ("uniform", "vade", "vade_per_token", "pooled")),
+    "smollm.png": ("SmolLM2-135M-Instruct", "smollm", SHOWN),
+}
 # Drawn by `across.draw`: a condition and its table
 CONDITIONS = {
     "frontier": ("frontier_8_updates", "clean/gspo"),
@@ -48,15 +52,16 @@ CONDITIONS = {
 }
 LAG_ARENAS = ("frontier", "digits")
 # What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
-# the weights of the loss alone.
+# the loss alone: with importance weights, the correction, and without.
 LAGS = {
     "in turns": ("{}_8_updates", "clean/gspo"),
     "L = 1": ("lag", "{}_1/gspo"),
     "L = 4": ("lag", "{}_4/gspo"),
-    "L = 4, no weights": ("lag", "{}_4_none/gspo"),
+    "L = 4, uncorrected": ("lag", "{}_4_none/gspo"),
 }
 Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
 USUAL = 12  # seeds; a cell with another number of them says so
+FAMILY = re.compile(r"val-aux/validation/[^/]+/acc/mean@\d+")
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
 # What two runs that are compared have spent alike, by quantity
@@ -65,9 +70,8 @@ DIFFERENCES = {QUANTITY: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUA
 
 def main() -> None:
     """Draws the figures and writes the tables."""
-    for name, (table, arms) in CURVES.items():
-        groups = {"eight updates, right labels": _read(table)[GROUP]}
-        draw(DOCS / name, results.only(groups, arms.split()))
+    for name, (heading, table, arms) in CURVES.items():
+        draw(DOCS / name, results.only({heading: _read(table)[GROUP]}, arms))
     shown = {
         name: {arm: _read(table)[group][arm] for arm in SHOWN}
         for name, (table, group) in CONDITIONS.items()
@@ -167,27 +171,35 @@ def contrasts(columns: Mapping[str, str], rows: Mapping[str, Sequence[Gain]]) ->
 
 
 def moved_by_lag() -> None:
-    """Prints how far lag moves each selector in each arena from its accuracy in turns, and their mean.
+    """Prints how far lag moves each selector's accuracy in each arena, and the means of arenas and of all.
 
-    The last column is what the weights bring at the largest lag.
+    The last column is what the correction brings at the largest lag.
     """
     in_turns, *others = LAGS
-    weighted, unweighted = others[-2:]
+    corrected, uncorrected = others[-2:]
     to_turns = comparison.compare(lagged(), baseline=in_turns)
-    to_unweighted = comparison.compare(lagged(), baseline=unweighted)
-    columns = [(to_turns, lag) for lag in LAGS] + [(to_unweighted, weighted)]
+    to_uncorrected = comparison.compare(lagged(), baseline=uncorrected)
+    columns = [(to_turns, lag) for lag in LAGS] + [(to_uncorrected, corrected)]
     rows = [
         [name, *(_cell(x.groups[name][lag], QUANTITY, lag == in_turns) for x, lag in columns)]
         for name in to_turns.groups
     ]
-    means = [across.seeds_mean(x, lag) for x, lag in columns[1:]]
-    rows.append(["mean", "", *(f"{x.text(sign=True)}{_seeds(x.count)}" for x in means)])
-    _show(["", *LAGS, f"{weighted}, less that"], rows)
+    for heading, arenas in (*((f"{x}, mean", (x,)) for x in LAG_ARENAS), ("mean", LAG_ARENAS)):
+        cells = [""]
+        for x, lag in columns[1:]:
+            of = {k: v for k, v in x.groups.items() if k.partition(",")[0] in arenas}
+            mean = across.seeds_mean(dataclasses.replace(x, groups=of), lag)
+            cells.append(f"{mean.text(sign=True)}{_seeds(mean.count)}")
+        rows.append([heading, *cells])
+    _show(["", *LAGS, f"{corrected}: with less without"], rows)
 
 
 def by_lag(quantity: str) -> None:
-    """Prints a quantity of `comparison.COLUMNS` by lag and selector, its mean over the arenas."""
-    runs, rows = lagged(), []
+    """Prints a quantity of `comparison.COLUMNS` in turns, then how far lag moves it, by selector.
+
+    It is the mean over the arenas, seed by seed. Uniform, which has no difference, has its accuracy.
+    """
+    runs, rows, in_turns = lagged(), [], {}
     for lag in LAGS:
         groups = {
             arena: {arm: runs[f"{arena}, {arm}"][lag] for arm in SHOWN} for arena in LAG_ARENAS
@@ -198,9 +210,12 @@ def by_lag(quantity: str) -> None:
             is_gain = quantity == QUANTITY and arm != SHOWN[0]
             name = "late" if quantity == QUANTITY else quantity
             of_arenas = [x[arm].differences if is_gain else x[arm].values[name] for x in compared]
-            mean = curves.mean(np.mean(of_arenas, axis=0))
-            text = mean.text(FORMS[quantity], sign=is_gain)
-            row.append(f"{text}{_seeds(mean.count)}" if mean.count else "")
+            of_seeds = np.mean(of_arenas, axis=0)
+            is_first = arm not in in_turns
+            first = in_turns.setdefault(arm, of_seeds)
+            value = curves.mean(of_seeds if is_first else of_seeds - first)
+            text = value.text(FORMS[quantity], sign=is_gain or not is_first)
+            row.append(f"{text}{_seeds(value.count)}" if value.count else "")
         rows.append(row)
     _show(["", *SHOWN], rows)
 
@@ -222,6 +237,23 @@ def rates(table: str, arms: str, at: str) -> None:
             cells.append(" / ".join(means) if any(ran) else "")
         lines.append([group.partition("/")[0].replace("_", " "), *cells])
     _show(["", *at.split()], lines)
+
+
+def by_family(table: str, arms: str, group: str = GROUP) -> None:
+    """Prints the accuracy on each family of validation questions: before RL, then each arm's."""
+    runs = {arm: _read(table)[group][arm] for arm in arms.split()}
+    first, *_ = runs.values()  # before RL the arms are alike
+    found = (FAMILY.fullmatch(name) for name in first[0].records[-1])
+    lines = []
+    for name in (match.string for match in found if match):
+        of = {
+            arm: [curves.named(run.records, name) for run in of_arm] for arm, of_arm in runs.items()
+        }
+        before, *_ = of.values()
+        means = [curves.mean([curve.values[0] for curve in before])]
+        means += [curves.mean([cost.late(curve) for curve in of_arm]) for of_arm in of.values()]
+        lines.append([name.split("/")[2], *(f"{x.text()}{_seeds(x.count)}" for x in means)])
+    _show(["", "before RL", *runs], lines)
 
 
 def passed(table: str, group: str = GROUP, baseline: str = "uniform") -> None:

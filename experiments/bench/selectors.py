@@ -1,6 +1,5 @@
 """Times Beta draws against numpy's and jax.random's, and every selector's step against a training step."""
 
-import functools
 import tempfile
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from experiments.simulation import arena
 from vade_jax import samplers, settings, types
 from vade_jax.run import build, job, states, warm_start
 from vade_jax.samplers import beta, per_item, ranking
+from vade_jax.trainer import loop, producer
 
 # ------------------------------------------------------------------------------ --suite=draws
 DRAW_BYTES = 12  # for each item: two counts in, one draw out
@@ -92,7 +92,7 @@ def _counts(num_items: int, highest: float) -> jax.Array:
 
 
 # ------------------------------------------------------------------------------ --suite=selectors
-STEP = "a step of configs/tiny_gspo.py, 32 x 8"
+STEP = "a step of configs/tiny_gspo.py"
 NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
 
 
@@ -105,14 +105,11 @@ def steps(quick: bool) -> Iterator[timing.Table]:
         one = Selector(name, num_items, num_prompts)
         cases |= {f"{name} propose": one.propose, f"{name} update": one.update}
         floors |= dict(zip(list(cases)[-2:], one.num_bytes(), strict=True))
-    if not quick:
-        cases[STEP] = TinyStep()
+    cases[STEP] = TinyStep("smoke" if quick else None)
     most = max(floors.values())
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=most)
     floors = {name: size / machine.bandwidth for name, size in floors.items()}
-    notes = {}
-    if step := times.get(STEP):
-        notes = {n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP}
+    notes = {n: f"{t / times[STEP]:.1%} of that step" for n, t in times.items() if n != STEP}
     yield timing.table(
         f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
         times,
@@ -181,22 +178,31 @@ class Selector:
 class TinyStep:
     """The tiny job without warm start, files and validation; each call takes one step."""
 
-    def __init__(self):
+    def __init__(self, words: str | None):
         self._directory = tempfile.TemporaryDirectory()
-        workdir, c = self._directory.name, tiny_gspo.get_config()
+        workdir, c = self._directory.name, tiny_gspo.get_config(words)
         c.warm_start.num_steps = 0
         run = settings.Run.from_dict(c.to_dict())
         model = warm_start.untrained(run.model, run.seed, workdir)
         data = build.load_data(run, model, workdir)
         ready = job.prepare(run, build.load_policy(run, model), data, workdir)
         ready.recorder.close()
-        nothing = lambda *_, **__: None
-        unasked = lambda *_: ({}, frozenset())
-        silent = SimpleNamespace(step=nothing, save=nothing)
-        self._progress = ready.progress
-        self._run = functools.partial(ready.train, recorder=silent, validate=unasked, eval_every=1)
+        self._parts, self._progress = ready.loop, ready.progress
 
     def __call__(self):
-        step = self._progress.step + 1
-        self._progress = self._run(self._progress, num_steps=step)
+        nothing = lambda *_, **__: None
+        parts, made = self._parts, self._parts.producer
+        # A producer's threads end with its loop.
+        again = producer.Producer(
+            made.choose, made.engine, made.score, key=made.key, num_prompts=made.num_prompts
+        )
+        one_more = loop.Loop(
+            again,
+            parts.learn,
+            validate=lambda *_: ({}, frozenset()),
+            recorder=SimpleNamespace(step=nothing, save=nothing),
+            num_steps=self._progress.step + 1,
+            eval_every=1,
+        )
+        self._progress = one_more.run(self._progress)
         return self._progress.state.step

@@ -76,12 +76,18 @@ def test_draws():
     check(list(selectors.draws(quick=True)))
 
 
-def test_steps_of_selectors():
-    found = list(selectors.steps(quick=True))
-    check(found)
-    names = {row.name for row in rows(found)}
+def test_steps_of_selectors(monkeypatch):
+    one, make = jax.devices()[:1], mesh.make
+    monkeypatch.setattr(mesh, "make", lambda **axes: make(**axes, devices=one))
+    (table,) = selectors.steps(quick=True)
+    *of_selectors, step = table.rows
+    check([dataclasses.replace(table, rows=of_selectors)])
     few = ("vade", "mmr1", "sec")
-    assert names == {f"{x} {y}" for x in few for y in ("propose", "update")}
+    assert {row.name for row in of_selectors} == {
+        f"{x} {y}" for x in few for y in ("propose", "update")
+    }
+    assert step.name == selectors.STEP and step.seconds > 0
+    assert of_selectors[0].note == f"{of_selectors[0].seconds / step.seconds:.1%} of that step"
 
 
 @pytest.mark.slow  # tests/trainer has the same equality

@@ -74,9 +74,9 @@ def test_two_gains_are_compared_seed_by_seed(capsys):
 
 @pytest.fixture
 def lags(monkeypatch):
-    """Two arenas, named as their tables; without weights the first has the runs of the second, 0.1 lower."""
+    """Two arenas, named as their tables; uncorrected, the first has the runs of the second, 0.1 lower."""
     own, other = ("{}", "clean/gspo"), ("other", "clean/gspo")
-    of_lag = {"in turns": own, "L = 1": own, "L = 4": own, "no weights": other}
+    of_lag = {"in turns": own, "L = 1": own, "L = 4": own, "uncorrected": other}
     monkeypatch.setattr(pages, "LAGS", of_lag)
     monkeypatch.setattr(pages, "LAG_ARENAS", ("one", "other"))
 
@@ -84,23 +84,32 @@ def lags(monkeypatch):
 def test_lag_is_compared_with_the_same_seed_in_turns(lags, monkeypatch, capsys):
     monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
     pages.moved_by_lag()
-    head, _, of_one, _, of_other, mean = rows(capsys.readouterr().out)
-    assert head == ["in turns", "L = 1", "L = 4", "no weights", "L = 4, less that"]
+    head, _, of_one, _, of_other, *means = rows(capsys.readouterr().out)
+    assert head == ["in turns", "L = 1", "L = 4", "uncorrected", "L = 4: with less without"]
     none = "+0.000 (2)"
     assert of_one == ["one, vade", "0.750 ± 1.906 (2)", none, none, "-0.100 (2)", "+0.100 (2)"]
     assert of_other == ["other, vade", "0.650 ± 1.906 (2)", none, none, none, none]
-    assert mean == ["mean", "", none, none, "-0.050 (2)", "+0.050 (2)"]
+    assert means == [
+        ["one, mean", "", none, none, "-0.100 (2)", "+0.100 (2)"],
+        ["other, mean", "", none, none, none, none],
+        ["mean", "", none, none, "-0.050 (2)", "+0.050 (2)"],
+    ]
 
 
-def test_a_gain_by_lag_is_over_uniform_with_the_same_lag(lags, monkeypatch, capsys):
+def test_a_gain_by_lag_is_over_uniform_with_the_same_lag_and_then_a_change(
+    lags, monkeypatch, capsys
+):
     monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
     pages.by_lag("difference")
-    head, in_turns, _, _, unweighted = rows(capsys.readouterr().out)
+    head, in_turns, same, _, uncorrected = rows(capsys.readouterr().out)
     assert head == ["uniform", "vade"]
     assert in_turns == ["in turns", "0.550 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
-    assert unweighted == ["no weights", "0.500 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
+    assert same == ["L = 1", "+0.000 (2)", "+0.000 (2)"]
+    # uniform falls by 0.1 in one of two arenas, vade as much
+    assert uncorrected == ["uncorrected", "-0.050 ± 0.000 (2)", "+0.000 (2)"]
     pages.by_lag("effective_ratio")
-    assert rows(capsys.readouterr().out)[1] == ["in turns", "0.25 (2)", "0.25 (2)"]
+    found = rows(capsys.readouterr().out)
+    assert found[1:3] == [["in turns", "0.25 (2)", "0.25 (2)"], ["L = 1", "+0.00 (2)", "+0.00 (2)"]]
 
 
 def test_lags_are_compared_on_the_seeds_that_all_have(lags, monkeypatch, capsys):
@@ -124,6 +133,24 @@ def test_what_arms_cost_in_columns_by_name(tmp_path, capsys):
         ["answer tokens", "answers"],
         ["uniform", "640", "64"],
         ["vade", "20,480", "2,048"],
+    ]
+
+
+def test_accuracy_by_family_before_and_after(tmp_path, capsys):
+    """The last three of four validations are (.3 + .6 + .9) / 3; "forgotten" is no family."""
+    of = lambda scores: [
+        {"step": step, "val-aux/validation/plus/acc/mean@4": x, "val-aux/validation/forgotten": 0.5}
+        for step, x in enumerate(scores)
+    ]
+    scores = {"uniform": [0.2, 0.3, 0.6, 0.9], "vade": [0.2, 0.5, 0.5, 0.5]}
+    arms = {
+        arm: [records.Recorded(arm, {"seed": 0}, of(x), hopeless=0.0)] for arm, x in scores.items()
+    }
+    records.write({"clean/gspo": arms}, tmp_path / "families.parquet")
+    pages.by_family("families", "uniform vade")
+    assert rows(capsys.readouterr().out) == [
+        ["before RL", "uniform", "vade"],
+        ["plus", "0.200 (1)", "0.600 (1)", "0.500 (1)"],
     ]
 
 

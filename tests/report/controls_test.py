@@ -82,6 +82,14 @@ def test_each_control_can_fail(tmp_path, changes, failed):
     assert {name for name, control in found.items() if not control.passed} == failed
 
 
+def test_a_control_that_did_not_run_is_not_passed(tmp_path):
+    runs = [write(tmp_path / str(seed), seed, 0.1) for seed in range(8)]
+    arms = comparison.compare({"g": {"uniform": runs}}).groups["g"]
+    dose, oracle, headroom, _ = controls.check(arms, "uniform", runs)
+    assert dose.found == oracle.found == "did not run"
+    assert not dose.passed and not oracle.passed and headroom.passed
+
+
 def test_an_error_that_nobody_knows_does_not_pass(tmp_path):
     """0 questions stand for all of a file."""
     error = check(tmp_path, num_validation=0)["error"]

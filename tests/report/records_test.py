@@ -64,9 +64,13 @@ def test_what_a_selector_knew_comes_back(path):
     assert again(recorded(), path).foresight == {}
 
 
-def test_the_folder_of_a_warm_start_is_left_out(path):
+def test_folders_are_left_out_and_names_on_the_hub_are_kept(path):
     found = again(recorded(warm_start={"directory": "/somewhere", "num_steps": 5}), path)
     assert found.config["warm_start"] == {"directory": "", "num_steps": 5}
+    for given, kept in (("/somewhere/smollm2", "smollm2"), ("Org/Model", "Org/Model"), ("", "")):
+        assert again(recorded(model={"checkpoint": given}), path).config["model"] == {
+            "checkpoint": kept
+        }
 
 
 def test_what_no_table_needs_is_left_out(path):

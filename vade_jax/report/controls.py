@@ -45,7 +45,10 @@ class Control:
 
 
 def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> list[Control]:
-    """Returns the controls of one group of a sweep; `runs` are the baseline's."""
+    """Returns the controls of one group of a sweep; `runs` are the baseline's.
+
+    A control whose arm did not run is not passed.
+    """
     base, runs = arms[baseline], sorted(runs, key=lambda run: run.seed)
     climbs = curves.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
@@ -56,8 +59,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     error = float(np.max(errors))  # NaN if any of them is
     enough = len(base.seeds) >= LEAST_SEEDS
     return [
-        _gain(DOSE, f"{DOSE} - {baseline}", arms[DOSE].difference),
-        _gain(ORACLE, f"{ORACLE} - {baseline}", arms[ORACLE].difference),
+        *(_gain(name, baseline, arms.get(name)) for name in (DOSE, ORACLE)),
         Control(
             "headroom",
             f"effective ratio of {baseline} < {MOST_EFFECTIVE}; its validation rises in the last third "
@@ -74,15 +76,16 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     ]
 
 
-def _gain(name: str, what: str, difference: curves.Mean) -> Control:
-    return Control(
-        name,
-        f"{what} >= {LEAST_GAIN}, its interval without 0, {LEAST_SEEDS} pairs or more",
-        f"{difference.text(sign=True)} ({difference.count} pairs)",
-        difference.count >= LEAST_SEEDS
-        and difference.mean >= LEAST_GAIN
-        and difference.mean - difference.half > 0,
+def _gain(name: str, baseline: str, arm: Arm | None) -> Control:
+    asked = (
+        f"{name} - {baseline} >= {LEAST_GAIN}, its interval without 0, {LEAST_SEEDS} pairs or more"
     )
+    if arm is None:
+        return Control(name, asked, "did not run", passed=False)
+    gain = arm.difference
+    is_clear = gain.mean >= LEAST_GAIN and gain.mean - gain.half > 0
+    found = f"{gain.text(sign=True)} ({gain.count} pairs)"
+    return Control(name, asked, found, gain.count >= LEAST_SEEDS and is_clear)
 
 
 def climb(records: curves.Records) -> float:

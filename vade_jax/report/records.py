@@ -241,10 +241,13 @@ def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]
 
 
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings without the directory of a warm start, which means nothing on other machines."""
+    """Returns the settings without directories of this machine, which mean nothing on others."""
     config = dict(config)
     if "warm_start" in config:
         config["warm_start"] = {**config["warm_start"], "directory": ""}
+    place = pathlib.PurePath(config.get("model", {}).get("checkpoint", ""))
+    if place.is_absolute():  # otherwise it is a name on the hub
+        config["model"] = {**config["model"], "checkpoint": place.name}
     return config
 
 
