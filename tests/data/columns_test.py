@@ -253,6 +253,14 @@ def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind
     assert sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0].kind == kind
 
 
+def test_a_whole_number_with_a_tolerance_is_a_float(tmp_path):
+    row = {"question": "?", "answer": "200", "tolerance": 0.05}
+    (item,) = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))
+    assert item.kind == "float"
+    assert verify.verify_item("\\boxed{195}", item).correct
+    assert not verify.verify_item("\\boxed{189}", item).correct
+
+
 @pytest.mark.parametrize(
     "formula",
     ["a-b", "x - 3", "2x+y", "a/b", "-x", "x!", "x+1", "2x", "√2", "AB-CD", "f(x)", "1:2"],

@@ -303,9 +303,7 @@ def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default:
     Without a default, an answer whose row has a solution that ends in a box is a formula, as in MATH.
     """
     is_math = _boxed(row) is not None
-    inferred = (
-        "expr" if is_math and "\\" in answer else _infer_kind(question, answer, "choices" in row)
-    )
+    inferred = "expr" if is_math and "\\" in answer else _infer_kind(question, answer, row)
     kind = row.get("kind") or inferred or default or ("expr" if is_math else None)
     if kind not in list(verify.KINDS):  # a list, because a row's kind need not be hashable
         detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
@@ -314,14 +312,15 @@ def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default:
     return kind
 
 
-def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
+def _infer_kind(question: str, answer: str, row: Mapping[str, Any]) -> str | None:
     """Returns the kind of an answer; None if a guess could give wrong rewards (formulas)."""
     if re.fullmatch(r"\(?[A-J]\)?\.?", answer):
-        return "choice" if has_choices or _OPTIONS.search(question) else "text"
+        return "choice" if "choices" in row or _OPTIONS.search(question) else "text"
     if answer.casefold().strip(".") in ("yes", "no"):
         return "yesno"
     if (number := _number(answer)) is not None:
-        return "int" if number.value.denominator == 1 and "." not in answer else "float"
+        is_whole = number.value.denominator == 1 and "." not in answer
+        return "int" if is_whole and "tolerance" not in row else "float"
     if isinstance(reading.read(answer), Relation):
         return "expr"
     return "text" if len(answer) <= _LONGEST_TEXT and answers.is_prose(answer) else None
