@@ -8,7 +8,7 @@
 # make test-compilers programs for TPUs and GPUs by the real compilers, without either; in
 #                     .venv-compilers; TARGET=v5p or h200: one of them (CUDA's takes 5 GB of disk)
 # make test-browser   the report in a headless Chromium; skipped where there is none
-# make test-release   the wheel in an environment of its own, the Dockerfiles, the notebook
+# make test-release   the wheel in an environment of its own, the Dockerfiles, notebooks and workflows
 # make lint           ruff check, ruff format --check and the types of vade_jax/ (basedpyright)
 # make format         what ruff finds, changed in the files
 # make docs           the site, in site/
