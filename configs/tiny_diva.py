@@ -52,7 +52,7 @@ def _run(arg):
     c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     c.data.length_multiple = 40
     if c.selector.name == "diva":
-        c.selector.options.num_variants = arguments.of_run(arg, variants=1).variants
+        c.selector.options.num_variants = arguments.of_run(arg, variants=1, qwen3vl=False).variants
     elif "variants=" in (arg or ""):
         raise ValueError(
             f"config argument {arg!r}: the selector {c.selector.name} makes no variants"

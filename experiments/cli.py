@@ -64,13 +64,15 @@ def config() -> ConfigDict | None:
     """Returns the config that the flags ask for; None without --config.
 
     `--config.selector.name=NAME` also sets what goes with that selector, as the word `selector=NAME` does.
-    Otherwise the options of the config's own selector would stay.
+    Otherwise the options of the config's own selector would stay. Its own name changes nothing.
     """
     if (found := CONFIG.value) is None:
         return None
-    given = config_flags.get_override_values(flags.FLAGS["config"])
+    flag = flags.FLAGS["config"]
+    given = config_flags.get_override_values(flag)
     if "selector.name" in given:
-        name, found.selector.name = found.selector.name, ""
+        own = flag.parser.parse(config_flags.get_config_filename(flag)).selector.name
+        name, found.selector.name = found.selector.name, own
         default.selector(found, name)
         for path, value in given.items():
             default.put(found, path, value)

@@ -96,7 +96,7 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
 def _from_flags(c: ConfigDict, workdir: str) -> None:
     """Overrides the config by the flags that are given, and runs the evaluation."""
     for field, flag in FLAGS.items():
-        if flag.value:
+        if flag.present:
             section, _, name = field.rpartition(".")
             value = tuple(flag.value) if isinstance(flag.value, list) else flag.value
             setattr(c[section] if section else c, name, value)

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from experiments import cli, hooks
 from experiments.errors import user_errors
 from vade_jax import run, settings
+from vade_jax.data.columns import RejectedItem
 from vade_jax.report import headline
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
@@ -34,6 +35,8 @@ def main(config: ConfigDict, workdir: str) -> None:
             is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
     except (NotFinite, BatchNotFilled, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
+    except RejectedItem as error:
+        sys.exit(f"error: {error}; all steps are saved: put back what the row needs, and run again")
     if not is_done:
         return  # stopped: a second start resumes
     print(f"finished in {time.perf_counter() - start:.0f} s")

@@ -207,6 +207,7 @@ def test_a_qwen3vl_takes_the_words_and_one_for_grpo():
     plain, other = load("geo3k", "local"), load("geo3k", "qwen3vl,local")
     assert other.model.size == "qwen3vl-4b" and "Qwen3-VL-4B" in other.model.checkpoint
     assert other.loss == plain.loss and other.sampling == plain.sampling
+    assert load("tiny_diva", "qwen3vl").model.preset == load("tiny_gspo", "qwen3vl").model.preset
 
 
 def test_without_vllm_the_built_in_engine_decodes():

@@ -205,7 +205,7 @@ def test_a_score_by_length_wants_the_tokens_of_the_answers():
         ValueError, match="vade scores items by the length of answers: give `tokens`"
     ):
         made.observe([3], correct=[1], trials=[4])
-    for tokens in ([11], [11, -1], [11, np.nan]):
+    for tokens in ([11], [11, -1], [11, np.nan], [3, 11]):  # four answers have four tokens or more
         with pytest.raises(ValueError, match="tokens has shape"):
             made.observe([3, 5], correct=[1, 1], trials=[4, 4], tokens=tokens)
     made.observe([3, 5, 3], correct=[1, 2, 1], trials=[4, 8, 4], tokens=[11, 8, 13])
@@ -288,6 +288,7 @@ def test_threads_never_choose_alike_and_lose_nothing():
         (["item-1"], [float("nan")], 8, "right of 8"),
         (["item-1"], [1], 2.5, "1 right of 2.5 answers"),
         (["item-1", "item-2"], [1, 1], [8, None], "1 right of nan answers"),
+        (["item-1"], [1], float("inf"), "1 right of inf answers"),
         (["item-1"], [1], ["eight"], "have to be numbers: .*eight"),
         (["item-1", "item-2"], [1], 8, "one of 2 ids"),
         (["item-1", "item-2"], [1, 1], [8, 8, 8], r"trials \(3,\): give one of 2 ids"),

@@ -149,7 +149,10 @@ class Selector:
             ValueError: as `observe`, or an id occurs twice.
         """
         ids = _plain(ids)
-        feedback = self._feedback(ids, correct, trials, np.zeros(len(ids)))
+        lengths = (
+            [trials] * len(ids) if np.ndim(trials) == 0 else trials
+        )  # they decide nothing here
+        feedback = self._feedback(ids, correct, trials, lengths)
         if len(feedback.index_M) < len(ids):
             raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
         if not ids:
@@ -164,9 +167,9 @@ class Selector:
     def beliefs(self) -> dict[str, np.ndarray]:
         """Returns what the selector thinks of every item now, one value an item in the order of the ids.
 
-        Of a posterior "posterior_mean", the pass rate that it expects, and "prob_mixed", the probability that
-        a group has right and wrong answers; of VADE also the counts "alpha" and "beta". Empty for a
-        selector without a posterior, such as uniform.
+        A selector with a posterior gives "posterior_mean", the pass rate that it expects, and "prob_mixed",
+        the probability that a group has right and wrong answers; VADE adds its counts "alpha" and "beta".
+        Names with a slash are a selector's own. Without a posterior, as with uniform, it is empty.
         """
         every_I = np.arange(len(self._ids), dtype=np.int32)
         proposal = ranking.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
@@ -255,7 +258,8 @@ class Selector:
                 f" {len(ids)} ids"
             )
         trials = np.broadcast_to(trials, correct.shape)
-        counts = (correct >= 0) & (correct <= trials) & (trials == np.trunc(trials))
+        is_whole = np.isfinite(trials) & (trials == np.trunc(trials))
+        counts = (correct >= 0) & (correct <= trials) & is_whole
         bad = np.flatnonzero(~counts)
         if bad.size:
             m = int(bad[0])
@@ -279,9 +283,10 @@ class Selector:
                 )
             return trials
         tokens = np.asarray(tokens, np.float64)
-        if tokens.shape != trials.shape or not np.all((tokens >= 0) & (tokens < 2**31)):
+        if tokens.shape != trials.shape or not np.all((tokens >= trials) & (tokens < 2**31)):
             raise ValueError(
-                f"tokens has shape {tokens.shape}: give {len(ids)} numbers of tokens, 0 or more, one for each id"
+                f"tokens has shape {tokens.shape}: give {len(ids)} numbers of tokens, one for each id, and at "
+                "least one token for each answer"
             )
         return np.where(trials > 0, tokens, 0)
 
@@ -425,7 +430,10 @@ def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
 
 
 def _digest(values: Any) -> str:
-    """Returns a checksum; that of vectors is of their bytes, as a text of a million would be gigabytes."""
+    """Returns a checksum of ids, or of an array of values.
+
+    A matrix is hashed by its bytes: as text, a million rows would take gigabytes.
+    """
     if getattr(values, "ndim", 1) > 1:
         content = np.ascontiguousarray(values, np.float32).tobytes()
     else:

@@ -13,7 +13,9 @@ The name of an array ends in its logical shape, one capital letter per dimension
     W  vision windows of an image        S  patch slots of a window (64)
     C  merged cells of a window (16)     E  values of a patch (3 x 14 x 14 or 16 x 16)
 
-A file may define further letters, such as A for categories or Q for candidates. `length_N` and similar
+A file may define further letters, such as A for categories or Q for candidates. Outside the model a file may
+give a letter another meaning, and says so: in the selectors K are answers or strengths, C candidates, D and E
+features. `length_N` and similar
 arrays count tokens; an array `*_N` has one scalar per answer. The suffix is the shape of the whole
 array, never of a shard.
 """

@@ -102,6 +102,21 @@ def test_a_right_command_gives_the_config_and_a_directory(monkeypatch):
     flags.FLAGS.unparse_flags()
 
 
+@pytest.mark.parametrize(("name", "options"), [("vade", {"warmup": "none"}), ("kalman", {})])
+def test_the_configs_own_selector_named_again_changes_nothing(name, options, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    given = ["--config=configs/tiny_gspo.py", f"--config.selector.name={name}"]
+    monkeypatch.setattr(sys, "argv", ["train", *given])
+    flags.FLAGS.unparse_flags()
+    cli.parse(sys.argv)
+    found = cli.config().selector
+    assert found.name == name
+    assert {key: found.options.get(key) for key in options} == options
+    assert name == "vade" or "warmup" not in found.options
+    delattr(flags.FLAGS, "config.selector.name")  # parsing defines it
+    flags.FLAGS.unparse_flags()
+
+
 @pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
 def test_user_errors_are_one_line_and_code_2(kind, capsys):
     with pytest.raises(SystemExit) as caught, errors.user_errors():

@@ -160,7 +160,7 @@ def test_a_damaged_checkpoint(tmp_path, run):
     stored = orbax(tmp_path, small.params())
     path = stored / convert.ORBAX
     path.write_bytes(path.read_bytes()[:10])
-    with pytest.raises(ValueError, match=r"orbax is damaged \(.*\): give another copy"):
+    with pytest.raises(ValueError, match=r"orbax is damaged \(.*\); give another copy"):
         convert.convert(stored, tmp_path / "hf", base=run / "tiny_model")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import subprocess
 import sys
@@ -163,6 +164,19 @@ def test_a_run_with_a_step_owns_its_directory(tmp_path, what):
     (tmp_path / what).write_bytes(metrics.line({"step": 1}))
     with pytest.raises(ValueError, match=r"is of another config \(seed: 1 there, 2 now\)"):
         open_for(settings.Run(seed=2), str(tmp_path))
+
+
+def test_a_directory_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capsys):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(directory.fcntl, "flock", flock)
+    with directory.own(str(tmp_path)):
+        pass
+    said = capsys.readouterr().out
+    assert said.startswith(
+        f"WARNING: --workdir={tmp_path}: this file system cannot lock it (No locks"
+    )
 
 
 def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):

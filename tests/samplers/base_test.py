@@ -86,4 +86,5 @@ def test_what_methods_need():
     assert samplers.SAMPLERS["remind"](base="greso").drops
     for replay in ("next_step", "none"):
         needs = samplers.SAMPLERS["vcrl"](replay=replay).needs
-        assert needs.rounds is None and (needs.passes == "any") == (replay == "none")
+        assert needs.rounds == (1 if replay == "next_step" else None)
+        assert (needs.passes == "any") == (replay == "none")

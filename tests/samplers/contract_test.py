@@ -256,8 +256,12 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("bots", {"temperature": -1}, r"temperature=-1: must be in \[0, inf\)"),
         ("cures", {"temperature": 0}, r"temperature=0: must be in \(0, inf\)"),
         ("cures", {"rollouts": "all"}, "rollouts='all'.*sigma"),
-        ("cures", {"min_rollouts": 1}, r"min_rollouts=1: must be in \[2, 8\]"),
-        ("cures", {"max_rollouts": 7}, r"max_rollouts=7: must be in \[8, inf\)"),
+        ("cures", {"rollouts": "sigma", "min_rollouts": 1}, r"min_rollouts=1: must be in \[2, 8\]"),
+        (
+            "cures",
+            {"rollouts": "sigma", "max_rollouts": 7},
+            r"max_rollouts=7: must be in \[8, inf\)",
+        ),
         ("dapo", {"base": "mopps"}, "base='mopps'.*uniform.*vade"),
         ("dapo", {"keep": "some"}, "keep='some'.*mixed"),
         (

@@ -150,6 +150,11 @@ def test_features_that_are_no_vectors_are_refused():
             informed.SPEC().init(NUM_ITEMS, features=wrong)
 
 
+def test_a_negative_strength_other_than_minus_1_is_refused():
+    with pytest.raises(ValueError, match=r"strength=-0.5: give 0 or more, or -1"):
+        informed.SPEC(strength=-0.5)
+
+
 def test_a_share_of_the_batch_is_even():
     """4 of 40 are known to fail: only the even half of 8 can be of them, each 4/40 of the time."""
     ours = informed.SPEC(uniform_share=0.5, strength=0.0)

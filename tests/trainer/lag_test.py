@@ -132,7 +132,7 @@ def test_a_policy_that_does_not_learn_gives_the_same_run_with_every_lag(name):
 
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("lag", [1, 2])
-@pytest.mark.parametrize("name", ["vade", "dapo"])
+@pytest.mark.parametrize("name", ["vade", "dapo", "informed"])  # its beliefs have slashes
 def test_a_run_resumes_exactly_after_every_step(name, lag, overlaps):
     """Through arrays and JSON, with rounds of refill; the prompts are built again."""
     refill = Refill(max_rounds=3 if name == "dapo" else 1)

@@ -213,6 +213,15 @@ def test_a_forecast_is_the_mean_over_prompts_and_not_over_rounds():
     assert metrics["mine/size"] == pytest.approx((4 * 4 + 1 * 1) / 5)
 
 
+def test_a_forecast_that_one_round_does_not_have_is_that_of_the_others():
+    run = make([0, 1, 2, 4])
+    believe = lambda state, proposal: {
+        "mine/size": np.full(len(proposal.index_M), np.nan if len(proposal.index_M) == 1 else 7.0)
+    }
+    run.order.selector = run.order.selector._replace(believe=believe)
+    assert run(max_rounds=2, ask="missing").recorder.metrics[1]["mine/size"] == 7
+
+
 def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
     """Expected .5 of each prompt; right are all, none and one of four answers, and one has no answer."""
     chosen = types.SimpleNamespace(items=range(4))

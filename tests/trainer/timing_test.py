@@ -41,6 +41,14 @@ def test_each_part_and_the_whole_step(wait):
     assert found["perf/compilations"] == 0
 
 
+def test_a_part_that_fails_is_timed(wait):
+    clock = timing.Clock()
+    with pytest.raises(OSError), clock("testing"):
+        wait(3)
+        raise OSError
+    assert clock.seconds == {"testing": 3}
+
+
 def test_a_part_beside_the_others_is_not_time_of_the_step(wait):
     clock = timing.Clock()
     with clock("gen"):

@@ -20,7 +20,7 @@ from vade_jax.models import logprobs
 from vade_jax.rollout.engine import Sampling
 from vade_jax.types import Array, Params, Prompts
 
-BLOCK = 128  # tokens whose weights are summed first; what a TPU holds in a row of its registers
+BLOCK = 128  # tokens are summed in blocks of a multiple of it: what a TPU holds in a row of its registers
 
 
 def answers(
@@ -152,7 +152,7 @@ def inverse_cdf(uniform_N: Array, weight_NV: Array) -> tuple[jax.Array, jax.Arra
 
     This needs one random number per row, where `jax.random.categorical` draws V Gumbels. The weights are
     summed in blocks: the draw first finds its block, then its token there, so that no cumulative sum runs
-    over the vocabulary. A token with weight 0 is never returned.
+    over the vocabulary. A token with weight 0 is never returned. Here B are blocks, C tokens of a block.
     """
     num_rows, vocab_size = weight_NV.shape
     size = BLOCK * math.ceil(math.sqrt(vocab_size) / BLOCK)

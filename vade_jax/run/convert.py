@@ -198,14 +198,11 @@ def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.P
 
 @contextlib.contextmanager
 def _whole(stored: pathlib.Path):
-    """Turns the errors of orbax and tensorstore, many kinds with pages of text, into one ValueError."""
+    """Turns the errors of orbax and tensorstore into one ValueError."""
     try:
         yield
     except Exception as error:
-        first = str(error).strip().partition("\n")[0][:200]
-        raise ValueError(
-            f"{stored} is damaged ({type(error).__name__}: {first}): give another copy or --step"
-        ) from error
+        raise checkpoints.unreadable(str(stored), error, "give another copy or --step") from error
 
 
 def _sizes(tree: types.Params) -> dict[str, tuple[int, ...]]:

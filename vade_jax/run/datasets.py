@@ -142,7 +142,9 @@ def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
             f"data.validation_share={data.validation_share}: data.train={data.train!r} has {len(different)} "
             "different questions, of which none would be left to train on: give data.validation"
         )
-    is_held_out = rows.asked < different[num_held_out]  # in order, because hashes are
+    is_held_out = (
+        rows.asked < different[num_held_out]
+    )  # hashes in order: a random share of the questions
     print(f"validation: {is_held_out.sum()} of {len(rows)} rows of data.train are held out")
     return rows.where(~is_held_out), rows.where(is_held_out)
 

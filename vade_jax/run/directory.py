@@ -32,6 +32,8 @@ REPLACED = (*EXPORTED, "tiny_model", "warm_start")
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
     """Locks a directory for this run until the returned context ends or the process dies.
 
+    Some network file systems cannot lock a directory: then a warning says so.
+
     Args:
         workdir: the run directory, or another directory that a run writes to; created if missing.
         name: the setting that named it, for the message.
@@ -52,8 +54,11 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
                     f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, "
                     "or give another directory"
                 ) from None
-            except OSError:
-                pass  # some network file systems cannot lock a directory
+            except OSError as error:
+                print(
+                    f"WARNING: {name}={workdir}: this file system cannot lock it ({error.strerror}), so nothing "
+                    "keeps a second run out: do not start one there"
+                )
 
         processes.on_leader(lock)
         return stack.pop_all()
@@ -95,7 +100,10 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
 
 
 def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
-    """Removes the settings of a run without a step, and models it made that these settings do not make."""
+    """Removes the settings of a run without a step and, if other settings take over, its metrics.
+
+    `warm_start` removes the models that it made and these settings do not make.
+    """
     found = json.loads(path.read_text())
     other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
     path.unlink()

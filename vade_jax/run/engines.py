@@ -190,7 +190,10 @@ def _launch(
     longest: int,
     on_error: contextlib.ExitStack,
 ) -> list[process.LaunchedServer]:
-    """Starts all servers at once, since each takes minutes; one that fails stops the others."""
+    """Starts all servers at once, since each takes minutes.
+
+    If one fails, the others are stopped, once each of them is up or has failed, too.
+    """
     engine, layout, data = sections.engine, sections.layout, sections.data
     options: dict[str, Any] = {"max_model_len": longest}
     if files.load_config(directory).vision:

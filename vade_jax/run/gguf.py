@@ -1,7 +1,7 @@
 """Reads a model in GGUF, the format of llama.cpp; needs the extra `gguf`, and torch.
 
-transformers knows how GGUF packs its numbers, so it reads them. It does not write what it has read so; the
-files are written by `files.save` as ever.
+transformers knows how GGUF packs its numbers, so it reads them. It cannot save what it has read so:
+`files.save` does.
 """
 
 import importlib.util

@@ -67,6 +67,7 @@ def train(
         EngineFailure: the engine failed.
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
+        RejectedItem, OSError: a file of the data was there at the start and can no longer be read.
     """
     with opened(run, workdir, hooks) as (run, workdir):
         return _train(run, workdir, hooks, stop)

@@ -65,7 +65,7 @@ def compile_states(policy: Policy):
     def states(base: Params, params: Params, prompts: Prompts) -> Array:
         hidden_MPD = policy.merge(policy.whole(params, base)).hidden(prompts, remat=False)
         state_MD = model.last_state(hidden_MPD, prompts.length_M).astype(jnp.float32)
-        # The same directions in every run: a resumed one would find its own again anyway.
+        # A fixed key, so that runs with different seeds have the same features of the same weights.
         direction_DE = jax.random.normal(jax.random.key(0), (width, NUM_FEATURES))
         return state_MD @ direction_DE / math.sqrt(width)
 

@@ -67,7 +67,7 @@ def decay_and_count(
     Args:
         alpha_I: right answers so far, decayed.
         beta_I: wrong answers so far, decayed.
-        index_M: the items rolled out, without duplicates (for variants of an item, the last one counts).
+        index_M: the items rolled out, without duplicates.
         successes_M: r, right answers of the step.
         trials_M: n, valid answers of the step. A prompt without any is treated as one of the rest:
             nothing was observed that could replace its history.

@@ -54,6 +54,13 @@ class InformedOptions(base.Options):
     # Share of a batch that is drawn uniformly from all items, so that what is solved is asked again
     uniform_share: float = fields.fraction(0.0)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if -1 < self.strength < 0:
+            raise ValueError(
+                f"strength={self.strength}: give 0 or more, or -1 to let the data decide"
+            )
+
 
 @chex.dataclass(frozen=True)
 class InformedState(types.Pytree):

@@ -43,8 +43,10 @@ class Precedence:
             "token_I": jnp.zeros(num_items, jnp.float32) if self.per_token else None,
         }
 
-    def override(self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int):
-        """Returns the scores with +inf for items that come first, and -inf for items that rest."""
+    def override(
+        self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int
+    ) -> Array:
+        """Returns the scores, per token if asked; +inf: the item comes first, -inf: it rests."""
         if self.per_token:
             score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)

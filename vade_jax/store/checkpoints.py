@@ -242,19 +242,23 @@ class Checkpointer:
             )
         try:
             yield self._manager()
-        except Exception as error:  # orbax and tensorstore raise many types
+        except Exception as error:
             older = max((other for other in steps if other < step), default=None)
             otherwise = "start anew" if older is None else f"resume from step {older}"
-            said = (str(error).strip().splitlines() or [""])[0][:200]
-            said = f"{type(error).__name__}: {said}"
-            if isinstance(error, HINDERED) or any(word in said for word in HINDRANCES):
-                raise ValueError(
-                    f"checkpoint {path} cannot be read here ({said}); keep it"
-                ) from error
-            raise ValueError(
-                f"checkpoint {path} is damaged ({said}); restore it from "
-                f"a copy, or delete that directory to {otherwise}"
-            ) from error
+            fix = f"restore it from a copy, or delete that directory to {otherwise}"
+            raise unreadable(f"checkpoint {path}", error, fix) from error
+
+
+def unreadable(what: str, error: Exception, fix: str) -> ValueError:
+    """Returns the error for arrays that orbax could not read: they are damaged, or this machine is at fault.
+
+    Orbax and tensorstore raise many kinds of errors, with pages of text.
+    """
+    said = (str(error).strip().splitlines() or [""])[0][:200]
+    said = f"{type(error).__name__}: {said}"
+    if isinstance(error, HINDERED) or any(word in said for word in HINDRANCES):
+        return ValueError(f"{what} cannot be read here ({said}); keep it")
+    return ValueError(f"{what} is damaged ({said}); {fix}")
 
 
 def check(directory: str | os.PathLike[str], found: Mapping[str, Any]) -> None:

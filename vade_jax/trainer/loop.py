@@ -40,7 +40,7 @@ class Progress:
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
     tokens_total: int = 0
-    known: Known = frozenset()  # questions of the validation
+    known: Known = frozenset()  # questions of the validation that were once answered only right
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
     # Visits to items beyond step x num_prompts. Rounds of refill add visits; variants of one item in a batch
@@ -163,7 +163,8 @@ class Loop:
 
         Raises:
             NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
-            EngineFailure: the engine makes no more answers; all steps taken are saved.
+            EngineFailure: the engine makes no more answers; all steps taken are saved. A pass before a step
+                that was not taken is not: a resumed run makes it again.
             RewardFailure: a reward function failed; all steps taken are saved.
             BatchNotFilled: a step kept too few groups and the settings say to stop; all steps are saved.
             OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.

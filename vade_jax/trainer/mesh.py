@@ -93,9 +93,9 @@ def on_host(shardings):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Splits a model's activations over the mesh (a `layers.Placement`); one device changes nothing.
+    """Splits a model's activations over the mesh (a `layers.Placement`).
 
-    Each method sets only one axis; heads and MLP follow their weights over `tensor`.
+    Heads and MLP follow their weights over `tensor`. Where `data` x `fsdp` is 1, nothing is set.
 
     Attributes:
         mesh: the devices.

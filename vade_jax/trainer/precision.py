@@ -76,7 +76,7 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
 
 
 def replace(params: Params, weights: Params) -> Params:
-    """Applies what `of_bfloat16` returns: a sum would have to round to these very weights."""
+    """Returns `weights`: what `of_bfloat16` returns are the new weights already, not changes to add."""
     return weights
 
 

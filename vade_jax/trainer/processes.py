@@ -3,7 +3,7 @@
 Every process runs the same loop on the same data with the same keys, so all choose the same prompts
 independently; only the arrays on the mesh are divided among them. Process 0, the leader, writes the files.
 All processes call the communicating functions below in the same order, from the main thread. With one
-process these functions do nothing.
+process nothing is communicated.
 """
 
 import collections

@@ -133,7 +133,10 @@ class Producer:
         return self.engine.metrics() | self.score.metrics()
 
     def start(self, posterior: samplers.State, step: int) -> None:
-        """Begins to choose the prompts of `step` in a thread; after a pass, if one changes the posterior."""
+        """Begins to choose the prompts of `step` in a thread.
+
+        Before a pass, which changes the posterior, it does nothing: the pass begins the choice itself.
+        """
         if not self.pass_is_due(step):
             self._start(posterior, step)
 
@@ -157,7 +160,9 @@ class Producer:
             BatchNotFilled: too few groups were kept, and `refill` says to stop.
             NotFinite: a number of the answers is NaN or infinite; the message names it.
         """
-        return self._make(stock, step, self.lag - self._overlaps, may_make)
+        # With a lag and a thread, `begin` makes the last one.
+        ahead = self.lag - 1 if self._overlaps else self.lag
+        return self._make(stock, step, ahead, may_make)
 
     def begin(self, stock: Stock, step: int, may_make: Callable[[Stock], bool]) -> None:
         """Begins to make the batch of `step` + L in a thread, where producer and learner overlap."""

@@ -260,9 +260,10 @@ def _trained_score(feedback: Feedback, kept_M: np.ndarray) -> Metrics:
 
 def _forecast(rounds: Sequence[Round]) -> Metrics:
     """Returns what the selector expected of the prompts before it saw answers, averaged over them."""
-    weights = np.array([len(one.chosen.items) for one in rounds])
-    values = [samplers.belief_metrics(one.belief) for one in rounds]
-    found = jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)
+    names = rounds[0].belief
+    found = samplers.belief_metrics(
+        {name: np.concatenate([one.belief[name] for one in rounds]) for name in names}
+    )
     errors = [_errors(one) for one in rounds if "posterior_mean" in one.belief]
     if errors and any(map(len, errors)):
         found["vade/posterior_error"] = float(np.mean(np.concatenate(errors)))

@@ -20,15 +20,17 @@ class Clock:
     def __init__(self, seconds: Mapping[str, float] = types.MappingProxyType({})):
         """Starts; `seconds` are those of parts that were timed before."""
         self._start = time.perf_counter()
-        self._compiled = _compile_seconds().copy()
+        self._num_compiled = len(_compile_seconds())
         self.seconds: dict[str, float] = dict(seconds)
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Adds the time of the block to `timing_s/<name>`."""
         start = time.perf_counter()
-        yield
-        self.beside(name, time.perf_counter() - start)
+        try:
+            yield
+        finally:
+            self.beside(name, time.perf_counter() - start)
 
     def beside(self, name: str, seconds: float) -> None:
         """Adds the seconds of a part that ran in another thread at the same time."""
@@ -52,7 +54,7 @@ class Clock:
         answers = int(rollouts.length_N.sum())
         context = int(np.array([prompt.length for prompt in prompts])[rollouts.group_N].sum())
         timings = {f"timing_s/{name}": s for name, s in self.seconds.items()}
-        compiled = _compile_seconds()[len(self._compiled) :]
+        compiled = _compile_seconds()[self._num_compiled :]
         return timings | {
             "timing_s/compile": sum(compiled),
             "perf/compilations": len(compiled),

@@ -112,16 +112,19 @@ class Learner:
 
 
 def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
-    """Returns means; `training/*`, which compares engine and trainer, is taken from the first mini-batch.
+    """Returns means, and the largest of what is called *_max.
 
-    Later mini-batches are scored with weights that the engine does not have.
+    `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
+    scored with weights that the engine does not have.
     """
-    return {
-        name: float(
-            value if name.startswith("training/") else np.mean([later[name] for later in history])
-        )
-        for name, value in history[0].items()
-    }
+
+    def joined(name, first):
+        if name.startswith("training/"):
+            return first
+        values = [metrics[name] for metrics in history]
+        return np.max(values) if name.endswith("_max") else np.mean(values)
+
+    return {name: float(joined(name, first)) for name, first in history[0].items()}
 
 
 # ------------------------------------------------------------------------------ programs

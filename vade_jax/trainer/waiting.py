@@ -20,6 +20,7 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Proposal, Rollouts
 
 T = TypeVar("T")
+SLASH = "|"  # for the one in a belief's name, such as informed/strength: in a path it would begin a level
 TEXTS = ("text_N", "extracted_N", "reason_N")  # fields of `Scores` that are lists
 
 
@@ -45,7 +46,7 @@ def pack(queue: Sequence[Made]) -> Packed:
                 "scores": scores,
                 "feedback": _fields(one.feedback),
                 "keep_M": one.keep_M,
-                "belief": dict(one.belief),
+                "belief": {name.replace("/", SLASH): x for name, x in one.belief.items()},
             }
             for path, leaf in traverse_util.flatten_dict(tree, sep="/").items():
                 if leaf is not None:
@@ -75,7 +76,7 @@ def _round(tree: Mapping[str, Any], texts: Mapping[str, Any], choose: ChooseProm
         scores=Scores(**tree["scores"], **texts),
         feedback=_object(Feedback, tree["feedback"]),
         keep_M=tree["keep_M"],
-        belief=tree.get("belief", {}),
+        belief={name.replace(SLASH, "/"): x for name, x in tree.get("belief", {}).items()},
     )
 
 

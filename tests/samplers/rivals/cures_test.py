@@ -62,6 +62,12 @@ def test_answers_in_proportion_within_bounds(sigma_M, expected_M):
     assert found_M.dtype == jnp.int32
 
 
+def test_bounds_of_a_split_are_checked_where_there_is_one():
+    assert cures.CuresOptions(num_rollouts=32).max_rollouts == 16
+    with pytest.raises(ValueError, match="max_rollouts=16: must be in"):
+        cures.CuresOptions(num_rollouts=32, rollouts="sigma")
+
+
 def test_the_split_is_that_of_the_chosen_prompts():
     selector = cures.SPEC(rollouts="sigma")
     assert selector.needs.uneven

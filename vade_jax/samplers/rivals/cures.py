@@ -42,8 +42,9 @@ class CuresOptions(base.Options):
     def __post_init__(self):
         super().__post_init__()
         usual = self.num_rollouts
-        fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
-        fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
+        if self.rollouts == "sigma":
+            fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
+            fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
 
 
 def selector(options: CuresOptions) -> base.Sampler:

@@ -37,7 +37,8 @@ class KnapsackOptions(base.Options):
     negative_rollouts: int = 2
     # Answers to a prompt whose newest answers are all right, before it gets a surplus
     positive_rollouts: int = 2
-    # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers; the rest is a surplus
+    # Beyond min_rollouts a mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers; the rest is a
+    # surplus
     confidence: float = fields.number(0.9, at_least=0, at_most=1 - 1e-6)
     # Newest answers, of at most 8 groups, that p is computed from; more if the newest group is larger
     buffer: int = fields.number(16, at_least=1)
@@ -164,7 +165,7 @@ def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> 
     """Returns how many answers the mixed prompts can use in total, if each is to see both outcomes.
 
     With N answers such that max(p, 1-p)^N <= 1 - confidence, the rarer outcome occurs with at least that
-    confidence.
+    confidence. N is rounded down, as in the public code, so it is a little less: 0.875 for 0.9 at p = 0.5.
     """
     likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
     need_M = jnp.floor(jnp.log1p(-confidence) / jnp.log(likely_M))

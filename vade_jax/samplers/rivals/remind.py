@@ -36,7 +36,7 @@ NOT_QUEUED = -1
 
 @dataclasses.dataclass(frozen=True)
 class RemindOptions(base.AroundOptions):
-    """The hyperparameters of ReMind's queue; `base` is any selector without variants."""
+    """The hyperparameters of ReMind's queue; `base` is any selector of this package without variants."""
 
     every: int = fields.number(5, at_least=1)  # Steps from one review to the next
     share: float = fields.fraction(0.1)  # Share of the batch that reviews take in such a step

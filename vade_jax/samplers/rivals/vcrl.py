@@ -134,9 +134,12 @@ def selector(options: VcrlOptions) -> base.Sampler:
         )
 
     needs = base.Needs(
-        rounds=2 if within else None,
+        rounds={"same_step": 2, "next_step": 1}.get(options.replay),
         passes="any" if options.replay == "none" else "never",
-        removed_by={"rounds": "replay='next_step' of vcrl", "passes": "replay='none' of vcrl"},
+        removed_by={
+            **({"rounds": "replay='next_step' of vcrl"} if within else {}),
+            "passes": "replay='none' of vcrl",
+        },
     )
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 
