@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from configs import arms
 from vade_jax.report import controls
 
-DOSE = 3  # times the prompts a step
+DOSE_FACTOR = 3  # times the prompts a step that the control `dose` has
 
 # How often the teacher gives the answer of another item of the same family and level, so that right answers
 # are rare at first. The other item often has the same answer: 0.66 to 0.76 of Frontier's letters are wrong.
@@ -130,10 +130,10 @@ def controls_of(run):
     """Returns the arms that show whether an arena can tell selectors apart, and two that its pages have."""
     rivals = arms.rivals(run)
     dose = {
-        "num_prompts": DOSE * run.num_prompts,
+        "num_prompts": DOSE_FACTOR * run.num_prompts,
         "batch": {
-            "prompts_per_minibatch": DOSE * run.batch.prompts_per_minibatch,
-            "prompts_per_microbatch": DOSE * run.batch.prompts_per_microbatch,
+            "prompts_per_minibatch": DOSE_FACTOR * run.batch.prompts_per_minibatch,
+            "prompts_per_microbatch": DOSE_FACTOR * run.batch.prompts_per_microbatch,
         },
     }
     return {

@@ -185,6 +185,7 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
     c.update_from_flattened_dict({"num_steps": num_steps, **changes})
     if name == "vcrl" and c.data.num_train < 2 * c.num_prompts:
         c.selector.options.replay = "next_step"  # its second round would have no items
+        c.refill.max_rounds = 1
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     checks.check(run)
     checks.selector.check_data_size(run, size)

@@ -42,7 +42,7 @@ def fake_parts(monkeypatch):
         return fake.FakeEngine({f"train-0-{i}": i / last for i in range(last + 1)})
 
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    nothing_saved = types.SimpleNamespace(latest_step=lambda: None)
+    nothing_saved = types.SimpleNamespace(latest_step=lambda: None, close=lambda: None)
     replaced = {
         build: dict(
             make_learner=lambda *_, **__: (state, learn),
@@ -65,6 +65,8 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
     made = types.SimpleNamespace(close=lambda: closed.append("engine"))
     monkeypatch.setattr(engines, "make", lambda *_, **__: made)
     fake_parts.close = lambda: closed.append("recorder")
+    saved = types.SimpleNamespace(latest_step=lambda: None, close=lambda: closed.append("saved"))
+    monkeypatch.setattr(job, "checkpointer", lambda *_: saved)
 
     def fail(*_):
         raise ValueError("no judge")
@@ -75,7 +77,7 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
     data = datasets.Datasets(train=items, validation=items, build_prompt=None)
     with pytest.raises(ValueError, match="no judge"):
         job.prepare(run, None, data, str(tmp_path))
-    assert closed == ["recorder", "engine"]
+    assert closed == ["recorder", "engine", "saved"]
 
 
 @pytest.mark.parametrize(

@@ -221,48 +221,23 @@ def prepare(
     variants: VariantParts | None = None,
 ) -> Prepared:
     """Builds all parts of the run and restores the latest checkpoint; `map` maps over items."""
-    selector = checks.selector.make(run)
-    saved = checkpointer(run.checkpoint, workdir)
-    resumes = saved.latest_step() is not None
-    values = _values(run, selector, policy, data, map, resumes=resumes)
-    state, learn = build.make_learner(run, policy, map, resumes=resumes)
-    posterior = selector.init(len(data.train), **values)
-    never_I = np.zeros(len(data.train), np.int32)
-    items = data.identity()
-    if run.reward.has_rules:
-        items["verifier"] = rewards.VERSION
-    if variants is None:
-        expand = None
-        advantage = functools.partial(scoring.group_normalized, scale_by_std=run.scale_by_std)
-    else:
-        expand, advantage = variants.vary.expand, variants.advantage
+    selector, items = checks.selector.make(run), _identity(run, data)
+    expand = variants.vary.expand if variants else None
     choose = choosing.ChoosePrompts(selector, data.train, data.build_prompt, map, expand)
-    progress = restore(
-        saved,
-        loop.Progress(state, posterior, never_I),
-        items,
-        lambda packed: waiting.unpack(packed, choose),
-    )
-    held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
         closing = lambda part: if_failed.enter_context(contextlib.closing(part))
+        saved = closing(checkpointer(run.checkpoint, workdir))
+        resumes = saved.latest_step() is not None
+        values = _values(run, selector, policy, data, map, resumes=resumes)
+        state, learn = build.make_learner(run, policy, map, resumes=resumes)
+        posterior = selector.init(len(data.train), **values)
+        begun = loop.Progress(state, posterior, np.zeros(len(data.train), np.int32))
+        progress = restore(saved, begun, items, lambda packed: waiting.unpack(packed, choose))
+        held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
-        producer = Producer(
-            choose,
-            engine,
-            build.make_scorer(run, policy),
-            key=jax.random.key(run.seed),
-            num_prompts=run.num_prompts,
-            advantage=advantage,
-            refill=run.refill,
-            measure=run.resolved_measure,
-            lag=run.engine.max_lag,
-            overlaps=checks.machine.overlaps(run.engine, run.layout),
-            engine_devices=checks.machine.engine_devices(run.engine, run.layout),
-        )
         whole = loop.Loop(
-            producer=producer,
+            producer=_producer(run, policy, choose, engine, variants),
             learn=learn,
             validate=validation.together([held_out, *benchmarks]),
             recorder=recorder,
@@ -272,6 +247,35 @@ def prepare(
         )
         if_failed.pop_all()
     return Prepared(progress, whole, recorder, engine)
+
+
+def _identity(run: settings.Run, data: datasets.Datasets) -> dict[str, int]:
+    """Returns what tells a resumed run that its data, or what judges them, has changed."""
+    items = data.identity()
+    return items | {"verifier": rewards.VERSION} if run.reward.has_rules else items
+
+
+def _producer(
+    run: settings.Run,
+    policy: Policy,
+    choose: choosing.ChoosePrompts,
+    engine: Engine,
+    variants: VariantParts | None,
+) -> Producer:
+    usual = functools.partial(scoring.group_normalized, scale_by_std=run.scale_by_std)
+    return Producer(
+        choose,
+        engine,
+        build.make_scorer(run, policy),
+        key=jax.random.key(run.seed),
+        num_prompts=run.num_prompts,
+        advantage=variants.advantage if variants else usual,
+        refill=run.refill,
+        measure=run.resolved_measure,
+        lag=run.engine.max_lag,
+        overlaps=checks.machine.overlaps(run.engine, run.layout),
+        engine_devices=checks.machine.engine_devices(run.engine, run.layout),
+    )
 
 
 def _values(

@@ -124,7 +124,8 @@ class ChoosePrompts:
         """
 
         def ask(number):
-            number = min(number, len(self.items))
+            if not self.selector.needs.variants:  # whose places are more than its items
+                number = min(number, len(self.items))
             proposal = jax.device_get(self.selector.propose(posterior, key, number))
             self._check(proposal, number)
             return proposal

@@ -42,12 +42,13 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
     Raises:
         ValueError: names the sizes and the fix.
     """
-    if run.num_prompts > num_train:
+    num_items = run.num_prompts // settings.places_per_item(run.selector.name, run.selector.options)
+    if num_items > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
         )
-    if run.num_prompts == num_train:
+    if num_items == num_train:
         print(
             f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
             f"{run.selector.name} has nothing to choose: lower num_prompts"
@@ -55,7 +56,7 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
     # A selector made for several rounds may need all of them: each round may drop all its groups.
     selector = make(run)
     rounds = selector.needs.rounds or 1
-    if run.num_prompts * rounds > num_train:
+    if num_items * rounds > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} in each of {run.selector.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
