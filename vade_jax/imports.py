@@ -9,6 +9,7 @@ import pathlib
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 from vade_jax import fields
@@ -56,6 +57,20 @@ def label(place: str) -> str:
     """
     where, colon, name = place.rpartition(":")
     return f"{pathlib.Path(where).stem}.{name}" if colon else place
+
+
+def labelled(setting: str, places: Iterable[str]) -> dict[str, str]:
+    """Returns the places by their `label`, each once.
+
+    Raises:
+        ValueError: two of them have one label, so a table would have one row for both.
+    """
+    found: dict[str, str] = {}
+    for place in places:
+        other = found.setdefault(label(place), place)
+        if other != place:
+            raise ValueError(f"{setting}: {other} and {place} are both {label(place)}: rename one")
+    return found
 
 
 def _is_own(value: Any, module: Any) -> bool:

@@ -306,7 +306,7 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
     except ValueError as error:
         raise ValueError(f"world {world}: {error}") from None
     found, seeds = [], _seeds(given.seeds)
-    for label in selectors:
+    for label in imports.labelled("selectors", selectors).values():
         if ":" not in label:  # with ":" it is a selector in a user's file, which `Entry` loads
             check_known("the selector", label, _labels(given))
         entry = Entry.of(label, given.selector.get(label, {}))

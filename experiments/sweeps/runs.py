@@ -141,7 +141,8 @@ def chosen(values: Values, field: str) -> dict[str, Values]:
     words = [word.strip() for word in values[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
-    return {imports.label(word): _meaning(field, word, known) for word in words}
+    labelled = imports.labelled(field, words)
+    return {label: _meaning(field, word, known) for label, word in labelled.items()}
 
 
 def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:

@@ -188,6 +188,17 @@ def test_a_late_group_is_not_that_of_the_second_time():
     assert sampler.metrics()["in_flight"] == 1
 
 
+def test_a_cancelled_group_is_lost_once():
+    """Its task is handed out again and answered: that group may be the late one, but the next is not."""
+    curriculum = made(8, 1, name="uniform", lost_after=2)
+    sampler = curriculum.sampler
+    next(sampler)  # cancelled
+    for _ in range(100):
+        curriculum.on_result(of(next(sampler), 1))
+    assert sampler.metrics()["lost"] == 1
+    assert sampler.metrics()["in_flight"] == 0
+
+
 def test_when_all_tasks_are_out_the_oldest_are_handed_out_again():
     curriculum = made(5, 2)
     first = keys(take(curriculum, 5))

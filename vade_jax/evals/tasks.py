@@ -118,6 +118,7 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
             "sha256": _digest([[item.uid, item.question] for item in task.asked]),
             "first": task.asked[0].question,
             "instruction": evaluation.data.instruction,
+            "template": dict(evaluation.data.template),
         },
         "sampling": _sampling(evaluation, task),
         "images": {

@@ -95,7 +95,8 @@ class SelectingSampler:
         self._out: dict[str, int] = {}  # handed out, oldest first -> the batch that was the latest
         self._answers: list[tuple[str, float]] = []  # not learned yet: the task, and whether right
         self._batches, self._lost = 0, 0
-        self._given_up: collections.Counter[str] = collections.Counter()  # and not come back since
+        self._may_come_late: collections.Counter[str] = collections.Counter()  # groups given up
+        self._doubtful: set[str] = set()  # out, or what came for a late group was theirs
         self._metrics: dict[str, float] = {}
 
     def __iter__(self) -> "SelectingSampler":
@@ -111,6 +112,7 @@ class SelectingSampler:
             self._batches += 1
         key = self._queue.pop(0)
         self._out[key] = self._batches
+        self._doubtful.discard(key)
         return self._tasks[key]
 
     def observe(self, group: Sequence[Any]) -> None:
@@ -122,8 +124,9 @@ class SelectingSampler:
             ValueError: the task is not of this task set, or the verdict cannot be found.
         """
         key, right_N = self._judged(group)
-        if self._given_up[key]:  # a late group: the task may have been handed out again since
-            self._given_up[key] -= 1
+        if self._may_come_late[key]:  # or it is of the second time that the task was handed out
+            self._may_come_late[key] -= 1
+            self._doubtful.update(self._out.keys() & {key})
         else:
             self._out.pop(key, None)
         # A group without verdicts is an observation, too: "uniform" counts it as a visit.
@@ -161,7 +164,8 @@ class SelectingSampler:
         self._queue = [*saved["out"], *saved["queue"]]
         self._out, self._answers = {}, list(saved["answers"])
         self._batches, self._lost, self._metrics = 0, 0, {}
-        self._given_up.clear()
+        self._may_come_late.clear()
+        self._doubtful.clear()
 
     def metrics(self) -> dict[str, float]:
         """Returns tasks out and given up, and the share of mixed groups in the latest observation."""
@@ -180,8 +184,10 @@ class SelectingSampler:
         old = [key for key, batch in self._out.items() if batch <= latest]
         if not old and len(self._out) == len(self._tasks):
             old = list(self._out)[: self._num_prompts]
-        self._lost += len(old)
-        self._given_up.update(old)
+        # A doubtful task's group did come: it was taken for a late one, which prime-rl had cancelled.
+        lost = [key for key in old if key not in self._doubtful]
+        self._lost += len(lost)
+        self._may_come_late.update(lost)
         for key in old:
             del self._out[key]
 

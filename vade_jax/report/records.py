@@ -37,8 +37,8 @@ KEPT = re.compile(
     )
 )
 DIGITS = 5  # significant digits of a number that is read from a table
-# Bits of a number that is no accuracy, such as the seconds of a step: an error of 0.01 %. The bits below are
-# chance, which cannot be compressed.
+# Bits of a number that is no accuracy, such as the seconds of a step: an error of at most 0.025 %. The bits
+# below are chance, which cannot be compressed.
 BITS = 12
 # Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own
 # checksums do not cover, the columns and these settings.
@@ -241,7 +241,7 @@ def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]
 
 
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings without directories of this machine, which mean nothing on others."""
+    """Returns the settings without places of the models, which mean nothing on other machines."""
     config = dict(config)
     if "warm_start" in config:
         config["warm_start"] = {**config["warm_start"], "directory": ""}

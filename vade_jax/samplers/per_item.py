@@ -20,7 +20,7 @@ def leaves(state: Any) -> dict[str, Array]:
 
 def is_per_item(name: str) -> bool:
     """Returns whether the first axis of an array with this name is the items."""
-    return re.search(r"_I\d*$", name) is not None
+    return re.search(r"_I[A-Z0-9]*$", name) is not None
 
 
 def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:

@@ -5,8 +5,7 @@ are kept with their traps: a multiple choice always ends as some choice (the one
 distance, the first of equals), a bare lower-case letter is no letter, 4.9 is the integer 4, rounding
 is Python's, and lists must match to the space.
 
-A second scorer, `BINARY`, shows the whole answer to a judge model and asks whether it is right. The
-worked examples in the prompts are ours; the published ones are under a share-alike licence.
+The worked examples in the prompts are ours; the published ones are under a share-alike licence.
 """
 
 import functools

@@ -8,7 +8,6 @@ weights of "tiny" in bfloat16 after 1,000 supervised steps on the built-in quest
 import dataclasses
 import os
 import pathlib
-import shutil
 import tempfile
 
 import jax
@@ -48,26 +47,27 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     pixels = (CELLS * images.cell_side(patch)) ** 2
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    building = tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
-    tokenizer = tokens.build(
-        building,
-        texts,
-        shape.text.vocab_size,
-        min_pixels=pixels,
-        max_pixels=pixels,
-        shows_images=shape.vision is not None,
-        patch=patch,
-    )
-    ids = {"bos_token_id": tokenizer.pad, "eos_token_id": tokenizer.im_end}
-    if shape.vision:
-        ids |= {
-            "image_token_id": tokenizer.image_pad,
-            "video_token_id": tokenizer.video_pad,
-            "vision_start_token_id": tokenizer.vision_start,
-            "vision_end_token_id": tokenizer.vision_end,
-        }
-    shape = dataclasses.replace(shape, **ids)
-    params = model.init(shape, jax.random.key(seed))
-    files.copy_tokenizer(building, directory)
-    shutil.rmtree(building)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{directory.name}.", dir=directory.parent
+    ) as building:
+        tokenizer = tokens.build(
+            building,
+            texts,
+            shape.text.vocab_size,
+            min_pixels=pixels,
+            max_pixels=pixels,
+            shows_images=shape.vision is not None,
+            patch=patch,
+        )
+        ids = {"bos_token_id": tokenizer.pad, "eos_token_id": tokenizer.im_end}
+        if shape.vision:
+            ids |= {
+                "image_token_id": tokenizer.image_pad,
+                "video_token_id": tokenizer.video_pad,
+                "vision_start_token_id": tokenizer.vision_start,
+                "vision_end_token_id": tokenizer.vision_end,
+            }
+        shape = dataclasses.replace(shape, **ids)
+        params = model.init(shape, jax.random.key(seed))
+        files.copy_tokenizer(building, directory)
     files.save(directory, shape, params)  # last, because it completes the directory
