@@ -168,6 +168,7 @@ def text(name, **changes):
         (text("tiny_qwen3", attention_bias=True), "attention_bias True is not that of a qwen3"),
         (text("tiny_qwen2.5", rope_scaling={"type": "yarn", "factor": 4}), "'yarn' is not supp"),
         (text("tiny_qwen2.5", head_dim=64), "head_dim 64"),
+        (text("tiny_llama", rope_theta=None), "no value for 'rope_theta'"),
         (text("tiny_qwen2.5", eos_token_id=512), "eos_token_id 512 .* 512 rows"),
         (text("tiny_qwen3", model_type="qwen3_moe"), "'qwen3_moe'.*supported are .*'qwen3'"),
     ],

@@ -317,11 +317,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     if fields.get("hidden_act", "silu") != "silu":
         raise ValueError(f"text hidden_act {fields['hidden_act']!r} is not 'silu'")
     rope = _section(fields, "rope_parameters") or _section(fields, "rope_scaling")
-    turns = rope if "rope_theta" in rope else fields
-    if "rope_theta" not in turns:  # the defaults of the families differ
-        raise ValueError(
-            "the config has no rope_theta: write the base of the model's rotations into it"
-        )
+    turns = rope if "rope_theta" in rope else fields  # no default: those of the families differ
     shape: dict[str, Any] = {
         ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"
     }
