@@ -16,7 +16,7 @@ digits     an arena like frontier, with real handwriting: read the digit, or fin
 lengths    rows of 3 to 38 numbers: the longer the answer, the harder and the dearer. Its controls have not
            run
 smollm     sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was pretrained;
-           half an hour a run on one CPU core. Its controls have not run
+           half an hour a run on one CPU core. `dose` and `oracle` have not run
 base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
            as in base=configs/qwen7b_gspo.py:split
 
