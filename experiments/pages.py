@@ -20,7 +20,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import cogapp
 import numpy as np
@@ -61,7 +61,7 @@ LAGS = {
 }
 Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
 USUAL = 12  # seeds; a cell with another number of them says so
-FAMILY = re.compile(r"val-aux/validation/[^/]+/acc/mean@\d+")
+FAMILY = re.compile(r"val-aux/validation/(?P<family>[^/]+)/acc/mean@\d+")
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
 # What two runs that are compared have spent alike, by quantity
@@ -240,19 +240,21 @@ def rates(table: str, arms: str, at: str) -> None:
 
 
 def by_family(table: str, arms: str, group: str = GROUP) -> None:
-    """Prints the accuracy on each family of validation questions: before RL, then each arm's."""
+    """Prints the accuracy on each family of validation questions, and on all: before RL, then each arm's."""
     runs = {arm: _read(table)[group][arm] for arm in arms.split()}
-    first, *_ = runs.values()  # before RL the arms are alike
+    first, *_ = runs.values()
     found = (FAMILY.fullmatch(name) for name in first[0].records[-1])
+    read: dict[str, Callable[[curves.Records], curves.Curve]] = {
+        match["family"]: functools.partial(curves.named, name=match.string)
+        for match in found
+        if match
+    }
     lines = []
-    for name in (match.string for match in found if match):
-        of = {
-            arm: [curves.named(run.records, name) for run in of_arm] for arm, of_arm in runs.items()
-        }
-        before, *_ = of.values()
-        means = [curves.mean([curve.values[0] for curve in before])]
-        means += [curves.mean([cost.late(curve) for curve in of_arm]) for of_arm in of.values()]
-        lines.append([name.split("/")[2], *(f"{x.text()}{_seeds(x.count)}" for x in means)])
+    for family, curve in (read | {"all": curves.validation}).items():
+        of_arms = [[curve(run.records) for run in of_arm] for of_arm in runs.values()]
+        means = [curves.mean([x.values[0] for x in of_arms[0]])]  # before RL the arms are alike
+        means += [curves.mean([cost.late(x) for x in of_arm]) for of_arm in of_arms]
+        lines.append([family, *(f"{x.text()}{_seeds(x.count)}" for x in means)])
     _show(["", "before RL", *runs], lines)
 
 

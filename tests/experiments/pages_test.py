@@ -139,7 +139,12 @@ def test_what_arms_cost_in_columns_by_name(tmp_path, capsys):
 def test_accuracy_by_family_before_and_after(tmp_path, capsys):
     """The last three of four validations are (.3 + .6 + .9) / 3; "forgotten" is no family."""
     of = lambda scores: [
-        {"step": step, "val-aux/validation/plus/acc/mean@4": x, "val-aux/validation/forgotten": 0.5}
+        {
+            "step": step,
+            "val/validation/acc/mean@4": x / 2,
+            "val-aux/validation/plus/acc/mean@4": x,
+            "val-aux/validation/forgotten": 0.5,
+        }
         for step, x in enumerate(scores)
     ]
     scores = {"uniform": [0.2, 0.3, 0.6, 0.9], "vade": [0.2, 0.5, 0.5, 0.5]}
@@ -151,6 +156,7 @@ def test_accuracy_by_family_before_and_after(tmp_path, capsys):
     assert rows(capsys.readouterr().out) == [
         ["before RL", "uniform", "vade"],
         ["plus", "0.200 (1)", "0.600 (1)", "0.500 (1)"],
+        ["all", "0.100 (1)", "0.300 (1)", "0.250 (1)"],
     ]
 
 
