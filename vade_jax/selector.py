@@ -149,10 +149,9 @@ class Selector:
             ValueError: as `observe`, or an id occurs twice.
         """
         ids = _plain(ids)
-        lengths = (
-            [trials] * len(ids) if np.ndim(trials) == 0 else trials
-        )  # they decide nothing here
-        feedback = self._feedback(ids, correct, trials, lengths)
+        # A token an answer: `keep` asks for no lengths.
+        tokens = [trials] * len(ids) if np.ndim(trials) == 0 else trials
+        feedback = self._feedback(ids, correct, trials, tokens)
         if len(feedback.index_M) < len(ids):
             raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
         if not ids:

@@ -17,3 +17,8 @@ from vade_jax.samplers import per_item
 def test_a_missing_value_of_an_item_is_named(values, message):
     with pytest.raises(ValueError, match=message):
         per_item.check_per_item("sec", "category", values, 4)
+
+
+def test_arrays_over_the_items_are_known_by_their_names():
+    names = ("alpha_I", "feature_ID", "base.count_I3", "weight_D", "likelihood_K", "cov_DD")
+    assert [per_item.is_per_item(name) for name in names] == [True, True, True, False, False, False]

@@ -83,7 +83,7 @@ def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=S
 
 def told(recorder):
     """What does not depend on the clock: what was rolled out in each step, and its metrics."""
-    kept = ("vade/", "critic/", "training/", "reward/", "response")
+    kept = ("vade/", "critic/", "training/", "reward/", "response", "informed/")
     return {
         step: (
             recorder.data[step] and np.asarray(recorder.data[step].feedback.index_M).tolist(),
