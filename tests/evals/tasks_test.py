@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.evals.benchmarks import files
-from vade_jax.evals import tasks
+from vade_jax.evals import settings, tasks
 from vade_jax.evals.settings import Evaluation, Sampling
 from vade_jax.rollout import engine
 
@@ -53,6 +53,15 @@ def test_images_can_be_opened_again_and_again(path):
     for _ in range(2):
         (image,) = tasks.opened(chart.asked[0]).images
         assert np.asarray(image).shape == (30, 40, 3)
+
+
+def test_the_record_of_the_prompts_has_the_options_of_their_template(path):
+    """Otherwise an evaluation could go on with prompts of another form."""
+    data = settings.Data(template={"enable_thinking": False})
+    evaluation = settings.Evaluation(benchmarks={"chartqa": path}, answers="a.jsonl", data=data)
+    (task,) = tasks.read(evaluation)
+    found = tasks.record(evaluation, task, {"is": {}, "files": {}})
+    assert found["prompt"]["template"] == {"enable_thinking": False}
 
 
 def test_a_hash_is_of_names_and_contents(tmp_path):
