@@ -96,7 +96,7 @@ class SelectingSampler:
         self._answers: list[tuple[str, float]] = []  # not learned yet: the task, and whether right
         self._batches, self._lost = 0, 0
         self._may_come_late: collections.Counter[str] = collections.Counter()  # groups given up
-        self._doubtful: set[str] = set()  # out, or what came for a late group was theirs
+        self._doubtful: set[str] = set()  # out, but a group came that may be theirs
         self._metrics: dict[str, float] = {}
 
     def __iter__(self) -> "SelectingSampler":
@@ -184,7 +184,7 @@ class SelectingSampler:
         old = [key for key, batch in self._out.items() if batch <= latest]
         if not old and len(self._out) == len(self._tasks):
             old = list(self._out)[: self._num_prompts]
-        # A doubtful task's group did come: it was taken for a late one, which prime-rl had cancelled.
+        # Nothing more came for a doubtful task: what was taken for a late group was its own.
         lost = [key for key in old if key not in self._doubtful]
         self._lost += len(lost)
         self._may_come_late.update(lost)
