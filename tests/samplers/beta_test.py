@@ -43,6 +43,21 @@ def test_draw_has_the_beta_distribution():
         assert test.pvalue > 1e-3, (alpha, b, test)
 
 
+def test_draw_any_has_the_beta_distribution():
+    """Shapes below 1 too, where the draws crowd at 0 and 1; logit p, as p itself rounds to 0 or 1 there."""
+    size, shapes = (
+        100_001,
+        [(0.3, 0.3), (0.05, 2.0), (0.7, 0.02), (1.0, 1.0), (40.0, 0.5), (8.0, 12.0)],
+    )
+    for number, (a, b) in enumerate(shapes):
+        a_I, b_I = np.full((2, size), [[a], [b]], np.float32)
+        p_I = np.asarray(beta.draw_any(jax.random.key(number), a_I, b_I), np.float64)
+        for at in (1e-4, 0.01, 0.2, 0.5, 0.8, 0.99, 0.9999):
+            expected = stats.beta(a, b).cdf(at)
+            bound = 4 * np.sqrt(expected * (1 - expected) / size) + 1e-6
+            assert abs(np.mean(p_I <= at) - expected) < bound, (a, b, at)
+
+
 def test_draw_has_the_moments_of_random_shapes():
     """Standardised draws of 1 M different shapes: mean 0, variance 1, within 4 sigma."""
     rng = np.random.default_rng(0)

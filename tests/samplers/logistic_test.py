@@ -72,6 +72,17 @@ def test_old_evidence_fades_to_the_prior_and_not_beyond():
     np.testing.assert_allclose(found.mean_D, [0], atol=1e-3)
 
 
+def test_items_are_predicted_in_blocks_as_all_at_once(monkeypatch):
+    monkeypatch.setattr(logistic, "BLOCK", 16)
+    rng = np.random.default_rng(0)
+    x_ID, root_DD = rng.standard_normal((50, 3)), rng.standard_normal((3, 3))
+    mean_D, cov_DD = rng.standard_normal(3), root_DD @ root_DD.T
+    found = logistic.predict(weights(mean_D, cov_DD), jnp.asarray(x_ID, jnp.float32))
+    variance_I = np.einsum("id,de,ie->i", x_ID, cov_DD, x_ID)
+    expected = special.expit(x_ID @ mean_D / np.sqrt(1 + np.pi * variance_I / 8))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("mean", "variance"), [(0.0, 1.0), (1.5, 0.5), (-3.0, 4.0)])
 def test_the_expected_pass_rate_against_quadrature(mean, variance):
     """Two items: with features 1 and 2; the rule is good to two digits."""

@@ -15,6 +15,7 @@ A selector declares what it needs from the run in its `Needs`, and the run setti
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -250,10 +251,29 @@ def compiled(
         init=initial,
         propose=jax.jit(propose, static_argnames="num_prompts"),
         keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
-        update=jax.jit(update),
+        update=_uncopied(update),
         believe=jax.jit(believe),
         needs=needs,
     )
+
+
+def _uncopied(update: Callable[[S, types.Feedback], S]) -> Callable[[S, types.Feedback], S]:
+    """Returns `update`, compiled. `jax.jit` would copy what `update` leaves unchanged, such as features."""
+
+    @jax.jit
+    def changes(state: S, feedback: types.Feedback) -> S:
+        new = update(state, feedback)
+        return jax.tree.map(lambda before, after: None if after is before else after, state, new)
+
+    @functools.wraps(changes)
+    def updated(state: S, feedback: types.Feedback) -> S:
+        new = changes(state, feedback)
+        unchanged = lambda x: x is None
+        return jax.tree.map(
+            lambda after, before: before if after is None else after, new, state, is_leaf=unchanged
+        )
+
+    return updated
 
 
 # ------------------------------------------------------------------------------ reporting

@@ -8,7 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.samplers import gamma
 from vade_jax.samplers.base import State
 from vade_jax.types import Array
@@ -24,10 +24,10 @@ def draw(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     """
     chex.assert_rank([alpha_I, beta_I], 1)
     chex.assert_equal_shape([alpha_I, beta_I])
-    words = jax.random.bits(key, (2, 2), jnp.uint32)
-    x_I = gamma.draw(words[0], alpha_I + 1)
-    y_I = gamma.draw(words[1], beta_I + 1)
-    return x_I / (x_I + y_I)
+    words, num_items = jax.random.bits(key, (2, 2), jnp.uint32), len(alpha_I)
+    x_I = gamma.draw(words[0], arrays.padded(alpha_I) + 1)
+    y_I = gamma.draw(words[1], arrays.padded(beta_I) + 1)
+    return (x_I / (x_I + y_I))[:num_items]
 
 
 def draw_any(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
@@ -36,11 +36,12 @@ def draw_any(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
     Gamma(a) is Gamma(a + 1) u^(1/a), with u uniform (Marsaglia and Tsang 2000). For a small a that is too
     small for a float, so the ratio is taken in logarithms.
     """
-    words = jax.random.bits(key, (2, 2), jnp.uint32)
-    u_2I = jax.random.uniform(jax.random.fold_in(key, 2), (2, len(a_I)), minval=1e-7)
-    log_x_I = jnp.log(gamma.draw(words[0], a_I + 1)) + jnp.log(u_2I[0]) / a_I
-    log_y_I = jnp.log(gamma.draw(words[1], b_I + 1)) + jnp.log(u_2I[1]) / b_I
-    return jax.nn.sigmoid(log_x_I - log_y_I)
+    words, num_items = jax.random.bits(key, (3, 2), jnp.uint32), len(a_I)
+    a_I, b_I = arrays.padded(a_I), arrays.padded(b_I)
+    ratio_I = gamma.draw(words[0], a_I + 1) / gamma.draw(words[1], b_I + 1)
+    u_I, v_I = gamma.uniforms(words[2], len(a_I))
+    p_I = jax.nn.sigmoid(jnp.log(ratio_I) + jnp.log(u_I) / a_I - jnp.log(v_I) / b_I)
+    return p_I[:num_items]
 
 
 def posterior_mean(alpha_I: Array, beta_I: Array) -> Array:

@@ -21,6 +21,7 @@ from vade_jax.types import Array
 ITERATIONS = 20  # of Newton's method; far answers need some, as their steps are bounded
 # Of any logit in an iteration, so that Newton's method cannot jump across the mode
 LARGEST_STEP = 2.0
+BLOCK = 16_384  # items predicted together: what lies between stays in the cache, twice as fast
 
 
 @chex.dataclass(frozen=True)
@@ -86,9 +87,19 @@ def predict(weights: Weights, feature_ID: Array) -> jax.Array:
     E[sigmoid(logit)] is about sigmoid(mean / sqrt(1 + pi variance / 8)) (MacKay 1992, doi
     10.1162/neco.1992.4.5.720).
     """
-    logit_I = feature_ID @ weights.mean_D
-    variance_I = jnp.sum((feature_ID @ weights.cov_DD) * feature_ID, axis=1)
-    return jax.nn.sigmoid(logit_I / jnp.sqrt(1 + jnp.pi * variance_I / 8))
+    num_items = len(feature_ID)
+    size = min(BLOCK, num_items)
+
+    def add(block: Array, rate_I: Array) -> Array:
+        start = jnp.minimum(block * size, num_items - size)  # the last block overlaps
+        feature_BD = jax.lax.dynamic_slice_in_dim(feature_ID, start, size)
+        logit_B = feature_BD @ weights.mean_D
+        variance_B = jnp.sum((feature_BD @ weights.cov_DD) * feature_BD, axis=1)
+        rate_B = jax.nn.sigmoid(logit_B / jnp.sqrt(1 + jnp.pi * variance_B / 8))
+        return jax.lax.dynamic_update_slice_in_dim(rate_I, rate_B, start, 0)
+
+    zero_I = jnp.zeros(num_items, jnp.float32)
+    return jax.lax.fori_loop(0, -(-num_items // size), add, zero_I)
 
 
 def _symmetric(x_DD: Array) -> Array:

@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.types import Array
 
 
@@ -25,7 +25,9 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
         int32 index_M.
     """
     chex.assert_rank(score_I, 1)
-    check_num_prompts(num_prompts, len(score_I))
+    num_items = len(score_I)
+    check_num_prompts(num_prompts, num_items)
+    score_I = arrays.padded(score_I, value=-jnp.inf)
     score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
     tie_key, order_key = jax.random.split(key)
     random_I = jax.random.uniform(tie_key, score_I.shape)
@@ -33,8 +35,9 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
     threshold = jnp.min(score_I[jax.lax.top_k(score_I, num_prompts)[1]])
     # top_k alone breaks ties by index, which would favour the start of the data set. So a second top_k
     # ranks items by a random number: in [1, 2) above the threshold, so that all get in; in [0, 1) at the
-    # threshold; -1 below it.
-    rank_I = jnp.where(score_I == threshold, random_I, -1.0)
+    # threshold; -1 below it. What fills up the array is never at the threshold, even at -inf.
+    real_I = jnp.arange(len(score_I)) < num_items
+    rank_I = jnp.where((score_I == threshold) & real_I, random_I, -1.0)
     rank_I = jnp.where(score_I > threshold, 1 + random_I, rank_I)
     index_M = jax.lax.top_k(rank_I, num_prompts)[1]
     return jax.random.permutation(order_key, index_M)
