@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic, fields, tables
-from vade_jax.evals import benchmarks, summary
+from vade_jax.evals import benchmarks, stats, summary
 from vade_jax.evals.results import Result
 from vade_jax.evals.summary import Results
 
@@ -176,11 +176,7 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
     for (arm, other), (num, gap) in gaps.items():
         cells = []
         for name in columns:
-            if name not in gap:
-                cells.append("")
-                continue
-            mean, low, high = (100 * gap[name][end] for end in ("mean", "low", "high"))
-            cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
+            cells.append(stats.Estimate(**gap[name]).points("+") if name in gap else "")
         lines.append([f"{arm} minus {other}", *cells, str(num)])
     header = ["", *columns, "seeds"]
     text = tables.markdown(header, lines, right=range(1, len(header)))

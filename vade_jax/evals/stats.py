@@ -22,11 +22,20 @@ NUM_RESAMPLES, LEVEL = 10_000, 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of the 95 % percentile interval around it."""
+    """A mean with the ends of the 95 % percentile interval around it.
+
+    The ends are None where a benchmark has a single cluster: nothing tells how far others lie from it.
+    """
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    def points(self, sign: str = "") -> str:
+        """Returns it in points, as "12.30 [10.05, 14.60]"; the sign "+" shows that of every number."""
+        mean, *ends = (x and 100 * x for x in dataclasses.astuple(self))
+        known = "" if None in ends else " [{:{s}.2f}, {:{s}.2f}]".format(*ends, s=sign)
+        return f"{mean:{sign}.2f}{known}"
 
 
 def average(correct_MG: np.ndarray) -> float:
@@ -136,16 +145,18 @@ def _bootstrap(values: Mapping[str, np.ndarray], clusters: Clusters, seed: int) 
         totals += _resampled_means(x_M, clusters.get(name), rng)
     low, high = np.quantile(totals / len(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     mean = np.mean([x_M.mean() for x_M in values.values()])
+    if np.isnan(low):
+        return Estimate(float(mean), None, None)
     return Estimate(float(mean), float(low), float(high))
 
 
 def _resampled_means(
     x_M: np.ndarray, cluster_M: Sequence[Hashable] | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Returns the mean of `x_M` in each resample of its clusters."""
+    """Returns the mean of `x_M` in each resample of its clusters; NaN for a single cluster."""
     sum_C, size_C = _sums(x_M, cluster_M)
-    if len(sum_C) == 1:  # scipy refuses a sample of size one, which has only one resample
-        return np.full(NUM_RESAMPLES, x_M.mean())
+    if len(sum_C) == 1:  # it would be drawn every time, and the interval have no width
+        return np.full(NUM_RESAMPLES, np.nan)
 
     # Clusters differ in size, so a resample's mean is a ratio: their numbers are resampled, not values.
     def mean(index_C, axis):

@@ -56,11 +56,7 @@ def table(
     for label, found in rows.items():
         cells = [_cell(found[name]) if name in found else "" for name in columns]
         average = _average(found, seed)
-        if average is None:
-            cells.append("")
-        else:
-            low, high = 100 * average.low, 100 * average.high
-            cells.append(f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]")
+        cells.append("" if average is None else average.points())
         lines.append([label, *cells])
     if seeds:
         header.append("seeds")
@@ -283,8 +279,7 @@ def _gaps(path: str, found: Mapping[str, Any]) -> str:
     text = f"\nMinus {path}, in points, with paired 95 % intervals:\n\n"
     for name, gap in found.items():
         if name != "settings":
-            mean, low, high = (100 * gap[end] for end in ("mean", "low", "high"))
-            text += f"- {name}: {mean:+.2f} [{low:+.2f}, {high:+.2f}]\n"
+            text += f"- {name}: {stats.Estimate(**gap).points('+')}\n"
     return text + "".join(f"- {line}\n" for line in not_alike(found))
 
 
