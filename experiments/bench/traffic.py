@@ -33,6 +33,7 @@ _CALLED = re.compile(
     r"(calls|body|condition|true_computation|false_computation|called_computations"
     r"|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)"
 )
+_TO_APPLY = re.compile(r"(to_apply)=(%?[\w.\-]+)")
 _TRIPS = re.compile(r'"?known_trip_count"?[:=]\{"?n"?:"?(\d+)"?')
 _ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
 
@@ -161,7 +162,10 @@ def _instruction(name: str, rest: str) -> Instruction:
 def called(instruction: Instruction) -> dict[str, list[str]]:
     """Returns the names of the computations that an instruction runs, by attribute."""
     names = lambda x: [n.strip().lstrip("%") for n in x.strip("{}").split(",") if n.strip()]
-    return {key: names(value) for key, value in _CALLED.findall(instruction.text)}
+    found = _CALLED.findall(instruction.text)
+    if instruction.op == "call":  # elsewhere, as in a reduction, it is one step of the operation itself
+        found += _TO_APPLY.findall(instruction.text)
+    return {key: names(value) for key, value in found}
 
 
 def trip_count(loop: Instruction, computations: dict[str, list[Instruction]]) -> int:

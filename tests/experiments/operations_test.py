@@ -46,7 +46,7 @@ TEXT = """
 
 ENTRY %main (z: f32[8]) -> (s32[], f32[8]) {
   %z = f32[8]{0} parameter(0)
-  %embed = f32[8]{0} fusion(%z), kind=kLoop, calls=%yes
+  %embed = f32[8]{0} call(%z), to_apply=%yes
   %t = (s32[], f32[8]{0}) tuple(%z, %embed)
   ROOT %while.2 = (s32[], f32[8]{0}) while(%t), condition=%at_end, body=%step
 }
