@@ -5,7 +5,8 @@ largest batch: prompts of `data.max_prompt_length` with one image of `data.max_p
 `sampling.max_tokens`. Assumptions:
 
 - A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and a
-  decoding step reads both once. It keeps its memory during the update and never sleeps.
+  decoding step reads both once. It keeps its memory during the update and never sleeps. GPUs or servers that
+  only answer are as those that train.
 - Times are those of useful FLOPs (nothing recomputed, nothing padded) at `mfu` of the peak. Decoding takes
   this time or that of its reads at the memory's bandwidth, whichever is longer. Rewards, weight sync and
   validation are not included.
@@ -146,7 +147,7 @@ def find_problems(
             f"{math.ceil(100 * train / device.capacity) / 100} or more"
         )
     serve = replica(run, policy, largest(run), device)
-    if serve.share and serve.room < serve.group:
+    if serve.share and not run.engine.urls and serve.room < serve.group:
         found.append(
             f"vLLM's {serve.share / GB:.1f} GB on {serve.num_devices} devices do not hold the "
             f"weights ({serve.weights / GB:.1f} GB) and one group ({serve.group / GB:.1f} GB): "
@@ -278,11 +279,15 @@ def step_seconds(
     run: settings.Run, policy: Policy, lengths: Lengths, device: Device
 ) -> dict[str, float]:
     """Returns the seconds of each part of a step."""
-    speed = device.mfu * device.target.peak_tflops * 1e12 * policy.mesh.size
-    seconds = {n: x / speed for n, x in step_flops(run, policy.shape, lengths).items()}
+    speed = device.mfu * device.target.peak_tflops * 1e12  # of one device
+    num_devices = dict.fromkeys(MAKING, num_answering(run, policy))
+    seconds = {
+        name: work / (speed * num_devices.get(name, policy.mesh.size))
+        for name, work in step_flops(run, policy.shape, lengths).items()
+    }
     # At every token, decoding reads the weights, and the caches of as many groups as fit at once.
     serve = replica(run, policy, lengths, device)
-    num_replicas = policy.mesh.size // serve.num_devices
+    num_replicas = num_answering(run, policy) // serve.num_devices
     groups = -(-run.num_prompts // num_replicas)
     local = -(-run.engine.prompts_per_call // num_replicas)
     room = int(serve.room // serve.group) if serve.share else local
@@ -320,16 +325,24 @@ class Replica(NamedTuple):
 def replica(run: settings.Run, policy: Policy, lengths: Lengths, device: Device) -> Replica:
     """Returns a vLLM server on `engine.tensor_parallel` devices, or on all if there are fewer."""
     text = policy.shape.text
-    num_devices = min(run.engine.tensor_parallel, policy.mesh.size)
+    num_devices = min(run.engine.tensor_parallel, num_answering(run, policy))
+    fraction = serve_fraction(run, device)
+    if machine.num_apart(run.engine, run.layout) and device.vllm_fraction is None:
+        fraction = run.layout.serve_memory
     # A key and a value of 2 bytes each.
     token = 4 * text.num_layers * text.num_kv_heads * text.head_width
     return Replica(
         num_devices=num_devices,
-        share=serve_fraction(run, device) * device.capacity * num_devices,
+        share=fraction * device.capacity * num_devices,
         weights=2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params)),
         token=token,
         group=token * (lengths.prompt + run.num_rollouts * lengths.answer),
     )
+
+
+def num_answering(run: settings.Run, policy: Policy) -> int:
+    """Returns how many devices answer: those of vLLM alone, or else those that train."""
+    return machine.num_apart(run.engine, run.layout) or policy.mesh.size
 
 
 def serve_fraction(run: settings.Run, device: Device) -> float:

@@ -102,8 +102,13 @@ def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
 
 
 def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:
+    """Returns how many devices of this run only answer; on a CPU there are none."""
+    return 0 if process.is_cpu_build() else num_apart(engine, layout)
+
+
+def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:
     """Returns how many devices only answer: those of servers elsewhere, and GPUs that do not train."""
-    if engine.name == "local" or process.is_cpu_build():
+    if engine.name == "local":
         return 0
     if engine.urls:
         return len(engine.urls) * engine.tensor_parallel
