@@ -126,17 +126,18 @@ def apart(*paths: str) -> records.Groups:
 
 
 def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
-    """Returns the groups with only these arms.
+    """Returns the groups that have any of these arms, with only these.
 
     Raises:
         ValueError: one of the arms is in no group.
     """
     for arm in arms:
         _check_known("--arms", arm, groups)
-    return {
+    found = {
         name: {arm: runs for arm, runs in of_group.items() if arm in arms}
         for name, of_group in groups.items()
     }
+    return {name: of_group for name, of_group in found.items() if of_group}
 
 
 def check_baseline(groups: comparison.Groups, baseline: str) -> None:

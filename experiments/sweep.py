@@ -147,7 +147,8 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     records.write(records.joined(earlier, groups), path)
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)
-    if len({run.settings.model.param_dtype for run in finished}) > 1:
+    dtypes = {run.settings.model.param_dtype for run in finished}
+    if len(dtypes) > 1 and all(run.settings.warm_start.num_steps for run in finished):
         with errors.user_errors():  # a policy may have been removed
             text = moves.markdown(finished, baseline)
         atomic.write_text(os.path.join(directory, "moves.md"), text)

@@ -44,17 +44,21 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
         temporary.write_text(text, "utf-8", errors="replace")
 
 
-def remove_strays(directory: str | os.PathLike[str], replaced: Iterable[str] = ()) -> None:
+def remove_strays(
+    directory: str | os.PathLike[str], replaced: Iterable[str] = (), *, deep: bool = True
+) -> None:
     """Removes what a killed process left half-written in `directory`; no process may be writing there.
 
-    Removes the temporary files of `replacing`, at any depth, and for each name in `replaced` the
-    directories `.NAME.new` and `.NAME.old`. Where NAME is a link, these are next to its target.
+    Removes the temporary files of `replacing`, with `deep` at any depth, and for each name in `replaced` the
+    directories `.NAME.new`, `.NAME.old` and `.NAME.building`. Where NAME is a link, these are next to its
+    target.
     """
-    for path in pathlib.Path(directory).rglob("*.tmp"):
+    directory = pathlib.Path(directory)
+    for path in directory.rglob("*.tmp") if deep else directory.glob("*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
     for name in replaced:
-        path = pathlib.Path(os.path.realpath(pathlib.Path(directory) / name))
-        for end in ("new", "old"):
+        path = pathlib.Path(os.path.realpath(directory / name))
+        for end in ("new", "old", "building"):
             stray = path.with_name(f".{path.name}.{end}")
             shutil.rmtree(stray, ignore_errors=True)

@@ -189,6 +189,8 @@ def test_some_of_the_arms(path):
     assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"uniform", "vade"}}
     with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
         results.only(groups, ["vad"])
+    both = groups | {"other": {"dapo": []}}
+    assert results.only(both, ["vade"]).keys() == groups.keys()  # no empty column
 
 
 def test_a_table_given_twice_is_one_clear_line(tmp_path, path, capsys):

@@ -388,15 +388,24 @@ def test_both_rounds_of_vcrl_need_items():
     checks.selector.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
+def test_options_are_checked_before_they_are_counted_with():
+    c = smoke()
+    default.selector(c, "diva")
+    c.selector.options.num_variants = -1
+    with pytest.raises(ValueError, match="num_variants=-1"):
+        checks.selector.check_data_size(settings.Run.from_dict(c.to_dict()), 100)
+
+
 def test_variants_take_places_and_no_items(capsys):
     """8 places are 4 problems with a variant each."""
     c = smoke()
     default.selector(c, "diva")
     c.num_prompts, c.selector.options.num_variants = 8, 1
     run = settings.Run.from_dict(c.to_dict())
-    checks.selector.check_data_size(run, 5)
-    assert "nothing to choose" not in capsys.readouterr().out
     checks.selector.check_data_size(run, 4)
+    checks.selector.warn_without_choice(run, 5)
+    assert "nothing to choose" not in capsys.readouterr().out
+    checks.selector.warn_without_choice(run, 4)
     assert "nothing to choose" in capsys.readouterr().out
     with pytest.raises(ValueError, match="larger than the training set of 3"):
         checks.selector.check_data_size(run, 3)
@@ -404,9 +413,9 @@ def test_variants_take_places_and_no_items(capsys):
 
 def test_a_selector_with_nothing_to_choose_is_said(capsys):
     run = settings.Run.from_dict(smoke().to_dict())
-    checks.selector.check_data_size(run, run.num_prompts + 1)
+    checks.selector.warn_without_choice(run, run.num_prompts + 1)
     assert not capsys.readouterr().out
-    checks.selector.check_data_size(run, run.num_prompts)
+    checks.selector.warn_without_choice(run, run.num_prompts)
     assert (
         "takes all usable items of the training set at every step, so vade"
         in capsys.readouterr().out

@@ -75,6 +75,9 @@ def test_who_wants_none_has_none_and_a_directory_of_ones_own_stays(tmp_path):
     assert not (tmp_path / "compiled").exists()
 
 
+root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give it")
+
+
 def _opened(directory):
     directory.chmod(0o777)
 
@@ -83,14 +86,18 @@ def _given_away(directory):
     os.chown(directory, 65534, -1)
 
 
+def _made_by_another(directory):
+    (directory / "compiled").mkdir()
+    os.chown(directory / "compiled", 65534, -1)
+
+
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(
     "change",
     [
         _opened,
-        pytest.param(
-            _given_away, marks=pytest.mark.skipif(os.getuid() != 0, reason="only root may give it")
-        ),
+        pytest.param(_given_away, marks=root),
+        pytest.param(_made_by_another, marks=root),
     ],
 )
 def test_beside_strangers_programs_are_kept_in_the_run_directory(tmp_path, change):

@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import errno
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -112,6 +114,15 @@ def test_how_often_a_run_saved_is_known_when_that_changes(tmp_path, last, lost, 
         open_for(saving(every), str(tmp_path))
 
 
+def test_a_start_that_makes_nothing_leaves_a_run_without_a_checkpoint_to_the_next(tmp_path):
+    """It wrote that it saves every 5 steps, which the 50 steps before it did not."""
+    saving = lambda every: settings.Run(checkpoint=settings.Checkpoint(every=every))
+    open_for(saving(100), str(tmp_path))
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": 50}))
+    for _ in range(2):
+        open_for(saving(5), str(tmp_path))
+
+
 def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
     done, workdir = settings.Run(num_steps=3), str(tmp_path)
     open_for(done, workdir)
@@ -177,6 +188,33 @@ def test_a_directory_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, c
     assert said.startswith(
         f"WARNING: --workdir={tmp_path}: this file system cannot lock it (No locks"
     )
+
+
+def test_what_a_run_forked_does_not_keep_its_lock(tmp_path):
+    """As the workers of a reward function's pool, where the run was killed."""
+    code = (
+        "import os, sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1])\n"
+        "print(pid := os.fork())\n"
+        "if not pid: time.sleep(60)"
+    )
+    command = [sys.executable, "-uc", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        forked = max(int(other.stdout.readline()) for _ in range(2))
+        other.wait()  # the forked one lives
+        try:
+            with directory.own(str(tmp_path)):
+                pass
+        finally:
+            os.kill(forked, signal.SIGKILL)
+
+
+def test_a_directory_of_runs_is_left_alone(tmp_path):
+    """--workdir=runs by mistake, while runs/a writes."""
+    written = tmp_path / "a" / "rollouts" / "7.parquet.123-456.tmp"
+    written.parent.mkdir(parents=True)
+    written.touch()
+    open_for(settings.Run(), str(tmp_path))
+    assert written.exists()
 
 
 def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):

@@ -156,6 +156,13 @@ def test_a_run_resumes_exactly_after_every_step(name, lag, overlaps):
         assert told(again) == expected
 
 
+def test_a_batch_that_nothing_is_learned_from_can_be_saved():
+    """No group of dapo's was mixed: it has no array of the kept ones."""
+    _, recorder = run(1, name="dapo", engine=Engine(dict.fromkeys(PASS_RATE, 0.0)))
+    packed = waiting.pack(recorder.progress[0].queue)
+    assert packed.plain[0]["learned"] == [] and all(x.size for x in packed.arrays.values())
+
+
 def test_the_budget_counts_answers_when_they_are_made():
     """Of 3.5 batches of 64: the fourth begins, the fifth does not; all that were made are learned from."""
     engine = Engine(PASS_RATE)

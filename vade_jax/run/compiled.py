@@ -43,22 +43,30 @@ def keep(perf: settings.Perf, workdir: str) -> None:
     if name == "cpu":
         name = f"cpu{_num_cores()}_{_kind_of_cpu()}"
     own = pathlib.Path(workdir).absolute()
-    shared = own.parent if _is_ones_own(own.parent) else own
-    path = shared / DIRECTORY / name
+    shared = own.parent / DIRECTORY
+    path = (shared if _is_ones_own(shared) else own / DIRECTORY) / name
     if processes.is_leader():
         tidy(path, MAX_BYTES)
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def _is_ones_own(directory: pathlib.Path) -> bool:
-    """Returns whether this user can write there and strangers cannot: cached programs are executed.
+def _is_ones_own(cache: pathlib.Path) -> bool:
+    """Returns whether this user can write there and nobody else can: cached programs are executed.
 
-    False for /tmp and for the parent of a home directory.
+    False in /tmp, in the parent of a home directory, in a project's directory that a group shares, and where
+    another user has made the cache.
     """
-    found = directory.stat()
-    is_open = found.st_mode & stat.S_IWOTH
-    return os.access(directory, os.W_OK) and not is_open and found.st_uid in (0, os.getuid())
+    parent, user = cache.parent.stat(), os.getuid()
+    # The group of one's own directory is one's own affair: some systems let it write by default.
+    strangers = stat.S_IWOTH | (stat.S_IWGRP if parent.st_uid != user else 0)
+    if cache.exists() and cache.stat().st_uid != user:
+        return False
+    return (
+        os.access(cache.parent, os.W_OK)
+        and not parent.st_mode & strangers
+        and parent.st_uid in (0, user)
+    )
 
 
 def tidy(directory: pathlib.Path, max_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The run directory: its lock, its settings, whether the run in it is done, and the exported policy."""
+"""The run directory: its lock, its settings, and the exported policy."""
 
 import contextlib
 import fcntl
@@ -27,6 +27,22 @@ MAY_DIFFER = (
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
 # Directories that are written under another name and then renamed.
 REPLACED = (*EXPORTED, "tiny_model", "warm_start")
+_locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory
+
+
+def _release(descriptor: int) -> None:
+    if descriptor in _locks:
+        _locks.remove(descriptor)
+        os.close(descriptor)
+
+
+def _release_all() -> None:
+    for descriptor in tuple(_locks):
+        _release(descriptor)
+
+
+# A process that a reward function forks would keep the lock, and if the run is killed nobody could go on.
+os.register_at_fork(after_in_child=_release_all)
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
@@ -46,7 +62,8 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
         def lock():
             os.makedirs(workdir, exist_ok=True)
             descriptor = os.open(workdir, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
+            _locks.add(descriptor)
+            stack.callback(_release, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -86,7 +103,8 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
     path = pathlib.Path(workdir) / "config.json"
 
     def open_in_leader():
-        atomic.remove_strays(workdir, REPLACED)
+        # Of a directory that is no run's, the directories below may be those of runs that write.
+        atomic.remove_strays(workdir, REPLACED, deep=path.exists())
         if path.exists() and not place.has_a_step(workdir):
             place.check_is_of_run(path)
             _take_over(path, wanted)
@@ -115,9 +133,19 @@ def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
 
 
 def begin(config: Mapping[str, Any], workdir: str) -> None:
-    """Writes the settings of a run, after all checks before its first step have passed."""
+    """Writes the settings of a run, after all checks before its first step have passed.
+
+    Without a checkpoint it begins at step 1, and the metrics of an earlier start are removed: they would be
+    taken for those of a run that had saved, if these settings save more often.
+    """
     path = pathlib.Path(workdir) / "config.json"
-    processes.on_leader(lambda: atomic.write_text(path, json.dumps(config, indent=2) + "\n"))
+
+    def write():
+        if not place.has_checkpoint(workdir):
+            path.with_name(metrics.FILE).unlink(missing_ok=True)
+        atomic.write_text(path, json.dumps(config, indent=2) + "\n")
+
+    processes.on_leader(write)
     cluster.wait_until_shared(path)
 
 

@@ -115,8 +115,9 @@ class RunRecorder:
 
     def save(self, progress: loop.Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
-        if last or self._checkpointer.is_due(progress.step):
-            self._log_written.result()  # the answers of a checkpoint are written before it
+        if not (last or self._checkpointer.is_due(progress.step)):
+            return
+        self._log_written.result()  # the answers of a checkpoint are written before it
         counters = {
             "step": progress.step,
             "seed": self._config["seed"],

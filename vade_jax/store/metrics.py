@@ -188,8 +188,7 @@ class WeightsAndBiases:
         path = pathlib.Path(workdir).absolute()
         run_id = path / "wandb" / "run_id"  # stored so that a resumed job finds its run
         if not run_id.exists():
-            run_id.parent.mkdir(parents=True, exist_ok=True)
-            run_id.write_text(uuid.uuid4().hex[:12])
+            atomic.write_text(run_id, uuid.uuid4().hex[:12])
         try:
             self._run = wandb.init(
                 project=project,

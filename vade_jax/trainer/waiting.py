@@ -28,7 +28,9 @@ class Packed(NamedTuple):
     """Batches for a checkpoint: arrays by path, and what is no array."""
 
     arrays: dict[str, np.ndarray]
-    plain: list[dict[str, Any]]  # of each batch: step, seconds, texts of each round
+    plain: list[
+        dict[str, Any]
+    ]  # of each batch: step, seconds, groups learned from, texts of each round
 
 
 def pack(queue: Sequence[Made]) -> Packed:
@@ -51,8 +53,10 @@ def pack(queue: Sequence[Made]) -> Packed:
             for path, leaf in traverse_util.flatten_dict(tree, sep="/").items():
                 if leaf is not None:
                     arrays[f"{made.step}/{number}/{path}"] = np.asarray(leaf)
-        arrays[f"{made.step}/learned_M"] = made.data.learned_M
-        plain.append({"step": made.step, "seconds": made.clock.seconds, "texts": texts})
+        of_step = {"step": made.step, "seconds": made.clock.seconds, "texts": texts}
+        plain.append(
+            of_step | {"learned": made.data.learned_M.tolist()}
+        )  # may be none: no array then
     return Packed(arrays, plain)
 
 
@@ -63,7 +67,7 @@ def unpack(packed: Packed, choose: ChoosePrompts) -> tuple[Made, ...]:
     for plain in packed.plain:
         saved = tree[str(plain["step"])]
         rounds = [_round(saved[str(i)], texts, choose) for i, texts in enumerate(plain["texts"])]
-        data = StepData.of(rounds, saved["learned_M"])
+        data = StepData.of(rounds, np.array(plain["learned"], np.int64))
         queue.append(Made(plain["step"], data, Clock(plain["seconds"])))
     return tuple(queue)
 

@@ -8,7 +8,7 @@ weights of "tiny" in bfloat16 after 1,000 supervised steps on the built-in quest
 import dataclasses
 import os
 import pathlib
-import tempfile
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -47,9 +47,10 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     pixels = (CELLS * images.cell_side(patch)) ** 2
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{directory.name}.", dir=directory.parent
-    ) as building:
+    # A fixed name, so that the next start or `atomic.remove_strays` finds what a killed process left.
+    building = directory.with_name(f".{directory.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    try:
         tokenizer = tokens.build(
             building,
             texts,
@@ -70,4 +71,6 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
         shape = dataclasses.replace(shape, **ids)
         params = model.init(shape, jax.random.key(seed))
         files.copy_tokenizer(building, directory)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
     files.save(directory, shape, params)  # last, because it completes the directory

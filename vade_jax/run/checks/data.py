@@ -20,6 +20,7 @@ def check_data(run: settings.Run, data: Datasets) -> None:
         ValueError: names the sizes or the files, and the fix.
     """
     selector.check_data_size(run, len(data.train))
+    selector.warn_without_choice(run, len(data.train))
     _check_held_out(run.data, data)
 
 

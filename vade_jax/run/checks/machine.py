@@ -103,7 +103,8 @@ def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
 
 def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:
     """Returns how many devices of this run only answer; on a CPU there are none."""
-    return 0 if process.is_cpu_build() else num_apart(engine, layout)
+    num = num_apart(engine, layout)
+    return 0 if num and process.is_cpu_build() else num
 
 
 def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:

@@ -27,10 +27,15 @@ def check_is_free(workdir: str) -> None:
             )
 
 
+def has_checkpoint(workdir: str | os.PathLike) -> bool:
+    """Returns whether the run in a directory has a checkpoint to go on from."""
+    return any(path.name.isdigit() for path in pathlib.Path(workdir).glob("checkpoints/*"))
+
+
 def has_a_step(workdir: str | os.PathLike) -> bool:
     """Returns whether the run in a directory has taken a step: records or arrays of it exist."""
     place = pathlib.Path(workdir)
-    if any(path.name.isdigit() for path in place.glob("checkpoints/*")):
+    if has_checkpoint(workdir):
         return True
     if any((place / name / files.CONFIG).exists() for name in EXPORTED):
         return True
@@ -138,8 +143,7 @@ def check_goes_on(workdir: str) -> None:
     Raises:
         ValueError: it has none; a restart would replace what it has made.
     """
-    saved = pathlib.Path(workdir, "checkpoints")
-    if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
+    if has_checkpoint(workdir):
         return
     records = metrics.read(workdir) if os.path.exists(os.path.join(workdir, metrics.FILE)) else []
     config = pathlib.Path(workdir, "config.json")

@@ -3,7 +3,7 @@
 import math
 
 from vade_jax import samplers, settings
-from vade_jax.trainer import passes
+from vade_jax.trainer import passes, processes
 
 
 def make(run: settings.Run) -> samplers.Sampler:
@@ -42,19 +42,14 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
     Raises:
         ValueError: names the sizes and the fix.
     """
+    selector = make(run)  # first, as it checks the options
     num_items = run.num_prompts // settings.places_per_item(run.selector.name, run.selector.options)
     if num_items > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
         )
-    if num_items == num_train:
-        print(
-            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
-            f"{run.selector.name} has nothing to choose: lower num_prompts"
-        )
     # A selector made for several rounds may need all of them: each round may drop all its groups.
-    selector = make(run)
     rounds = selector.needs.rounds or 1
     if num_items * rounds > num_train:
         raise ValueError(
@@ -63,6 +58,16 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             f"{selector.needs.or_remove('rounds')}"
         )
     _check_budget(run.with_items(num_train), num_train)
+
+
+def warn_without_choice(run: settings.Run, num_train: int) -> None:
+    """Prints a warning if every step takes all items."""
+    places = settings.places_per_item(run.selector.name, run.selector.options)
+    if run.num_prompts // places == num_train and processes.is_leader():
+        print(
+            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
+            f"{run.selector.name} has nothing to choose: lower num_prompts"
+        )
 
 
 def _check_budget(run: settings.Run, num_train: int) -> None:
