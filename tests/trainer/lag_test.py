@@ -198,6 +198,17 @@ def test_a_learner_that_fails_ends_the_run_once_the_batch_is_made():
     assert engine.asked == [0, 0] and not engine.busy
 
 
+def test_ctrl_c_does_not_wait_for_what_is_under_way():
+    choose = choosing.ChoosePrompts(samplers.SAMPLERS["vade"](), fakes.items(4), fakes.build_prompt)
+    producer = Producer(choose, Engine({}), fakes.score, key=jax.random.key(0), num_prompts=B)
+    ended = threading.Event()
+    with pytest.raises(KeyboardInterrupt), producer:
+        under_way = producer._thread.submit(ended.wait, 20)
+        raise KeyboardInterrupt
+    assert not under_way.done()
+    ended.set()
+
+
 def test_answers_are_made_while_the_policy_learns():
     """The update of every step meets the batch that is made beside it; in turns, each would wait for ever."""
     both = threading.Barrier(2, timeout=60)

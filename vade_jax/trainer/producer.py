@@ -116,9 +116,10 @@ class Producer:
         self._ahead.__enter__()
         return self
 
-    def __exit__(self, *reason) -> None:
-        self._thread.shutdown()  # what is under way ends first
-        self._ahead.__exit__(*reason)
+    def __exit__(self, kind: type[BaseException] | None, *rest) -> None:
+        # What is under way ends first; but Ctrl-C closes the engine next, which ends it.
+        self._thread.shutdown(wait=kind is None or issubclass(kind, Exception))
+        self._ahead.__exit__(kind, *rest)
 
     @property
     def selector(self) -> samplers.Sampler:
