@@ -39,6 +39,20 @@ def test_choice_by_the_text_of_an_option(given, answer, reason):
     assert kinds.choice(given, answer, choices=choices) == reason
 
 
+@pytest.mark.parametrize(
+    ("given", "choices", "reason"),
+    [
+        ("\\dfrac{\\sqrt{3}}{2}", ("$\\frac{\\sqrt3}{2}$", "$\\frac12$"), "ok"),
+        ("0.5", ("$\\frac{\\sqrt3}{2}$", "$\\frac12$"), "different"),
+        ("5", ("5 cm", "6 cm"), "ok"),
+        ("5", ("5 cm", "5 m"), "unreadable"),  # of two
+        ("A. 6", ("5 cm", "6 cm"), "unreadable"),  # the other's
+    ],
+)
+def test_choice_by_the_value_of_an_option(given, choices, reason):
+    assert kinds.choice(given, "A", choices=choices) == reason
+
+
 @pytest.mark.parametrize(("given", "reason"), [("A", "ok"), ("B", "different"), ("A. B", "ok")])
 def test_a_lone_letter_is_an_options_own_where_others_are_letters(given, reason):
     assert kinds.choice(given, "A", choices=("B", "A", "D", "C")) == reason

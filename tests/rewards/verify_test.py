@@ -16,6 +16,17 @@ def test_without_a_box_nothing_is_correct():
     assert verify.verify("\\boxed{" + "7" * 201 + "}", "7", "int").reason == "too_long"
 
 
+def test_a_guess_among_the_thoughts_is_no_answer():
+    later = r"<think>maybe \boxed{5}? No.</think> The answer is \boxed{6}."
+    assert verify.verify(later, "6", "int").correct and not verify.verify(later, "5", "int").correct
+    for text in (
+        r"<think>maybe \boxed{5}? No.</think> It is 6.",
+        r"<think>maybe \boxed{5}? No, it must be",
+    ):
+        assert verify.verify(text, "5", "int").reason == "no_box"
+    assert verify.verify(r"Opened by the template.</think> \boxed{5}", "5", "int").correct
+
+
 def test_form_and_correctness_are_apart():
     verdict = verify.verify("\\boxed{1} \\boxed{7}", "7", "int")
     assert verdict.correct and not verdict.well_formed and verdict.extracted == "7"

@@ -25,8 +25,7 @@ _PROSE = re.compile(
 )
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 _WRAPPED = re.compile(
-    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed)"
-    r"\s?\{([^{}]*)\}"
+    rf"\\(?:{tokens.ROMAN}|mathbf|mathit|boldsymbol|underline|boxed)\s?\{{([^{{}}]*)\}}"
 )
 _THIN = re.compile(r"(?<=\d)(,?)\\[,!]\s?(?=\d{3}(?!\d))")  # 10,\!000 and 10\,000, as MATH has them
 _NOISE = re.compile(
@@ -63,6 +62,12 @@ def extract_boxed(text: str) -> str | None:
     r"""Returns the content of the last balanced \boxed{}, the inner one of nested ones, or None."""
     found = boxes(text)
     return text[found[-1][1] : found[-1][2] - 1].strip() if found else None
+
+
+def said(text: str) -> str:
+    """Returns what comes after the thoughts, "" if they do not end: a guess within them is no answer."""
+    _, ends, after = text.rpartition("</think>")
+    return after if ends else text.partition("<think>")[0]
 
 
 def plain(text: str) -> str:

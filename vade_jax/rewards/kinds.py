@@ -13,9 +13,11 @@ from fractions import Fraction
 
 from vade_jax.rewards import answers, matching, reading
 from vade_jax.rewards.matching import Rules
-from vade_jax.rewards.values import Collection, Number, Relation, Value, Words
+from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
 
-_LEAD = re.compile(r"(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE)
+_LEAD = re.compile(
+    r"(?:the )?(?:final )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE
+)
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
 _EDGE = r"[^\w\u0300-\u036f]{0,5}"  # an accent makes another letter
 _LONE = re.compile(rf"{_EDGE}([a-jA-J]){_EDGE}")
@@ -84,17 +86,26 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
 def named(text: str, choices: Sequence[str]) -> list[str]:
     """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
 
+    If none has these, one may have the value: 0.5 is the option 1/2.
+
     Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. A percent sign does where there is
     an option without it: 20 stands for 20% where the other option is 30%, but not where it is 20.
     """
-    text, options = answers.plain(text), [answers.plain(option) for option in choices]
-    if not text:
+    plain, options = answers.plain(text), [answers.plain(option) for option in choices]
+    if not plain:
         return []
     for read in (str, answers.signed_words, _without_percent):
-        wanted = read(text)
+        wanted = read(plain)
         if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == wanted]:
             return found
-    return []
+    found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option)]
+    return found if len(found) == 1 else []
+
+
+def _is_worth(text: str, option: str) -> bool:
+    one, other = (reading.read(x, numeric=True) for x in (text, option))
+    are_values = isinstance(one, Number | Formula) and isinstance(other, Number | Formula)
+    return are_values and matching.same(one, other, Rules())
 
 
 def _without_percent(plain: str) -> tuple[str, ...]:

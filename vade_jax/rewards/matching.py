@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 from fractions import Fraction
+from typing import NamedTuple
 
 from vade_jax.rewards import answers, pool, units, values
 from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Tree, Value, Words
@@ -36,6 +37,7 @@ class Rules:
     lists: bool = False  # brackets do not matter, and a comma alone keeps the order
     ordered: bool | None = None  # whether the order of a list counts; None: its brackets say so
     formulas: bool = True  # whether a formula may stand for a number
+    ranges: bool = True  # whether a right answer 10-20 is a range, and no difference
     clock: pool.Clock = dataclasses.field(default_factory=pool.Clock)  # of this answer
 
 
@@ -60,12 +62,25 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
         read = str if is_spelled else answers.signed_words
         return read(one) == read(other)
+    if rules.ranges and (ends := _ends(key)):
+        units_ = {getattr(x, "unit", None) for x in (given, key)}
+        return _ends(given) == ends and len(units_ - {None}) < 2
+    if getattr(given, "asks", False) and not getattr(key, "asks", False):
+        return False  # the integral that was to be calculated
     if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
         return True
     can_ask = all(
         isinstance(x, Number | Formula) or getattr(x, "asks", False) for x in (given, key)
     )
     return can_ask and _same_quantity(given, key, rules)
+
+
+def _ends(value: Value) -> tuple[Fraction, ...] | None:
+    """Returns the ends of a range such as 10-20, which is written like a difference; None of all others."""
+    match getattr(value, "tree", None):
+        case ("+", ("n", low), ("-", ("n", high))):
+            return Fraction(low), Fraction(high)
+    return None
 
 
 # ------------------------------------------------------------------------------ numbers and formulas
@@ -203,13 +218,15 @@ def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     if _label_of(sides[0]) is None and len(sides) == 2 and _label_of(sides[1]) is not None:
         sides.reverse()
     name = _label_of(sides[0]) or ""
+    if len(sides) == 2 and getattr(sides[0], "tree", None) == ("c", "e"):
+        name = "e"  # of an ellipse, where only a value follows
     rest = sides[1:] if name else sides
     own = _names_in(sides[0]) if name else set()
     if any(own & _names_in(side) for side in rest):
         return None
     if isinstance(sides[0], Collection) and not all(_is_as_long(side, sides[0]) for side in rest):
         return None
-    exactly = Rules(percents=False, clock=rules.clock)
+    exactly = Rules(percents=False, ranges=False, clock=rules.clock)
     signs = value.signs[len(value.signs) - len(rest) + 1 :]
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
         if not _chained(sign, left, right, exactly):
@@ -384,6 +401,9 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     one, other = _interval(given), _interval(key)
     if one is not None and other is not None and (one[0] or other[0]):  # x < -1 or x > 3
         return _same_relation(given, key, rules)
+    mine, wanted = _roots(given, rules), _roots(key, rules)
+    if mine and wanted and (mine.is_numbered or wanted.is_numbered):
+        return mine.unknown == wanted.unknown and _matched(mine.values, wanted.values, rules)
     flat, flat_key = _flat(given), _flat(key)
     mine, wanted = _unnamed(flat, flat_key, rules), _unnamed(flat_key, flat, rules, is_key=True)
     if mine is None or wanted is None or len(mine.items) != len(wanted.items):
@@ -400,6 +420,25 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     if is_ordered or "=" in pair:
         return all(same(x, y, rules) for x, y in zip(mine.items, wanted.items, strict=True))
     return _matched(mine.items, wanted.items, rules)
+
+
+class _Roots(NamedTuple):
+    """The values of an unknown: x = 1 or x = -3."""
+
+    unknown: str
+    is_numbered: bool  # x_1 = 1, x_2 = -3: their order is nobody's
+    values: tuple[Value, ...]
+
+
+def _roots(value: Value, rules: Rules) -> _Roots | None:
+    """Returns the values that all parts give x, or t; None of anything else."""
+    found = [named(item, rules) for item in _flat(value).items]
+    pairs = [x for x in found if x is not None]
+    unknowns = {name.partition("_")[0] for name, _ in pairs}
+    if len(pairs) < len(found) or unknowns not in ({"x"}, {"t"}):
+        return None
+    is_numbered = any("_" in name for name, _ in pairs)
+    return _Roots(unknowns.pop(), is_numbered, tuple(item for _, item in pairs))
 
 
 def _flat(value: Value) -> Collection:

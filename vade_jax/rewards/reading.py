@@ -196,7 +196,7 @@ def _part(c: Cursor) -> Value:
     if c.kind() == "based":
         return _based(c)
     start = c.at
-    if (found := _bracketed(c)) is not None:
+    if (found := _bracketed(c) or _point(c)) is not None:
         return found
     c.reset(start)
     minus = c.peek() == "-" and c.peek(1) in _CURRENCIES and c.take()
@@ -277,6 +277,17 @@ def _bracketed(c: Cursor) -> Value | None:
     return groups[0] if len(groups) == 1 else Collection("u", tuple(groups))
 
 
+def _point(c: Cursor) -> Relation | None:
+    """Reads a point with its name, A(2, 3), as A = (2, 3)."""
+    if c.kind() != "letters" or not re.fullmatch("[A-Z]", c.peek()) or c.peek(1) != "(":
+        return None
+    name, place = Formula(("v", c.take())), _group(c)
+    is_place = isinstance(place, Collection) and place.brackets == "()" and len(place.items) > 1
+    if not is_place or not c.ends() or c.peek() in tokens.RELATIONS:
+        return None
+    return Relation(("=",), (name, place))
+
+
 def _group(c: Cursor) -> Value | None:
     if c.accept("\\emptyset"):
         return Collection("{}", ())
@@ -295,6 +306,10 @@ def _group(c: Cursor) -> Value | None:
         if c.peek() == "\\begin":
             return _environment(c)
         opener = c.take()
+        if opener == "\\{" and c.peek() == "\\begin":  # a system, with \right. behind
+            system = _environment(c, is_system=True)
+            c.accept("\\}", ".")
+            return system
         if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
             c.at += 2  # \{x \mid x > 5\} is x > 5
         inside = None if c.peek() in CLOSERS else listed(c)
@@ -306,24 +321,40 @@ def _group(c: Cursor) -> Value | None:
     return _in_brackets(opener, inside, closer)
 
 
-def _environment(c: Cursor) -> Value:
-    r"""Reads \begin{...} rows \end{...}: a matrix, or equations that hold together."""
+def _environment(c: Cursor, is_system: bool = False) -> Value:
+    r"""Reads \begin{...} rows \end{...}: a matrix, or a system of equations that hold together."""
     c.take("\\begin")
     c.take("{")
     name = c.take("matrix", "pmatrix", "bmatrix", "array", "cases", "aligned")
     c.take("}")
     if name == "array":
         formulas.spelled(c)  # how its columns are set
+    is_system |= name in ("cases", "aligned")
+    if is_system:
+        _bare(c)
     rows = [listed(c)]
     while c.accept("\\\\"):
         if c.peek() != "\\end":
             rows.append(listed(c))
     for expected in ("\\end", "{", name, "}"):
         c.take(expected)
-    if name in ("cases", "aligned"):
+    if is_system:
         return Collection("", tuple(rows))
     cells = (row.items if _is_list(row) else (row,) for row in rows)
     return Collection("rows", tuple(Collection("rows", row) for row in cells))
+
+
+def _bare(c: Cursor) -> None:
+    """Drops the signs that only align the equations of a system, or end its lines."""
+    end = next((i for i in range(c.at, len(c.tokens)) if c.tokens[i].text == "\\end"), c.at)
+    texts = [token.text for token in c.tokens] + [""]
+
+    def is_needed(i: int) -> bool:
+        if texts[i] in (",", ";", "."):
+            return texts[i + 1] not in ("\\\\", "\\end")
+        return texts[i] != "&" or tokens.RELATIONS.isdisjoint((texts[i - 1], texts[i + 1]))
+
+    c.tokens[c.at : end] = [c.tokens[i] for i in range(c.at, end) if is_needed(i)]
 
 
 def _is_list(value: Value | None) -> TypeGuard[Collection]:

@@ -18,9 +18,13 @@ ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _SYMBOLS = """
 ×times ·times ⋅times ∙times ÷div ±pm ∓mp ≤le ≥ge ≠ne ≈approx ∪cup ∩cap ∈in ∞infty πpi √sqrt °degree ºdegree
 ℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle
+⩽le ⩾ge ≦le ≧ge αalpha βbeta γgamma δdelta λlambda ρrho ωomega ΔDelta ∥parallel ⊥perp ≅cong
 ½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18
 """
-_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("、"): ","}
+_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {
+    ord("、"): ",",
+    ord("∶"): ":",
+}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
 _SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
 _PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
@@ -42,7 +46,7 @@ _NAMES |= {
     one: name for name, *of in map(str.split, re.split("[:\n]", _SAME.strip())) for one in of
 }
 _SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
-_ROMAN = "text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathsf|mathtt|rm"
+ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm"
 _GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~]|\\ "  # between the thousands of a number
 _NUMBER = r"""
  (?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
@@ -52,7 +56,7 @@ _NUMBER = r"""
 """
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
-|\\(?:{roman})\s?\{{(?P<roman>[^{{}}]*)\}}
+|\\(?:{roman})\s?\{{(?P<roman>(?>[^{{}}]|\{{[^{{}}]*\}})*)\}}
 |\{{\s?\\rm(?![a-zA-Z])(?P<old>[^{{}}]*)\}}
 |{number}
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
@@ -61,7 +65,7 @@ _TOKEN = r"""
 """
 _PATTERNS = {
     thousands: re.compile(
-        _TOKEN.format(roman=_ROMAN, number=_NUMBER.format(gap=",|" * thousands + _GAP)), re.X | re.S
+        _TOKEN.format(roman=ROMAN, number=_NUMBER.format(gap=",|" * thousands + _GAP)), re.X | re.S
     )
     for thousands in (False, True)
 }

@@ -47,6 +47,11 @@ LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # 
 # In a formula these are products of letters, unless they stand upright.
 _PRODUCTS = "mg ms mA mV mJ pA in min gal ha ml cal eV kW pm ns"
 PRODUCTS = set(_PRODUCTS.split())
+_NO_THINGS = """
+plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes sevens
+eights nines tens dozens scores hundreds thousands millions billions trillions percents quarters radians
+"""
+_NO_THINGS = set(_NO_THINGS.split())
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
 SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
@@ -132,6 +137,8 @@ def _unit_phrase(c: Cursor) -> str | None:
             power = "**3"
         word = c.peek()
         name = UNITS.get(word, LONG.get(word.lower()))
+        if name is None and not parts and c.numeric and _is_counted(word):
+            name = ""
         if name is None or not (parts or _may_stand(c, word)):
             break
         c.take()
@@ -147,6 +154,12 @@ def _unit_phrase(c: Cursor) -> str | None:
         raise Unread
     known = "".join(sign + name for sign, name in parts if name).lstrip("*")
     return f"1{known}" if known.startswith("/") else known if parts else None
+
+
+def _is_counted(word: str) -> bool:
+    """Returns whether a word is a plural of things, such as ducks, which have no dimension; not tenths."""
+    is_plural = re.fullmatch(r"[a-z]{3,}(?<!s)s", word) is not None
+    return is_plural and word not in _NO_THINGS and not word.endswith(("ths", "rds", "lves"))
 
 
 def _unit_power(c: Cursor) -> str:

@@ -47,7 +47,7 @@ def verify(
     r"""Compares the last \boxed{} of `text` with the right answer.
 
     Args:
-        text: the policy's text.
+        text: the policy's text; what it thinks, between <think> and </think>, is not its answer.
         answer: the right answer.
         kind: "choice", "yesno", "int", "float", "text", "list" or "expr" (a formula).
         tolerance: relative, for "float" and numbers in a "list"; by default half a unit of the last
@@ -64,7 +64,7 @@ def verify(
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown; use one of {list(known)}")
     well_formed = answers.FORMATS[form](text)
-    extracted = answers.extract_boxed(text)
+    extracted = answers.extract_boxed(answers.said(text))
     if extracted is None:
         return Verdict(False, well_formed, None, "no_box")
     if len(extracted) > answers.MAX_LENGTH:

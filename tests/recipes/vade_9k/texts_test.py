@@ -61,6 +61,8 @@ def turn(question, answer, **more):
         ("How long?", r"\frac{1}{3}", "How long?", "1/3", "float"),
         ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
         ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
+        ("Where is it?", "(0, 1]", "Where is it?", "(0, 1]", "expr"),  # brackets count
+        ("Which ages?", "10-20", "Which ages?", "10-20", "expr"),
     ],
 )  # fmt: skip
 def test_turns_of_each_subset(question, answer, wanted, gold, kind):

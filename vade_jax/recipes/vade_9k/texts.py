@@ -55,6 +55,7 @@ _LONGEST = 40  # characters of a gold that stands alone
 _MOST_WORDS = 5  # of a gold read from a solution
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)")
 _FORMULA = re.compile(r"[\\^√π²³=]")
+_UNION = re.compile(r"\\infty|∞|\\cup|∪")  # of intervals
 _SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
 
 
@@ -221,7 +222,8 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
     if kinds.yes_or_no(gold) and len(gold.split()) == 1:
         return "yesno"
     if re.fullmatch(r"[\[(].*[,;].*[\])]", gold):
-        return "list"
+        # [0, 1) and (1, 2) are intervals or points, in which brackets count.
+        return "expr" if gold[0] == "(" or gold[-1] == ")" or _UNION.search(gold) else "list"
     if isinstance(number := reading.read(gold, numeric=True), Number):
         is_whole = "." not in gold and number.value.denominator == 1
         is_year = re.fullmatch(r"(?:1[89]|20)\d\d", gold) is not None
