@@ -30,7 +30,7 @@ bird fish flower pencil pen chair table house player team game step round outcom
 _PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
 _PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
 _PREFIXED = """
-m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter metre gram liter litre watt joule volt pascal hertz calorie
+m g s L l N J W V A C Hz Pa mol Ω \\Omega ohm eV cal bar byte F meter metre gram liter litre watt joule volt pascal hertz calorie
 """
 UNITS = {
     word: name for words, name in re.findall(r"([^:]+):(\S*)", _WORDS) for word in words.split()
@@ -96,7 +96,7 @@ def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | N
     start, scale = c.at, ""
     found = None
     try:
-        if c.peek() in SCALES and _may_stand(c, c.peek()) and not _is_kelvin(c):
+        if c.peek() in SCALES and _may_stand(c, c.peek()) and not _is_of_unit(c):
             scale = c.take()
         percent = bool(c.accept("%", "percent", "pct"))
         unit = _unit_phrase(c)
@@ -108,10 +108,11 @@ def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | N
     return found
 
 
-def _is_kelvin(c: Cursor) -> bool:
-    """Returns whether a K is the unit: 300 K, and not 300K or $300 K."""
+def _is_of_unit(c: Cursor) -> bool:
+    r"""Returns whether a letter is no scale: the K of 300 K, not of 300K or $300 K; the k of k\Omega."""
     token = c.tokens[c.at]
-    return token.text == "K" and (token.spaced or token.roman) and not c.unit
+    is_kelvin = token.text == "K" and (token.spaced or token.roman) and not c.unit
+    return is_kelvin or c.peek(1) == "\\Omega"
 
 
 def _may_stand(c: Cursor, word: str) -> bool:
@@ -137,6 +138,9 @@ def _unit_phrase(c: Cursor) -> str | None:
             power = "**3"
         word = c.peek()
         name = UNITS.get(word, LONG.get(word.lower()))
+        if name is None and word in _PREFIXES and c.peek(1) in _PREFIXED.split():  # k\Omega, \mu m
+            c.take()
+            name = _PREFIXES[word] + UNITS[c.peek()]
         if name is None and not parts and c.numeric and _is_counted(word):
             name = ""
         if name is None or not (parts or _may_stand(c, word)):

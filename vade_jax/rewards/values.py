@@ -164,7 +164,7 @@ def size(tree: Tree) -> float | None:
     if len(sizes) < len(parts) or (op == "/" and exact(parts[1]) == 0):
         return None
     most = sum(sizes)
-    if op in ("^", "!"):
+    if op in ("^", "!", "binom"):  # of k choices there are at most n to the k
         last = exact(parts[-1])
         most = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
     return most if most < 10 * DIGITS else None
