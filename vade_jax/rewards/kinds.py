@@ -104,8 +104,9 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
 
 def _is_worth(text: str, option: str) -> bool:
     one, other = (reading.read(x, numeric=True) for x in (text, option))
-    are_values = isinstance(one, Number | Formula) and isinstance(other, Number | Formula)
-    return are_values and matching.same(one, other, Rules())
+    if not isinstance(one, Number | Formula) or not isinstance(other, Number | Formula):
+        return False
+    return matching.same(one, other, Rules())
 
 
 def _without_percent(plain: str) -> tuple[str, ...]:

@@ -282,8 +282,9 @@ def _point(c: Cursor) -> Relation | None:
     if c.kind() != "letters" or not re.fullmatch("[A-Z]", c.peek()) or c.peek(1) != "(":
         return None
     name, place = Formula(("v", c.take())), _group(c)
-    is_place = isinstance(place, Collection) and place.brackets == "()" and len(place.items) > 1
-    if not is_place or not c.ends() or c.peek() in tokens.RELATIONS:
+    if not isinstance(place, Collection) or place.brackets != "()" or len(place.items) < 2:
+        return None
+    if not c.ends() or c.peek() in tokens.RELATIONS:
         return None
     return Relation(("=",), (name, place))
 
