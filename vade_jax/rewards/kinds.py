@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, reading
+from vade_jax.rewards import answers, matching, reading, tokens
 from vade_jax.rewards.matching import Rules
 from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
 
@@ -26,6 +26,8 @@ _LABEL = re.compile(rf"\W{{0,5}}{_CAPITAL}\s?(\S.*)", re.ASCII | re.DOTALL)
 _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
+_INDEX = re.compile(r"(?<=[A-Za-z)}])_\s?\{?\s?([0-9]+)\s?\}?")
+_SEVERAL = re.compile("[A-J]{2,8}|[①-⑳]{2,}")  # options or statements
 _WORDS = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
 determined doubtful: it they there he she we i this that these those because since as
@@ -133,7 +135,13 @@ def yesno(given: str, key: str, **_) -> str:
 
 
 def text(given: str, key: str, **_) -> str:
-    """Compares words; signs such as < and - count, punctuation, case and articles do not."""
+    """Compares words; signs such as < and - count, punctuation, case and articles do not.
+
+    A, B and D is ABD, and CO_2 is CO2.
+    """
+    given, key = (_INDEX.sub(r"\1", tokens.clean(x)) for x in (given, key))
+    if _SEVERAL.fullmatch(key):
+        given = re.sub(r"[\s,;]|\band\b|\\text|[{}]", "", given)
     reason = compare(answers.words(given), answers.words(key))
     left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
     return "different" if reason == "ok" and left != right else reason

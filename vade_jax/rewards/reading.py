@@ -10,6 +10,7 @@ spelling or left to SymPy's own reader; otherwise it is nothing. No bracket is r
 reading takes linear time.
 """
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -59,7 +60,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         thousands = ", " in text or not text.startswith(("(", "[", "\\{", "\\left"))
     cut = tokens.cut(text, thousands=thousands)
     try:
-        c = Cursor(text, cut, numeric)
+        c = Cursor(text, _with_condition(cut), numeric)
         value = listed(c)
         if c.peek():
             raise Unread
@@ -68,6 +69,22 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return _otherwise(text, cut)
     except Senseless:
         return None
+
+
+def _with_condition(cut: list[tokens.Token]) -> list[tokens.Token]:
+    """Returns the tokens with a condition in brackets behind as an item: y = 2x (x > 0) is y = 2x, x > 0."""
+    levels = itertools.accumulate((x.text in CLOSERS) - (x.text in OPENERS) for x in cut[::-1])
+    at = len(cut) - 1 - next((i for i, level in enumerate(levels) if not level), len(cut))
+    if at < 1 or (cut[at].text, cut[-1].text) != ("(", ")"):
+        return cut
+    if cut[at - 1].text in (*OPENERS, *SEPARATORS, *tokens.RELATIONS):
+        return cut
+    before, inside = ({x.text for x in part} for part in (cut[:at], cut[at + 1 : -1]))
+    # P(X > 2) has none.
+    is_apart = cut[at - 1].kind != "letters" or cut[at].spaced or before & tokens.RELATIONS
+    if not is_apart or not inside & tokens.RELATIONS:
+        return cut
+    return [*cut[:at], dataclasses.replace(cut[at], text=","), *cut[at + 1 : -1]]
 
 
 def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
@@ -174,7 +191,8 @@ def _relation(c: Cursor) -> Value:
     sides, signs = [_side(c)], []
     while c.peek() in tokens.RELATIONS:
         signs.append(c.take())
-        sides.append(_side(c))
+        is_set = signs[-1] in ("\\in", "\\notin") and c.peek() in ("R", "Z", "N", "Q")
+        sides.append(_numbers(c.take()) if is_set and c.ends(1) else _side(c))
     if not signs:
         return sides[0]
     both = [side.items if isinstance(side, Both) else (side, side) for side in sides]
@@ -195,6 +213,8 @@ def _part(c: Cursor) -> Value:
     c.length = 0
     if c.kind() == "based":
         return _based(c)
+    if [c.kind(), c.peek(1), c.kind(2), c.peek(3)] == ["number", "\\degree", "number", "'"]:
+        return _minutes(c)
     start = c.at
     if (found := _bracketed(c) or _point(c)) is not None:
         return found
@@ -214,6 +234,13 @@ def _based(c: Cursor) -> Value:
         raise Unread
     name = f"{digits.lstrip('0') or '0'}_{int(base)}"
     return _calculated(("n", digits), "", None, False) if int(base) == 10 else Formula(("v", name))
+
+
+def _minutes(c: Cursor) -> Value:
+    r"""Reads degrees and minutes, 22^\circ 30'."""
+    degrees, _, minutes, _ = (c.take() for _ in range(4))
+    tree = ("+", ("n", degrees), ("/", ("n", minutes), ("n", "60")))
+    return _calculated(tree, "", "degree", percent=False, full=True)
 
 
 def _measured(c: Cursor, tree: values.Tree) -> Value:
@@ -293,13 +320,7 @@ def _group(c: Cursor) -> Value | None:
     if c.accept("\\emptyset"):
         return Collection("{}", ())
     if c.accept("\\mathbb"):
-        letter, minus = formulas.spelled(c), Formula(("-", values.INFINITY.tree))
-        is_interval = letter == "R"
-        return (
-            Collection("()", (minus, values.INFINITY))
-            if is_interval
-            else Formula(("v", f"set {letter}"))
-        )
+        return _numbers(formulas.spelled(c))
     if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
         return None
     c.depth += 1
@@ -320,6 +341,13 @@ def _group(c: Cursor) -> Value | None:
     finally:
         c.depth -= 1
     return _in_brackets(opener, inside, closer)
+
+
+def _numbers(letter: str) -> Value:
+    r"""Returns \mathbb{R} as an interval, and other sets of numbers as names."""
+    if letter != "R":
+        return Formula(("v", f"set {letter}"))
+    return Collection("()", (Formula(("-", values.INFINITY.tree)), values.INFINITY))
 
 
 def _environment(c: Cursor, is_system: bool = False) -> Value:
