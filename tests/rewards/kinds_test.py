@@ -47,6 +47,9 @@ def test_choice_by_the_text_of_an_option(given, answer, reason):
         ("5", ("5 cm", "6 cm"), "ok"),
         ("5", ("5 cm", "5 m"), "unreadable"),  # of two
         ("A. 6", ("5 cm", "6 cm"), "unreadable"),  # the other's
+        ("no", ("on", "off"), "unreadable"),
+        ("2 girls", ("2 boys", "3 girls"), "unreadable"),
+        ("10-20", ("-10", "20-30"), "unreadable"),
     ],
 )
 def test_choice_by_the_value_of_an_option(given, choices, reason):

@@ -20,6 +20,7 @@ def test_a_guess_among_the_thoughts_is_no_answer():
     later = r"<think>maybe \boxed{5}? No.</think> The answer is \boxed{6}."
     assert verify.verify(later, "6", "int").correct and not verify.verify(later, "5", "int").correct
     for text in (
+        r"<think>a</think> so <think>maybe \boxed{5}",
         r"<think>maybe \boxed{5}? No.</think> It is 6.",
         r"<think>maybe \boxed{5}? No, it must be",
     ):

@@ -67,13 +67,13 @@ def extract_boxed(text: str) -> str | None:
 def said(text: str) -> str:
     """Returns what comes after the thoughts, "" if they do not end: a guess within them is no answer."""
     _, ends, after = text.rpartition("</think>")
-    return after if ends else text.partition("<think>")[0]
+    return (after if ends else text).partition("<think>")[0]
 
 
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
     # Composed, because "é" may be one character or a letter and its accent.
-    text = unicodedata.normalize("NFC", text).translate(tokens.ASCII)
+    text = tokens.undashed(unicodedata.normalize("NFC", text)).translate(tokens.ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))

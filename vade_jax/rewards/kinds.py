@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, reading, tokens
+from vade_jax.rewards import answers, matching, reading, tokens, units
 from vade_jax.rewards.matching import Rules
 from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
 
@@ -100,15 +100,21 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
         wanted = read(plain)
         if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == wanted]:
             return found
-    found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option)]
+    rules = Rules()  # and its clock, for all options
+    found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
     return found if len(found) == 1 else []
 
 
-def _is_worth(text: str, option: str) -> bool:
+def _is_worth(text: str, option: str, rules: Rules) -> bool:
+    """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
+    if text.isalpha() or option.isalpha():
+        return False
     one, other = (reading.read(x, numeric=True) for x in (text, option))
     if not isinstance(one, Number | Formula) or not isinstance(other, Number | Formula):
         return False
-    return matching.same(one, other, Rules())
+    if {one.unit, other.unit} <= {"", units.THINGS}:
+        return False
+    return matching.ends(one) == matching.ends(other) and matching.same(one, other, rules)
 
 
 def _without_percent(plain: str) -> tuple[str, ...]:

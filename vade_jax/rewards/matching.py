@@ -62,9 +62,9 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
         read = str if is_spelled else answers.signed_words
         return read(one) == read(other)
-    if rules.ranges and (ends := _ends(key)):
-        units_ = {getattr(x, "unit", None) for x in (given, key)}
-        return _ends(given) == ends and len(units_ - {None}) < 2
+    if rules.ranges and (wanted := ends(key)):
+        written = {getattr(x, "unit", None) for x in (given, key)}
+        return ends(given) == wanted and len(written - {None}) < 2
     if getattr(given, "asks", False) and not getattr(key, "asks", False):
         return False  # the integral that was to be calculated
     if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
@@ -75,10 +75,13 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     return can_ask and _same_quantity(given, key, rules)
 
 
-def _ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of a range such as 10-20, which is written like a difference; None of all others."""
-    match getattr(value, "tree", None):
-        case ("+", ("n", low), ("-", ("n", high))):
+def ends(value: Value) -> tuple[Fraction, ...] | None:
+    """Returns the ends of a range such as 10-20 or 10-20%, which is written like a difference, else None."""
+    tree = getattr(value, "tree", None)
+    if tree and tree[0] == "/" and tree[2] == ("n", "100"):
+        tree = tree[1]
+    match tree:
+        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
             return Fraction(low), Fraction(high)
     return None
 
@@ -231,7 +234,9 @@ def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
         if not _chained(sign, left, right, exactly):
             return None
-    return name, (rest[0] if rules.formulas or isinstance(rest[0], Number) else rest[-1])
+    is_difference = len(rest) > 1 and ends(rest[0]) is not None  # -3 = 4-7 is no range
+    is_first = isinstance(rest[0], Number) or (rules.formulas and not is_difference)
+    return name, rest[0 if is_first else -1]
 
 
 def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
@@ -402,7 +407,7 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     if one is not None and other is not None and (one[0] or other[0]):  # x < -1 or x > 3
         return _same_relation(given, key, rules)
     mine, wanted = _roots(given, rules), _roots(key, rules)
-    if mine and wanted and (mine.is_numbered or wanted.is_numbered):
+    if mine and wanted and not rules.lists and _is_numbered(mine, wanted):
         return mine.unknown == wanted.unknown and _matched(mine.values, wanted.values, rules)
     flat, flat_key = _flat(given), _flat(key)
     mine, wanted = _unnamed(flat, flat_key, rules), _unnamed(flat_key, flat, rules, is_key=True)
@@ -426,7 +431,7 @@ class _Roots(NamedTuple):
     """The values of an unknown: x = 1 or x = -3."""
 
     unknown: str
-    is_numbered: bool  # x_1 = 1, x_2 = -3: their order is nobody's
+    numbers: frozenset[str]  # 1 and 2 of x_1 = 1, x_2 = -3; empty without
     values: tuple[Value, ...]
 
 
@@ -437,8 +442,20 @@ def _roots(value: Value, rules: Rules) -> _Roots | None:
     unknowns = {name.partition("_")[0] for name, _ in pairs}
     if len(pairs) < len(found) or unknowns not in ({"x"}, {"t"}):
         return None
-    is_numbered = any("_" in name for name, _ in pairs)
-    return _Roots(unknowns.pop(), is_numbered, tuple(item for _, item in pairs))
+    numbers = {x for name, _ in pairs for x in name.partition("_")[2].split(",") if x}
+    if not all(map(str.isdecimal, numbers)):
+        return None  # x_{max}
+    return _Roots(unknowns.pop(), frozenset(numbers), tuple(item for _, item in pairs))
+
+
+def _is_numbered(given: _Roots, key: _Roots) -> bool:
+    """Returns whether roots are numbered, and so may be named or ordered otherwise: x_1 and x_2, or x.
+
+    More than two that both number may be the unknowns of a system, whose order counts.
+    """
+    if given.numbers and key.numbers:
+        return given.numbers == key.numbers and len(key.values) == 2
+    return bool(given.numbers or key.numbers)
 
 
 def _flat(value: Value) -> Collection:

@@ -328,7 +328,9 @@ def _group(c: Cursor) -> Value | None:
         if c.peek() == "\\begin":
             return _environment(c)
         opener = c.take()
-        if opener == "\\{" and c.peek() == "\\begin":  # a system, with \right. behind
+        # A system, with \right. behind; \{ \begin{pmatrix} is a set of matrices
+        is_system = c.peek(2) in ("array", "cases", "aligned")
+        if opener == "\\{" and c.peek() == "\\begin" and is_system:
             system = _environment(c, is_system=True)
             c.accept("\\}", ".")
             return system

@@ -18,7 +18,7 @@ ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _SYMBOLS = """
 ×times ·times ⋅times ∙times ÷div ±pm ∓mp ≤le ≥ge ≠ne ≈approx ∪cup ∩cap ∈in ∞infty πpi √sqrt °degree ºdegree
 ℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle
-⩽le ⩾ge ≦le ≧ge αalpha βbeta γgamma δdelta λlambda ρrho ωomega ΔDelta ∥parallel ⊥perp ≅cong
+⩽le ⩾ge ≦le ≧ge ∥parallel ⊥perp ≅cong
 ½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18
 """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {
@@ -29,6 +29,7 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆�
 _SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
 _PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
 _ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
+_DASH = re.compile(r"(?<=[^\W\d_]{2}) [—–] (?=[^\W\d_]{2})")
 _CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
 # One name for a command that has several; none for one that only dresses.
 _SAME = r"""
@@ -85,7 +86,11 @@ class Token:
 
 def clean(text: str) -> str:
     r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
-    text = text.translate(ASCII).strip().rstrip(" .。") if not text.endswith("dots") else text
+    text = (
+        undashed(text).translate(ASCII).strip().rstrip(" .。")
+        if not text.endswith("dots")
+        else text
+    )
     text = _ROOT.sub(r"\\sqrt{\1}", _SCRIPTS.sub(_script, text)).translate(_SYMBOLS)
     text = " ".join(text.split())
     text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
@@ -99,6 +104,11 @@ def clean(text: str) -> str:
     is_paired = text.replace("\\$", "").count("$") % 2 == 0
     text = re.sub(r"(?<!\\)\$", " " if is_paired else r"\\$", text)
     return " ".join(text.split()).rstrip(" .")
+
+
+def undashed(text: str) -> str:
+    """Returns `text` with a comma for a dash between words; before a number it is a minus sign."""
+    return _DASH.sub(", ", text)
 
 
 def _script(match: re.Match[str]) -> str:

@@ -43,13 +43,15 @@ UNITS |= {
 }
 UNITS = {f"{word}s": name for word, name in UNITS.items() if len(word) > 2} | UNITS
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
-LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
+# Meters, Feet; no \omega for \Omega
+LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3 and word.isalpha()}
 # In a formula these are products of letters, unless they stand upright.
 _PRODUCTS = "mg ms mA mV mJ pA in min gal ha ml cal eV kW pm ns"
 PRODUCTS = set(_PRODUCTS.split())
+THINGS = "dimensionless"  # what pint calls the unit of things that the table does not know
 _NO_THINGS = """
 plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes sevens
-eights nines tens dozens scores hundreds thousands millions billions trillions percents quarters radians
+lakhs crores factorials negatives equals logs sins cosines this sometimes eights nines tens dozens scores hundreds thousands millions billions trillions percents quarters radians
 """
 _NO_THINGS = set(_NO_THINGS.split())
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
@@ -140,9 +142,9 @@ def _unit_phrase(c: Cursor) -> str | None:
         name = UNITS.get(word, LONG.get(word.lower()))
         if name is None and word in _PREFIXES and c.peek(1) in _PREFIXED.split():  # k\Omega, \mu m
             c.take()
-            name = _PREFIXES[word] + UNITS[c.peek()]
+            name, word = _PREFIXES[word] + UNITS[c.peek()], c.peek()
         if name is None and not parts and c.numeric and _is_counted(word):
-            name = ""
+            name = THINGS
         if name is None or not (parts or _may_stand(c, word)):
             break
         c.take()

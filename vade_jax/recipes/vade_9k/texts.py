@@ -222,8 +222,8 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
     if kinds.yes_or_no(gold) and len(gold.split()) == 1:
         return "yesno"
     if re.fullmatch(r"[\[(].*[,;].*[\])]", gold):
-        # [0, 1) and (1, 2) are intervals or points, in which brackets count.
-        return "expr" if gold[0] == "(" or gold[-1] == ")" or _UNION.search(gold) else "list"
+        is_interval = gold[0] + gold[-1] in ("[)", "(]") or _UNION.search(gold)
+        return "expr" if is_interval else "list"  # the brackets of [0, 1) count
     if isinstance(number := reading.read(gold, numeric=True), Number):
         is_whole = "." not in gold and number.value.denominator == 1
         is_year = re.fullmatch(r"(?:1[89]|20)\d\d", gold) is not None
