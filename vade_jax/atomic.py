@@ -49,12 +49,13 @@ def remove_strays(
 ) -> None:
     """Removes what a killed process left half-written in `directory`; no process may be writing there.
 
-    Removes the temporary files of `replacing`, with `deep` at any depth, and for each name in `replaced` the
-    directories `.NAME.new`, `.NAME.old` and `.NAME.building`. Where NAME is a link, these are next to its
-    target.
+    Removes the temporary files of `replacing`, without `deep` only those directly in it and in `replaced`;
+    and for each name in `replaced` the directories `.NAME.new`, `.NAME.old` and `.NAME.building`. Where NAME
+    is a link, these are next to its target.
     """
-    directory = pathlib.Path(directory)
-    for path in directory.rglob("*.tmp") if deep else directory.glob("*.tmp"):
+    directory, replaced = pathlib.Path(directory), tuple(replaced)
+    whole = [directory] if deep else [directory / name for name in replaced]
+    for path in (*directory.glob("*.tmp"), *(path for x in whole for path in x.rglob("*.tmp"))):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
     for name in replaced:
