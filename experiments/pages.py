@@ -151,6 +151,26 @@ def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> 
     _show(["", *(name or arm for arm, name in shown.items())], lines)
 
 
+def above(table: str, arms: str, quantities: Mapping[str, str]) -> None:
+    """Prints quantities of the first arm, and how far each other arm's are above it, seed by seed.
+
+    Args:
+        table: of the records.
+        arms: labels with spaces between.
+        quantities: heading -> a name of `comparison.COLUMNS`.
+    """
+    first, *others = arms.split()
+    found, rows = _compared(table, first).groups[GROUP], []
+    for heading, quantity in quantities.items():
+        of = {x: dict(zip(found[x].seeds, found[x].values[quantity], strict=True)) for x in found}
+        cells = [f"{found[first].means[quantity].text()}{_seeds(len(of[first]))}"]
+        for arm in others:
+            value = curves.mean([x - of[first][seed] for seed, x in of[arm].items()])
+            cells.append(f"{value.text(sign=True)}{_seeds(value.count)}")
+        rows.append([heading, *cells])
+    _show(["", *arms.split()], rows)
+
+
 def contrasts(columns: Mapping[str, str], rows: Mapping[str, Sequence[Gain]]) -> None:
     """Prints by how much one gain over uniform is above another, seed by seed.
 
@@ -191,7 +211,7 @@ def moved_by_lag() -> None:
             mean = across.seeds_mean(dataclasses.replace(x, groups=of), lag)
             cells.append(f"{mean.text(sign=True)}{_seeds(mean.count)}")
         rows.append([heading, *cells])
-    _show(["", *LAGS, f"{corrected}: with less without"], rows)
+    _show(["", *LAGS, "what the correction brings"], rows)
 
 
 def by_lag(quantity: str) -> None:

@@ -47,6 +47,13 @@ def test_differences_are_paired_and_few_seeds_are_said(capsys):
     assert kalman == ["kalman", "+0.300 (1)", "0.25 (1)"]
 
 
+def test_other_quantities_are_compared_seed_by_seed_too(capsys):
+    pages.above("one", "uniform vade kalman", {"accuracy": "late"})
+    head, row = rows(capsys.readouterr().out)
+    assert head == ["uniform", "vade", "kalman"]
+    assert row == ["accuracy", "0.600 ± 1.271 (2)", "+0.150 ± 0.635 (2)", "+0.300 (1)"]
+
+
 def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
     columns = {"a": "one", "b": "other"}
     pages.table("uniform vade=ours", columns, mean={"both": ("a", "b")})
@@ -85,7 +92,7 @@ def test_lag_is_compared_with_the_same_seed_in_turns(lags, monkeypatch, capsys):
     monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
     pages.moved_by_lag()
     head, _, of_one, _, of_other, *means = rows(capsys.readouterr().out)
-    assert head == ["in turns", "L = 1", "L = 4", "uncorrected", "L = 4: with less without"]
+    assert head == ["in turns", "L = 1", "L = 4", "uncorrected", "what the correction brings"]
     none = "+0.000 (2)"
     assert of_one == ["one, vade", "0.750 ± 1.906 (2)", none, none, "-0.100 (2)", "+0.100 (2)"]
     assert of_other == ["other, vade", "0.650 ± 1.906 (2)", none, none, none, none]
