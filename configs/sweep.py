@@ -13,10 +13,10 @@ frontier   an arena of solved, hopeless and learnable prompts; at first one answ
 ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
            it is learned
 digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
-lengths    rows of 3 to 38 numbers: the longer the answer, the harder and the dearer. Its controls have not
-           run
+lengths    rows of 3 to 38 numbers: the longer the answer, the harder and the dearer; four seeds of its
+           controls have run
 smollm     sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was pretrained;
-           half an hour a run on one CPU core. `dose` and `oracle` have not run
+           31 to 45 minutes a run on one CPU core. `dose` and `oracle` have not run
 base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
            as in base=configs/qwen7b_gspo.py:split
 
