@@ -44,7 +44,7 @@ GOLDS = (
 FORMULA = {"answer": "2\\sqrt{3}", "kind": "expr"}
 # What in the corpus is right: nothing else may be.
 RIGHT = {
-    "B": ('"><b>', "B.", "\u2066B\u2069"),
+    "B": ('"><b>', "B.", "\u2066B\u2069", "Final answer: B"),
     "yes": ("yes",),
     "7": ("7", "７", "007", "7=7", "(((((7)))))", "(" * 13 + "7" + ")" * 13),
     "0.5": (".5", "½"),

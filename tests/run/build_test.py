@@ -47,29 +47,29 @@ def thinking(directory, opening="<think>\\n"):
 
 
 @pytest.mark.parametrize(
-    ("opening", "text", "well_formed"),
+    ("opening", "text", "reward"),
     [
-        ("<think>\\n", "Seven.\n</think>\n\n\\boxed{7}", True),
-        ("<think>", "Seven.</think>\\boxed{7}", True),
-        ("<think>\\n", "<think>Seven.</think>\\boxed{7}", True),  # once more, as it was taught
-        ("<think>\\n", "Seven.\n<think></think>\\boxed{7}", False),
-        ("<think>\\n", "\\boxed{7}", False),
-        ("<think>\\n\\n</think>\\n\\n", "\\boxed{7}", False),  # no tag is open
-        ("", "Seven.\n</think>\n\n\\boxed{7}", False),
-        ("", "<think>Seven.</think>\\boxed{7}", True),
+        ("<think>\\n", "Seven.\n</think>\n\n\\boxed{7}", 1),
+        ("<think>", "Seven.</think>\\boxed{7}", 1),
+        ("<think>\\n", "<think>Seven.</think>\\boxed{7}", 1),  # once more, as it was taught
+        ("<think>\\n", "Seven.\n<think></think>\\boxed{7}", 0.75),
+        ("<think>\\n", "\\boxed{7}", 0),  # among thoughts that do not end
+        ("<think>\\n\\n</think>\\n\\n", "\\boxed{7}", 0.75),  # no tag is open
+        ("", "Seven.\n</think>\n\n\\boxed{7}", 0.75),
+        ("", "<think>Seven.</think>\\boxed{7}", 1),
     ],
 )
 @pytest.mark.parametrize("function", ["", "rules"])
 def test_the_tag_that_a_template_opens_counts_for_the_format(
-    tmp_path, opening, text, well_formed, function
+    tmp_path, opening, text, reward, function
 ):
     tokenizer = thinking(tmp_path, opening)
-    reward = {"format": "think_boxed", "format_weight": 0.25, "function": function}
-    run = settings.Run.from_dict({"reward": reward})
+    options = {"format": "think_boxed", "format_weight": 0.25, "function": function}
+    run = settings.Run.from_dict({"reward": options})
     score = build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     (scored,) = score(item, [np.array(tokenizer.encode(text))])
-    assert scored.reward == 0.75 + 0.25 * well_formed and scored.text == text
+    assert scored.reward == reward and scored.text == text
 
 
 def test_the_probe_gives_a_function_what_a_policy_writes_behind_an_open_tag(tmp_path, capsys):
