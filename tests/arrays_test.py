@@ -78,3 +78,11 @@ def test_pad_rows():
 def test_stack():
     rows = arrays.stack([np.array([1, 2]), np.array([3])], 3, 9)
     assert rows.tolist() == [[1, 2, 9], [3, 9, 9]]
+
+
+@pytest.mark.parametrize("num_items", [5, 256, 300, 600])
+def test_items_in_two_parts_are_those_at_once(num_items):
+    x_I, y_I = np.random.default_rng(0).random((2, num_items), np.float32)
+    found = arrays.in_two(lambda x, y: 2 * x + y, x_I, y_I)
+    np.testing.assert_allclose(found, 2 * x_I + y_I, rtol=1e-6)
+    assert len(arrays.padded(x_I)) % 256 == 0 and len(arrays.padded(x_I)) - num_items < 256

@@ -7,6 +7,7 @@ is Beta(alpha + 1, beta + 1): without answers, all p are equally likely. The pri
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import arrays, types
 from vade_jax.samplers import gamma
@@ -36,12 +37,15 @@ def draw_any(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
     Gamma(a) is Gamma(a + 1) u^(1/a), with u uniform (Marsaglia and Tsang 2000). For a small a that is too
     small for a float, so the ratio is taken in logarithms.
     """
-    words, num_items = jax.random.bits(key, (3, 2), jnp.uint32), len(a_I)
-    a_I, b_I = arrays.padded(a_I), arrays.padded(b_I)
-    ratio_I = gamma.draw(words[0], a_I + 1) / gamma.draw(words[1], b_I + 1)
-    u_I, v_I = gamma.uniforms(words[2], len(a_I))
-    p_I = jax.nn.sigmoid(jnp.log(ratio_I) + jnp.log(u_I) / a_I - jnp.log(v_I) / b_I)
-    return p_I[:num_items]
+    words = jax.random.bits(key, (3, 2), jnp.uint32)
+    x_I, y_I = gamma.draw(words[0], a_I + 1), gamma.draw(words[1], b_I + 1)
+    item_I = jnp.arange(len(a_I), dtype=jnp.uint32)
+
+    def share(item_I: Array, x_I: Array, y_I: Array, a_I: Array, b_I: Array) -> jax.Array:
+        u_I, v_I = gamma.uniforms(words[2], item_I)
+        return jax.nn.sigmoid(jnp.log(x_I / y_I) + jnp.log(u_I) / a_I - jnp.log(v_I) / b_I)
+
+    return arrays.in_two(share, item_I, x_I, y_I, a_I, b_I)
 
 
 def posterior_mean(alpha_I: Array, beta_I: Array) -> Array:
@@ -151,6 +155,12 @@ def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.
     products: B(a+G, b) / B(a, b) = prod_k (a+k) / (a+b+k), k < G. 1 minus the larger one is computed as
     -expm1 of a sum of log1p, because lgamma would lose all digits for large counts.
     """
+    if np.ndim(num_rollouts):
+        return arrays.in_two(_prob_mixed, alpha_I, beta_I, num_rollouts)
+    return arrays.in_two(lambda a_I, b_I: _prob_mixed(a_I, b_I, num_rollouts), alpha_I, beta_I)
+
+
+def _prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
     # The probability is symmetric in a and b, so a may be the larger one.
     a_I = jnp.maximum(alpha_I, beta_I) + 1.0
     b_I = jnp.minimum(alpha_I, beta_I) + 1.0

@@ -51,9 +51,8 @@ def draw(words: jax.Array, shape_I: Array) -> jax.Array:
     return gamma_I[:num_items]
 
 
-def uniforms(words: jax.Array, num_items: int) -> tuple[jax.Array, jax.Array]:
-    """Returns two uniforms in (0, 1) for every item; `words` are two random uint32."""
-    item_I = jnp.arange(num_items, dtype=jnp.uint32)
+def uniforms(words: jax.Array, item_I: Array) -> tuple[jax.Array, jax.Array]:
+    """Returns two uniforms in (0, 1) for every item, given by its number; `words` are two random uint32."""
     first_I, second_I = _threefry(words, item_I, jnp.zeros_like(item_I))
     return _unit(first_I), _unit(second_I)
 
