@@ -155,9 +155,9 @@ def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.
     products: B(a+G, b) / B(a, b) = prod_k (a+k) / (a+b+k), k < G. 1 minus the larger one is computed as
     -expm1 of a sum of log1p, because lgamma would lose all digits for large counts.
     """
-    if np.ndim(num_rollouts):
-        return arrays.in_two(_prob_mixed, alpha_I, beta_I, num_rollouts)
-    return arrays.in_two(lambda a_I, b_I: _prob_mixed(a_I, b_I, num_rollouts), alpha_I, beta_I)
+    if isinstance(num_rollouts, int) or np.ndim(num_rollouts) == 0:
+        return arrays.in_two(lambda a_I, b_I: _prob_mixed(a_I, b_I, num_rollouts), alpha_I, beta_I)
+    return arrays.in_two(_prob_mixed, alpha_I, beta_I, num_rollouts)
 
 
 def _prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
