@@ -194,8 +194,9 @@ def test_what_a_run_forked_does_not_keep_its_lock(tmp_path):
     """As the workers of a reward function's pool, where the run was killed."""
     code = (
         "import os, sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1])\n"
-        "if pid := os.fork(): os.write(1, b'%d\\n' % pid)\n"
-        "else: time.sleep(60)"
+        "if not os.fork():\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
+        "    time.sleep(60)"
     )
     command = [sys.executable, "-uc", code, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
