@@ -163,9 +163,8 @@ def called(instruction: Instruction) -> dict[str, list[str]]:
     """Returns the names of the computations that an instruction runs, by attribute."""
     names = lambda x: [n.strip().lstrip("%") for n in x.strip("{}").split(",") if n.strip()]
     found = _CALLED.findall(instruction.text)
-    if (
-        instruction.op == "call"
-    ):  # elsewhere, as in a reduction, it is one step of the operation itself
+    # Elsewhere, as in a reduction, it is one step of the operation itself.
+    if instruction.op == "call":
         found += _TO_APPLY.findall(instruction.text)
     return {key: names(value) for key, value in found}
 

@@ -86,11 +86,8 @@ class Token:
 
 def clean(text: str) -> str:
     r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
-    text = (
-        undashed(text).translate(ASCII).strip().rstrip(" .。")
-        if not text.endswith("dots")
-        else text
-    )
+    if not text.endswith("dots"):
+        text = undashed(text).translate(ASCII).strip().rstrip(" .。")
     text = _ROOT.sub(r"\\sqrt{\1}", _SCRIPTS.sub(_script, text)).translate(_SYMBOLS)
     text = " ".join(text.split())
     text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)

@@ -32,12 +32,13 @@ _PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "
 _PREFIXED = """
 m g s L l N J W V A C Hz Pa mol Ω \\Omega ohm eV cal bar byte F meter metre gram liter litre watt joule volt pascal hertz calorie
 """
+_PREFIXED = set(_PREFIXED.split())
 UNITS = {
     word: name for words, name in re.findall(r"([^:]+):(\S*)", _WORDS) for word in words.split()
 }
 UNITS |= {
     prefix + word: f"{long}{UNITS[word]}"
-    for word in _PREFIXED.split()
+    for word in sorted(_PREFIXED)
     for short, long in _PREFIXES.items()
     for prefix in ((short,) if len(word) < 4 else (long,))
 }
@@ -140,7 +141,7 @@ def _unit_phrase(c: Cursor) -> str | None:
             power = "**3"
         word = c.peek()
         name = UNITS.get(word, LONG.get(word.lower()))
-        if name is None and word in _PREFIXES and c.peek(1) in _PREFIXED.split():  # k\Omega, \mu m
+        if name is None and word in _PREFIXES and c.peek(1) in _PREFIXED:  # k\Omega, \mu m
             c.take()
             name, word = _PREFIXES[word] + UNITS[c.peek()], c.peek()
         if name is None and not parts and c.numeric and _is_counted(word):
