@@ -15,7 +15,7 @@ from configs import tiny_gspo
 from experiments.bench import timing
 from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
-from vade_jax.rewards import matching, reading, verify
+from vade_jax.rewards import quantities, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
 
@@ -205,7 +205,7 @@ def _by_kind(count: int) -> timing.Table:
 
 def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
     reading.read.cache_clear()
-    matching.forget()
+    quantities.forget()
     _verify(asked)
 
 

@@ -3,7 +3,7 @@ r"""One table a kind: what is right, what is wrong, and why; for formulas what o
 import pytest
 
 from tests.cpu_limit import cpu_limit
-from vade_jax.rewards import kinds, matching, pool, verify
+from vade_jax.rewards import kinds, pool, quantities, verify
 
 
 @pytest.mark.parametrize(
@@ -269,6 +269,6 @@ def test_reasons_are_remembered_but_failures_are_not(monkeypatch):
             return next(self.replies)
 
     monkeypatch.setattr(pool, "SHARED", Flaky())
-    monkeypatch.setattr(matching, "_REPLIES", {})
+    monkeypatch.setattr(quantities, "_REPLIES", {})
     reasons = [verify.verify(r"\boxed{q+r}", "r+q", "expr").reason for _ in range(5)]
     assert reasons == ["timeout", "crash", "ok", "ok", "ok"]

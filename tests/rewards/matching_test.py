@@ -3,7 +3,7 @@
 import pytest
 
 from tests.rewards import pairs
-from vade_jax.rewards import matching, pool, reading, verify
+from vade_jax.rewards import matching, pool, quantities, reading, verify
 from vade_jax.rewards.values import Number
 
 
@@ -34,7 +34,7 @@ def test_what_is_decided_here_is_what_sympy_says():
         key, given = reading.read(pair.key), reading.read(pair.given)
         if all(isinstance(x, Number) and not (x.unit or x.percent) for x in (key, given)):
             said = pool.SHARED.check(key.tree, given.tree) == "ok"
-            assert matching.same(given, key, matching.Rules()) == said
+            assert matching.same(given, key, quantities.Rules()) == said
             seen += 1
     assert seen > 50
 
@@ -49,7 +49,7 @@ def test_an_answer_with_many_formulas_has_seconds_for_all_of_them(monkeypatch):
             return "different"
 
     monkeypatch.setattr(pool, "SHARED", Slow())
-    monkeypatch.setattr(matching, "_REPLIES", {})
+    monkeypatch.setattr(quantities, "_REPLIES", {})
     numbers = ", ".join(f"\\sqrt{{{n}}}" for n in range(2, 10))
     names = ", ".join(f"a_{n}" for n in range(2, 10))
     verdict = verify.verify(f"\\boxed{{{names}}}", f"\\{{{numbers}\\}}", "expr")

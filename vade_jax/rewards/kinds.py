@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, reading, tokens, units
-from vade_jax.rewards.matching import Rules
+from vade_jax.rewards import answers, matching, quantities, reading, relations, tokens, units
+from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
 
 _LEAD = re.compile(
@@ -114,7 +114,7 @@ def _is_worth(text: str, option: str, rules: Rules) -> bool:
         return False
     if {one.unit, other.unit} <= {"", units.THINGS}:
         return False
-    return matching.ends(one) == matching.ends(other) and matching.same(one, other, rules)
+    return quantities.ends(one) == quantities.ends(other) and matching.same(one, other, rules)
 
 
 def _without_percent(plain: str) -> tuple[str, ...]:
@@ -213,11 +213,11 @@ def number(text: str) -> Number | None:
     """Returns the number that a text is, or gives a name or ends a true chain of constants with.
 
     Raises:
-        matching.Failed: SymPy does not say whether the chain is true.
+        quantities.Failed: SymPy does not say whether the chain is true.
     """
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
-        found = matching.named(value, Rules(formulas=False))
+        found = relations.named(value, Rules(formulas=False))
         value = found and found[1]
     return value if isinstance(value, Number) else None
 

@@ -191,3 +191,10 @@ def nodes(tree: Tree) -> Iterator[Tree]:
 
 def names(tree: Tree) -> set[str]:
     return {node[1] for node in nodes(tree) if node[0] == "v"}
+
+
+def name_of(value: Value) -> str | None:
+    """Returns the name that a formula only is, else None."""
+    if isinstance(value, Formula) and value.tree[0] == "v" and not value.unit:
+        return value.tree[1]
+    return None

@@ -5,7 +5,7 @@ import decimal
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, kinds, matching, reading, tokens
+from vade_jax.rewards import answers, kinds, quantities, reading, tokens
 from vade_jax.rewards.values import Number
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
@@ -76,7 +76,7 @@ def verify(
     }
     try:
         reason = KINDS[kind](extracted, answer, **options)
-    except matching.Failed as failure:  # of SymPy: a timeout or a crash
+    except quantities.Failed as failure:  # of SymPy: a timeout or a crash
         reason = str(failure)
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
