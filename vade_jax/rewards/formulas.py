@@ -271,7 +271,12 @@ def _root(c: Cursor, command: str) -> Tree:
         tree = _between(c, ")")
     else:
         tree = _argument(c)
-    return ("sqrt", tree) if degree is None else ("root", tree, degree)
+    if degree is None:
+        return ("sqrt", tree)
+    is_odd = degree[0] == "n" and degree[1].isdecimal() and int(degree[1]) % 2
+    if is_odd and tree[0] == "-":
+        return ("-", ("root", tree[1], degree))  # the real one, where SymPy takes a complex one
+    return ("root", tree, degree)
 
 
 def _function(c: Cursor, name: str) -> Tree:

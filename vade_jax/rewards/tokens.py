@@ -20,6 +20,8 @@ _SYMBOLS = """
 ℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle
 ⩽le ⩾ge ≦le ≧ge ∥parallel ⊥perp ≅cong
 ½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18
+αalpha βbeta γgamma δdelta εepsilon ϵepsilon ζzeta ηeta ϑvartheta κkappa λlambda μmu µmu νnu ξxi ρrho σsigma
+τtau φphi ϕphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΣSigma ΦPhi ΨPsi ΩOmega ΩOmega ΠPi ℓell ħhbar
 """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {
     ord("、"): ",",
@@ -30,13 +32,14 @@ _SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄�
 _PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
 _ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
 _DASH = re.compile(r"(?<=[^\W\d_]{2}) [—–] (?=[^\W\d_]{2})")
+_CORNERS = re.compile(r"\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z]))")  # a triangle's are three
 _CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
 # One name for a command that has several; none for one that only dresses.
 _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
-' prime: T top intercal: ( langle: ) rangle: \phi varphi
+' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon
 """
 _DRESS = """
 left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
@@ -92,6 +95,7 @@ def clean(text: str) -> str:
     text = " ".join(text.split())
     text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
     text = _CIRCLE.sub(r"\\degree ", text)
+    text = _CORNERS.sub(r"\\triangle ", text)
     if text.startswith("**") and text.endswith("**"):
         text = text[2:-2]
     for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
