@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> None:
                 f"{directory} are used again)"
             )
         server = Server(**{name: flag.value for name, flag in SERVER.items()})
-        source = offline.open_source(SOURCE.value)
+        source = offline.open_source(SOURCE.value, KIND.value)
         owned = own(str(directory), "--target")
     with owned:  # two at once would write into one file
         with errors.user_errors():
@@ -77,6 +77,9 @@ if __name__ == "__main__":
         "source", None, "A .jsonl or .parquet file, or a directory.", required=True
     )
     TARGET = paths.define("target", None, "A new .jsonl file.", required=True)
+    KIND = flags.DEFINE_string(
+        "kind", "", "The kind of answers that name none and could be of several, as in data.kind."
+    )
     SERVER = {
         "url": required("server", help="URL of an OpenAI-compatible server."),
         "model": required("model", help="The model's name on the server."),

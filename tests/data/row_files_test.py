@@ -59,6 +59,34 @@ def test_what_is_no_arrow_file_is_refused(tmp_path):
         sources.rows(tmp_path / "b.arrow")
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_files_need_the_same_columns_but_one_may_leave_a_column_empty(tmp_path, suffix):
+    given = {"question": ["q"], "answer": ["1"]}
+
+    def read(*tables):
+        for number, table in enumerate(tables):
+            write(tmp_path / f"{number}.{suffix}", table)
+        return sources.rows(tmp_path)
+
+    levels = pa.table(given | {"level": ["hard"]}), pa.table(given | {"level": pa.nulls(1)})
+    for order in (levels, levels[::-1]):
+        assert {item.metadata.get("level") for item in read(*order)} == {"hard", None}
+    with pytest.raises(ValueError, match=rf"1\.{suffix} and the files before it differ \(.*answer"):
+        read(pa.table(given), pa.table(given | {"answer": [1]}))
+    with pytest.raises(ValueError, match=r"differ in the columns \['level'\]"):
+        read(levels[0], pa.table(given))
+    with pytest.raises(ValueError, match=r"has the column 'answer' twice"):
+        read(*[pa.table([["q"], ["1"], ["2"]], names=["question", "answer", "answer"])] * 2)
+
+
+def write(path, table):
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+
+
 def test_files_of_one_source_share_the_memory_that_it_may_hold(tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.parquet" for number in range(3)]
     for file in files:

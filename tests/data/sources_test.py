@@ -81,7 +81,8 @@ def test_a_split_at_the_end_of_a_name_tells_too(tmp_path):
     [
         ("train-00000", "train", True), ("train-00000", "validation", False),
         ("train-00000", "", True), ("test", "validation", True), ("val", "train", False),
-        ("rows", "validation", True),
+        ("rows", "validation", True), ("Training", "validation", False),
+        ("Geo_EVALUATION", "train", False),
     ],
 )  # fmt: skip
 def test_a_directory_of_one_split_is_not_the_other(tmp_path, name, split, is_taken):
@@ -89,7 +90,7 @@ def test_a_directory_of_one_split_is_not_the_other(tmp_path, name, split, is_tak
     if is_taken:
         assert len(sources.rows(tmp_path, split=split)) == 1
         return
-    found = name.partition("-")[0].replace("val", "validation")
+    found = "train" if "rain" in name else "validation"
     with pytest.raises(ValueError, match=rf"are called {found}, such as .*, and {split} was asked"):
         sources.rows(tmp_path, split=split)
 

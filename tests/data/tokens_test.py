@@ -60,7 +60,6 @@ TEMPLATES = {  # what published templates use, put into the tiny one
         text + "{{ bos_token }}/{{ eos_token }}/{{ pad_token }}/{{ unk_token }}/"
         "{{ sep_token }}/{{ cls_token is defined }}/{{ additional_special_tokens }}"
     ),
-    "strftime_now": lambda text: "{{ strftime_now('%Y') }}" + text,
     "tojson": lambda text: (
         text + "{{ messages | tojson }}{{ {'b': '<é>', 'a': 1} | tojson(indent=2) }}"
         "{{ [1, 2] | tojson(separators=(',', ':')) }}{{ {'b': 1, 'a': 1} | tojson(sort_keys=true) }}"
@@ -145,6 +144,14 @@ def test_a_template_that_fails_is_not_one_that_shows_no_images(directory, tmp_pa
         tokens.Tokenizer.load(tmp_path).render(TURNS["text"])
     path.write_text("{% for m in messages %}{{ m.role }}{% endfor %}")
     assert "shows no images" in tokens.Tokenizer.load(tmp_path).why_no_images
+
+
+def test_a_template_that_asks_for_today_gives_the_same_prompt_every_day(directory, tmp_path):
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "chat_template.jinja"
+    plain = tokens.Tokenizer.load(directory).render(TURNS["text"])
+    path.write_text("Today: {{ strftime_now('%d %b %Y') }}.|" + path.read_text())
+    assert tokens.Tokenizer.load(tmp_path).render(TURNS["text"]) == "Today: 26 Jul 2024.|" + plain
 
 
 def test_options_reach_the_template(tmp_path):
@@ -268,4 +275,6 @@ def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp
     (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{eot}, {end}, 3]}}')
     found = tokens.Tokenizer.load(tmp_path)
     assert (found.im_end, found.pad, found.stop_ids) == (eot, end, (eot, end, 3))
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 0}')
+    assert tokens.Tokenizer.load(tmp_path).stop_ids == (eot, 0)
     assert found.image_pad == -1 and -1 not in found.banned_ids and not found.shows_images

@@ -133,7 +133,7 @@ def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
     asked = [turn["content"] for turn in row["prompt"] if turn["role"] == "user"]
     more = {
         "question": (row.get("extra_info") or {}).get("question") or asked[-1],
-        "answer": row["reward_model"]["ground_truth"],
+        "answer": (row["reward_model"] or {}).get("ground_truth"),
         "subset": row.get("data_source"),
     }
     return {name: value for name, value in row.items() if name in (*_COLUMNS, *_UNREAD)} | more

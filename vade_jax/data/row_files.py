@@ -4,13 +4,15 @@ Arrow files are mapped into memory and not read as a whole. So a row costs micro
 be larger than the memory.
 """
 
+import bisect
 import codecs
 import contextlib
+import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ Wanted = Callable[[str], bool]  # column name -> whether the column is kept
 _FIRST = 64  # first rows of a .jsonl file, which are read to find the columns
 _OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 BATCH = 64  # rows that are written or unpacked at a time
-# Most bytes of unpacked files: half of the machine's memory.
+# Most bytes of files that are held or unpacked in memory: half of the machine's memory.
 MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 SCHEMA = pa.schema(
     [
@@ -35,6 +37,7 @@ SCHEMA = pa.schema(
         ("steps", pa.list_(pa.string())),
         ("subset", pa.string()),
         ("domain", pa.string()),
+        ("level", pa.string()),
         ("sha256", pa.string()),  # of the question, the answer and the images
         ("num_tokens", pa.int32()),  # length of the prompt, image tokens included
         ("num_patches", pa.int32()),
@@ -59,8 +62,14 @@ class Table(NamedTuple):
 
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Returns a table that holds the lines in memory; a line is parsed, with all columns, when it is read."""
-    lines = [line for f in files for line in _lines(f, f.read_bytes()) if line.strip()]
+    """Returns a table that holds the lines in memory; a line is parsed, with all columns, when it is read.
+
+    Raises:
+        ValueError: a file does not consist of JSON lines, or the files are too large.
+    """
+    if sum(file.stat().st_size for file in files) > MAX_HELD:
+        raise ValueError(f"{files[0]} (with the files beside it) has {_too_large()}")
+    lines = [line for file in files for line in _lines(file) if line.strip()]
 
     def read(index: int) -> Any:
         return json.loads(lines[index].decode("utf-8"))
@@ -82,20 +91,14 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     from pyarrow import parquet
 
     try:
-        columns = parquet.read_schema(files[0]).names
-        names = list(filter(wanted, columns))
-        for file in files[1:]:
-            others = set(filter(wanted, parquet.read_schema(file).names))
-            if differ := sorted(others ^ set(names)):
-                raise ValueError(
-                    f"{file} and {files[0]} differ in the columns {differ}: write all files with the same"
-                )
+        columns = [parquet.read_schema(file).names for file in files]
+        names = _in_all(files, columns, wanted)
         held = pa.total_allocated_bytes()
         parts = [_unpacked(parquet.ParquetFile(file), file, names, held) for file in files]
-        rows = pa.concat_tables(parts)
-        return Table(len(rows), columns, row_of(rows))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
+    rows = _joined(files, parts)
+    return Table(len(rows), columns[0], row_of(rows))
 
 
 def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) -> pa.Table:
@@ -109,21 +112,61 @@ def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) ->
     for batch in file.iter_batches(BATCH, columns=names):
         batches.append(batch)
         if pa.total_allocated_bytes() - held > MAX_HELD:
-            raise ValueError(
-                f"{path} (with the files before it) unpacks to more than {MAX_HELD >> 30} GB, half of "
-                "this machine's memory: write them as .arrow, which is not held in memory"
-            )
+            raise ValueError(f"{path} (with the files before it) unpacks to {_too_large()}")
     return pa.Table.from_batches(batches) if batches else file.read(columns=names)
 
 
 def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Returns a table over files that are mapped into memory."""
+    """Returns a table over files that are mapped into memory.
+
+    Raises:
+        ValueError: a file cannot be read, or the files differ in their wanted columns.
+    """
     parts = [open_arrow(file) for file in files]
-    try:
-        whole = pa.concat_tables(parts)
-    except pa.ArrowException as error:
-        raise ValueError(f"{files[0]} and its like differ: {error}") from error
-    return of_table(whole, wanted)
+    columns = [part.column_names for part in parts]
+    names = _in_all(files, columns, wanted)
+    rows = _joined(files, [part.select(names) for part in parts])
+    return Table(len(rows), columns[0], row_of(rows))
+
+
+def _in_all(
+    files: Sequence[pathlib.Path], columns: Sequence[Sequence[str]], wanted: Wanted
+) -> list[str]:
+    """Returns the wanted columns; raises ValueError if a file has others, or one of them twice."""
+    found = [list(filter(wanted, of_file)) for of_file in columns]
+    for file, names in zip(files, found, strict=True):
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{file} has the column {twice[0]!r} twice: rename or drop one")
+        if differ := sorted(set(names) ^ set(found[0])):
+            raise ValueError(
+                f"{file} and {files[0]} differ in the columns {differ}: write all files with the same"
+            )
+    return found[0]
+
+
+def _joined(files: Sequence[pathlib.Path], parts: Sequence[pa.Table]) -> pa.Table:
+    """Returns the rows of all files; a column that one file leaves empty has the type of the others.
+
+    Raises:
+        ValueError: two files have other types for one column.
+    """
+    schema = parts[0].schema
+    for file, part in zip(files, parts, strict=True):
+        try:
+            schema = pa.unify_schemas([schema, part.schema])
+        except pa.ArrowException as error:
+            said = " ".join(str(error).split())
+            raise ValueError(
+                f"{file} and the files before it differ ({said}): write one type a column"
+            ) from error
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def _too_large() -> str:
+    return (
+        f"more than {MAX_HELD >> 30} GB, half of this machine's memory: write them as .arrow, which is not "
+        "held in memory"
+    )
 
 
 def of_table(table: pa.Table, wanted: Wanted) -> Table:
@@ -139,9 +182,14 @@ def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
     float32 column is read as 45.67, not as 45.66999816894531.
     """
     whole = _shortened(pa.struct(rows.schema))
+    # A slice of a table goes through all of its batches; a file has thousands.
+    batches = [batch for batch in rows.to_batches() if len(batch)]
+    ends = list(itertools.accumulate(map(len, batches)))
 
     def read(index: int) -> dict[str, Any]:
-        row = rows.slice(index, 1).to_pylist()[0]
+        number = bisect.bisect_right(ends, index)
+        batch = batches[number]
+        row = batch.slice(index - ends[number] + len(batch), 1).to_pylist()[0]
         return row if whole is None else whole(row)
 
     return read
@@ -189,7 +237,7 @@ def json_lines(path: pathlib.Path) -> list[Any]:
             first such line), or the file does not consist of JSON lines, see `_lines`.
     """
     values = []
-    for number, line in enumerate(_lines(path, path.read_bytes()), 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -201,24 +249,37 @@ def json_lines(path: pathlib.Path) -> list[Any]:
     return values
 
 
-def _lines(path: pathlib.Path, file: bytes) -> list[bytes]:
-    """Returns the lines of a file, without the byte order mark that some editors write before the first.
+def _lines(path: pathlib.Path) -> Iterator[bytes]:
+    """Yields the lines of a file, without the byte order mark that some editors write before the first.
 
     Raises:
         ValueError: the file is UTF-16 or UTF-32, or it is one JSON array or a JSON object over several
             lines.
     """
-    if file.startswith(_OTHER_MARKS) or b"\0" in file[:4]:
-        raise ValueError(f"{path} is not UTF-8 but UTF-16 or UTF-32: save it as UTF-8")
-    file = file.removeprefix(codecs.BOM_UTF8)
-    whole = file.strip()
-    if whole[:1] == b"[" and whole[-1:] == b"]":
-        raise ValueError(
-            f"{path}: one row a line, this is an array: write each row on its own line"
-        )
-    if whole.partition(b"\n")[0].strip() == b"{":
-        raise ValueError(f"{path}: one row a line, this is a row over several: write each on one")
-    return file.split(b"\n")
+    with path.open("rb") as file:
+        head = file.read(4)
+        if head.startswith(_OTHER_MARKS) or b"\0" in head:
+            raise ValueError(f"{path} is not UTF-8 but UTF-16 or UTF-32: save it as UTF-8")
+        file.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        start = file.tell()
+        first = next((line.strip() for line in file if line.strip()), b"")
+        if first == b"{":
+            raise ValueError(
+                f"{path}: one row a line, this is a row over several: write each on one"
+            )
+        if first.startswith(b"[") and _end(file).endswith(b"]"):
+            raise ValueError(
+                f"{path}: one row a line, this is an array: write each row on its own line"
+            )
+        file.seek(start)
+        yield from file
+
+
+def _end(file: BinaryIO) -> bytes:
+    """Returns the last bytes of a file that are no space."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 4096))
+    return file.read().rstrip()
 
 
 def open_arrow(path: str | pathlib.Path) -> pa.Table:

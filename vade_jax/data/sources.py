@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from vade_jax import fields, types
 from vade_jax.data import columns, hub, row_files
 
-SPLIT = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|testmini|test)(?![a-z])")
-_SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
-    "train": "train",
-    "test": "test",
-    "testmini": "test",
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "eval", "evaluation"), "validation"),
+    **dict.fromkeys(("test", "testing", "testmini"), "test"),
 }
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(_SPLITS)})(?![a-z])", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -111,8 +111,14 @@ def is_of_one_split(name: str) -> bool:
         return bool(found.split)
     path = pathlib.Path(name)
     if path.is_dir():
-        return not any(SPLIT.search(f.stem) for f in path.iterdir() if f.suffix in row_files.OPEN)
+        return not any(split_of(file) for file in path.iterdir() if file.suffix in row_files.OPEN)
     return path.is_file()
+
+
+def split_of(file: pathlib.Path) -> str | None:
+    """Returns "train", "validation" or "test" if the file's name says so, as in geo_test.jsonl, else None."""
+    match = _SPLIT.search(file.stem)
+    return match and _SPLITS[match[1].lower()]
 
 
 def _of_split(
@@ -125,7 +131,7 @@ def _of_split(
             another split is asked for, or the other way round. (Files called test may be read for
             validation if there are no others.)
     """
-    found = [match and _SPLITS[match[1]] for match in (SPLIT.search(f.stem) for f in files)]
+    found = [split_of(file) for file in files]
     if len(set(found)) == 1:
         only = found[0]
         if only and split and (only == "train") != (split == "train"):

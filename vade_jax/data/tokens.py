@@ -36,6 +36,9 @@ _TOKENS = (
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
 _NESTED = 8  # passes in which `clean` removes control tokens that are nested in each other
 _BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
+# What a template gets that asks for today: Llama 3.2's own where there is no clock. With the true day a run
+# that is resumed tomorrow would have other prompts.
+_DAY = datetime.datetime(2024, 7, 26)
 SPARE_ROWS = 10  # unused rows of the embedding after the last token; published files have some too
 
 
@@ -203,7 +206,7 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
-    now = lambda form: datetime.datetime.now().strftime(form)
+    now = lambda form: _DAY.strftime(form)
     names: dict[str, Any] = environment.globals
     names.update(raise_exception=fail, strftime_now=now)
     environment.filters["tojson"] = to_json
@@ -262,7 +265,8 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
 def _read_ends(directory: pathlib.Path) -> tuple[int, ...]:
     """Returns the ids that end an answer according to generation_config.json, if there is one."""
     path = directory / "generation_config.json"
-    found = _read_json(path).get("eos_token_id") or []
+    found = _read_json(path).get("eos_token_id")
+    found = [] if found is None else found
     ends = tuple(found) if isinstance(found, list) else (found,)
     if not all(isinstance(end, int) for end in ends):
         raise ValueError(f"{path}: eos_token_id {found!r:.80} must be ids: download it again")

@@ -30,6 +30,7 @@ from vade_jax.types import Array
 
 # The strengths that are compared, evenly in their logarithm
 STRENGTH_K = np.geomspace(0.1, 100, 13).astype(np.float32)
+_ROWS = 4096  # whose features are centred at a time
 LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
 
 
@@ -179,11 +180,19 @@ def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
     A direction in which items do not differ, but for rounding, is all 0: it would otherwise count like any
     other. So is one that the features do not have. E features of the user's or of the policy.
     """
-    centred_IE = feature_IE.astype(np.float64) - feature_IE.mean(0, dtype=np.float64)
-    variance_E, axis_EE = np.linalg.eigh(centred_IE.T @ centred_IE / len(centred_IE))
+    mean_E = feature_IE.mean(0, dtype=np.float64)
+    # A few rows at a time: a million rows of 1,024 numbers would be 8 GB more in float64.
+    starts = range(0, len(feature_IE), _ROWS)
+    centred = lambda start: feature_IE[start : start + _ROWS].astype(np.float64) - mean_E
+    total_EE = np.zeros((len(mean_E),) * 2)
+    for start in starts:
+        total_EE += centred(start).T @ centred(start)
+    variance_E, axis_EE = np.linalg.eigh(total_EE / len(feature_IE))
     first = np.argsort(variance_E)[::-1][:dimensions]
     first = first[variance_E[first] > 1e-9 * max(variance_E.max(), 1e-30)]
     feature_ID = np.zeros((len(feature_IE), dimensions + 1), np.float32)
-    feature_ID[:, : len(first)] = centred_IE @ (axis_EE[:, first] / np.sqrt(variance_E[first]))
+    axis_ED = axis_EE[:, first] / np.sqrt(variance_E[first])
+    for start in starts:
+        feature_ID[start : start + _ROWS, : len(first)] = centred(start) @ axis_ED
     feature_ID[:, -1] = 1
     return feature_ID

@@ -81,5 +81,7 @@ def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray
         ValueError: not every item has a category.
     """
     check_per_item(selector, "category", category, num_items)
-    known, category_I = np.unique(np.asarray(category), return_inverse=True)
-    return category_I.astype(np.int32), len(known)
+    names = np.asarray(category, object).tolist()  # as they are: 1 is not "1"
+    known = sorted(set(names), key=lambda name: (isinstance(name, str), name))
+    number = {name: i for i, name in enumerate(known)}
+    return np.array([number[name] for name in names], np.int32), len(known)

@@ -192,6 +192,12 @@ def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, t
     (row,) = read(tmp_path / "out.jsonl")
     assert row["images"] == ["a/pics/red.png"]
     assert sources.rows(tmp_path / "out.jsonl")[0].images[0].size == (56, 84)
+    (tmp_path / "elsewhere").mkdir()
+    row = offline.portable(offline.open_source(source), 0, tmp_path / "elsewhere")
+    again = write(
+        tmp_path / "elsewhere" / "m.jsonl", row
+    )  # a path out of its directory is not read
+    assert sources.rows(again)[0].images[0].size == (56, 84)
     first, picture, second = server.bodies[0]["messages"][0]["content"]
     assert first["text"] == "Behind " and second["text"].startswith(", the number 3?")
     shown = base64.b64decode(picture["image_url"]["url"].partition(",")[2])

@@ -1,5 +1,6 @@
 """Small files of each form to a data set: what is kept, what is rejected, the same bytes."""
 
+import base64
 import collections
 import dataclasses
 import filecmp
@@ -239,6 +240,31 @@ def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
     hashes = [{r["uid"].split(":")[1] for r in index[s]} for s in ("train", "validation")]
     groups = [{int(name) // 4 for name in found} for found in hashes]
     assert len(hashes[0]) == 32 and len(hashes[1]) == 8 and not groups[0] & groups[1]
+
+
+def test_own_rows_keep_their_ids_groups_and_levels_and_are_counted(tmp_path, checkpoint):
+    picture = lambda i: base64.b64encode(files.picture(i)).decode()
+    rows = [
+        {
+            "uid": "x" * 300 if i == 3 else f"r{i}",
+            "question": f"Is {i} {sign} 5?",
+            "answer": "yes",
+            "image": f"data:image/png;base64,{picture(i)}",
+            "subset": i % 2,
+            "level": i,
+        }
+        for i, sign in enumerate("<><>")
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = taking(tmp_path, checkpoint, subsets=(), own=("a.jsonl",), validation=0.25)
+    build.build(settings, tmp_path / "out")
+    found = [item for name in ("train", "validation") for item in load(tmp_path / "out", name)]
+    found.sort(key=lambda item: item.metadata["level"])
+    assert [item.uid for item in found[:3]] == ["a:r0", "a:r1", "a:r2"]
+    assert len(found) == 4 and found[3].uid.startswith("a:xxx")
+    assert [item.metadata["subset"] for item in found] == ["0", "1", "0", "1"]
+    report = json.loads((tmp_path / "out" / "report" / "report.json").read_text())
+    assert (report["a"]["train"], report["a"]["validation"], report["a"]["kept"]) == (3, 1, 4)
 
 
 @pytest.mark.parametrize(

@@ -110,17 +110,33 @@ def test_a_letter_among_equal_choices_stays():
         ("Add: $1.20 + $3.50 = $4.70.\nThe total cost is $4.70.", "4.70"),
         ("The numbers are 3, 4. The range is 1,234.", "1,234"), ("Subtract.\n7 - 9 = -2", "-2"),
         ("There is a surplus.", "There is a surplus"), ("So it is.\nThe answer is yes.", "yes"),
-        ("72", "72"), ("2 of 5 is 2/5.", "2/5"),
+        ("72", "72"), ("2 of 5 is 2/5.", "2/5"), ("3 and 3 are the same.", "3"),
+        ("First the answer is 4. Check again: the answer is 5.", "5"),
+        ("The answer is 3.5 cm. That is all.", "3.5 cm"),
     ],
 )  # fmt: skip
 def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
     assert texts.read_gold(solution, is_solution=True) == gold
 
 
-def test_a_solution_without_a_short_end_is_refused():
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "It is 4.\nThat is all there is to say here",
+        "You counted 5 leaves. 5 buildings have at least 20 bricks but fewer than 70 bricks.",
+        "The answer is about 7.",
+    ],
+)
+def test_a_solution_whose_end_is_not_certain_is_refused(solution):
     with pytest.raises(Refused) as refused:
-        texts.read_gold("It is 4.\nThat is all there is to say here", True)
+        texts.read_gold(solution, is_solution=True)
     assert refused.value.reason == "no_gold"
+
+
+def test_operators_tell_questions_apart_where_it_is_asked():
+    pair = ["What is x + 1? <image>", "what is x - 1"]
+    assert len({texts.key(text) for text in pair}) == 1
+    assert len({texts.key(text, signs=True) for text in pair}) == 2
 
 
 def test_numbers_of_charts_have_a_tolerance_but_years_do_not():

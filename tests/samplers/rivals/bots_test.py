@@ -82,6 +82,16 @@ def test_a_step_without_answers_says_nothing_of_the_progress():
     np.testing.assert_allclose(state.progress, 0.5, rtol=1e-5)
 
 
+def test_prompts_whose_references_are_alike_say_nothing_of_the_progress():
+    selector = bots.SPEC()
+    state = selector.init(4, weak_rate=[0.5, 0.5, 0.1, 0.1], strong_rate=[0.5, 0.5, 0.9, 0.9])
+    state = selector.update(state, environment.counts([0, 1], [5, 5], 8))
+    assert not state.started
+    state = selector.update(state, environment.counts([2, 3], [4, 4], 8))
+    state = selector.update(state, environment.counts([0, 1], [5, 5], 8))
+    np.testing.assert_allclose(state.progress, 0.5, rtol=1e-5)
+
+
 def test_the_draws_nearest_to_a_half_are_chosen():
     state = bots.SPEC().init(50)
     state = state.replace(

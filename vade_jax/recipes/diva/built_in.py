@@ -1,6 +1,7 @@
 """Paraphrases of the built-in questions and steps to their answers, from what their pictures show.
 
-They are computed from the item by drawing it again. The last step leaves a little to do, and no step names
+They are computed from the item by drawing it again. The last step leaves a little to do. A step may name the
+answer only where a part is all there is: if one half of a picture has no shapes, the other half's number is
 the answer.
 """
 

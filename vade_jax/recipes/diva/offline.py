@@ -76,13 +76,13 @@ class Report(NamedTuple):
         return "\n".join([*lines, f"{'questions':12} {asked}"])
 
 
-def open_source(source: str) -> sources.Rows:
-    """Returns the rows of a file that can be written again as JSON.
+def open_source(source: str, kind: str = "") -> sources.Rows:
+    """Returns the rows of a file that can be written again as JSON; `kind` is as in `sources.rows`.
 
     Raises:
         ValueError: it is no such file, or has columns that JSON cannot hold.
     """
-    opened = sources.rows(source, all_columns=True)
+    opened = sources.rows(source, all_columns=True, kind=kind)
     for index in range(len(opened)):
         try:
             opened[index]
@@ -240,9 +240,9 @@ def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
 
 
 def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[str, Any]:
-    """Returns a row as JSON holds it: image paths relative to `directory`, bytes as data URLs.
+    """Returns a row as JSON holds it: image paths relative to `directory`, others and bytes as data URLs.
 
-    Dates and decimals become text.
+    A reader does not follow a path out of the directory of its file. Dates and decimals become text.
 
     Raises:
         ValueError: a column has bytes besides the images.
@@ -251,12 +251,15 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
     def written(image: Any) -> str:
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
-        if isinstance(image, bytes):
-            kind = str(images.opened(image).format).lower()
-            return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
-        if image.startswith("data:") or os.path.isabs(image):
+        if isinstance(image, str) and not image.startswith("data:"):
+            path = os.path.relpath(os.path.join(source.directory, image), directory)
+            if not path.startswith(os.pardir):
+                return path
+            image = columns.image_bytes(image, source.directory)
+        if isinstance(image, str):
             return image
-        return os.path.relpath(os.path.join(source.directory, image), directory)
+        kind = str(images.opened(image).format).lower()
+        return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
     def as_text(value):
         if isinstance(value, bytes):

@@ -191,10 +191,11 @@ def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -
     """Returns the questions of a benchmark's file; raises ValueError if it is none of it."""
     found = []
     for item in tqdm.tqdm(benchmark.read(path), f"reading {path}", delay=5, leave=False):
-        pixels = [
-            images.load(image, patch=images.PATCH, min_pixels=min_pixels, max_pixels=max_pixels)
-            for image in item.images
-        ]
+        sizes = {"patch": images.PATCH, "min_pixels": min_pixels, "max_pixels": max_pixels}
+        try:
+            pixels = [images.load(image, **sizes) for image in item.images]
+        except ValueError as error:
+            raise ValueError(f"{path}: {item.uid}: {error}") from error
         for image in item.images:
             image.close()  # a benchmark's pictures are held, their pixels need not be
         found.append(Entry(item.uid, texts.key(item.question), tuple(map(dhash, pixels))))

@@ -203,6 +203,7 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
     """
     found = {}
     for one in drawn:
+        uids = {row["uid"] for row in one.kept}
         found[one.name] = {
             "rows": one.num_rows,
             "looked_at": one.num_seen,
@@ -210,7 +211,7 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
             "kept": len(one.kept),
             "rejected": one.counts,
             "other_turns": one.other_turns,
-            **{s: sum(r["subset"] == one.name for r in rows) for s, rows in splits.items()},
+            **{s: sum(r["uid"] in uids for r in rows) for s, rows in splits.items()},
         }
     (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
     told = filter(None, (_table(found), unlike_the_paper(drawn)))

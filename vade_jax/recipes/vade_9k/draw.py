@@ -26,6 +26,7 @@ from vade_jax.recipes.vade_9k import audit, published, texts
 from vade_jax.recipes.vade_9k.settings import Subset
 
 _CHUNK = 256  # rows in memory
+_LONGEST_ID = 120  # characters of a row's own id that its item's id keeps
 Check = Callable[[types.Item], types.Prompt]
 
 
@@ -94,7 +95,11 @@ class Drawer:
     def draw(self, name: str, subset: Subset, rows: published.Shards) -> Drawn:
         """Returns what is taken of `rows`."""
         form = published.detect(rows.columns, rows.name)
-        order = generator(self._seed, name).permutation(len(rows))
+        # All rows are read in the order of the files, each row group once.
+        is_part = 0 < subset.take < len(rows)
+        order = (
+            generator(self._seed, name).permutation(len(rows)) if is_part else np.arange(len(rows))
+        )
         labels = {"subset": name, "domain": subset.domain}
         work = functools.partial(
             self._read, labels, subset, form, _names(rows, form), rows.directory
@@ -122,7 +127,7 @@ class Drawer:
 
     def _first_of(self, row: Mapping[str, Any]) -> str:
         """Returns the uid of the first row that asks the same about the same pictures."""
-        words = texts.key(row["question"])
+        words = texts.key(row["question"], signs=True)
         key = (tuple(row["pictures"]), words, tuple(sorted(row["choices"] or ())))
         return self._taken.setdefault(key, row["uid"])
 
@@ -206,13 +211,15 @@ def _in_order(rows: published.Shards, order: np.ndarray) -> Iterator[tuple[int, 
 
 def _names(rows: published.Shards, form: published.Form) -> list[str]:
     """Returns what each row is called: its id, with its number where others have that id too."""
-    if form.id_column not in rows.columns:
+    column = next((name for name in form.id_columns.split() if name in rows.columns), None)
+    if column is None:
         return [str(number) for number in range(len(rows))]
-    ids = rows.column(form.id_column)
-    count = collections.Counter(map(str, ids))
+    # As an item's id has to be, with room for the names of the subset and the turn.
+    ids = [str(name or "")[:_LONGEST_ID] for name in rows.column(column)]
+    ids = [name if name.isprintable() else "" for name in ids]
+    count = collections.Counter(ids)
     return [
-        str(name) if name is not None and count[str(name)] == 1 else f"{name or ''}@{number}"
-        for number, name in enumerate(ids)
+        name if name and count[name] == 1 else f"{name}@{number}" for number, name in enumerate(ids)
     ]
 
 

@@ -115,12 +115,12 @@ def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
         files = sorted(directory.iterdir()) if directory.is_dir() else []
         files = [file for file in files if file.suffix in _OPEN]
         # A .json file without a split in its name is dataset_info.json and the like.
-        files = [f for f in files if f.suffix != ".json" or sources.SPLIT.match(f.stem)]
+        files = [file for file in files if file.suffix != ".json" or sources.split_of(file)]
         if files:
             break
     else:
         raise ValueError(f"{path} is no {', '.join(_OPEN)} file or directory of them")
-    splits = [sources.SPLIT.match(file.stem) for file in files]
+    splits = [sources.split_of(file) for file in files]
     if not any(splits):
         return files
     if not all(splits):
@@ -129,7 +129,7 @@ def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
             f"{directory}: {other} is of no split, other files are: is it for training? Move "
             "it, or name it train_..."
         )
-    kept = [f for f, m in zip(files, splits, strict=True) if m and m[1] == "train"]
+    kept = [file for file, split in zip(files, splits, strict=True) if split == "train"]
     if not kept:
         raise ValueError(
             f"{directory} has no training split, only {files[0].name} and the like: "
@@ -193,7 +193,7 @@ class Form(NamedTuple):
     name: str
     columns: Sequence[str]  # names with spaces between; those of one text must all be there
     parse: Callable[[Row], list[texts.Sample]]
-    id_column: str | None = None  # that names a row; None: rows have no name but their number
+    id_columns: str = ""  # the first of them names a row; none: a row has no name but its number
 
     def read(self, row: Row) -> list[texts.Sample]:
         """Returns the questions of a row.
@@ -308,16 +308,17 @@ def _verl(row: Row) -> list[texts.Sample]:
 
 
 def _own(row: Row) -> list[texts.Sample]:
-    """A user's row, as `sources.rows` reads it: the question stays as it is written."""
-    found = {k: v for k, v in row.items() if v is not None}
-    question = "question" if "question" in found else "problem"
+    """A user's row under the names of `sources.rows`: the question stays as it is written."""
+    found = columns.named(row)
     more = columns.metadata("", found)
     choices = more.pop("choices", None)
+    # Groups have names, also those that the file numbers.
+    more |= {name: str(more[name]) for name in ("subset", "domain", "level") if name in more}
     return [
         texts.Sample(
-            _text(found, question),
+            _text(found, "question"),
             _text(found, "answer"),
-            _images(found, "images" if "images" in found else "image"),
+            _images(found, "images"),
             tuple(choices) if choices else None,
             kind=found.get("kind"),
             tolerance=more.pop("tolerance", None),
@@ -332,5 +333,5 @@ FORMS = (
     Form("ChartQA", ("query label image", "query label imgname"), _chartqa),
     Form("ScienceQA", ("question choices answer image hint",), _scienceqa),
     Form("verl", ("prompt reward_model images",), _verl),
-    Form("rows of your own", ("question answer", "problem answer"), _own, "id"),
+    Form("rows of your own", ("question answer", "problem answer"), _own, "id uid"),
 )

@@ -54,6 +54,9 @@ _STATED = re.compile(r"(?:the answer is:?|answer\s*:)\s*(.+?)\.?$", re.IGNORECAS
 _LONGEST = 40  # characters of a gold that stands alone
 _MOST_WORDS = 5  # of a gold read from a solution
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)")
+_SHOWN = re.compile(rf"(?:=|≈|\b(?:is|are|was|equals|be|of))\s*({_NUMBER.pattern})\s*\Z")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_SIGN = re.compile(r"\w+|[-−+*/^<>=≤≥≠±√×÷!%|]")
 _FORMULA = re.compile(r"[\\^√π²³=]")
 _UNION = re.compile(r"\\infty|∞|\\cup|∪")  # of intervals
 _SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
@@ -173,10 +176,13 @@ def unmarked(text: str) -> str:
     return _MARK.sub("", text)
 
 
-def key(text: str) -> str:
-    """Returns what two texts of one question have in common: its words, no hints, context or options."""
+def key(text: str, *, signs: bool = False) -> str:
+    """Returns what two texts of one question have in common: its words, no hints, context or options.
+
+    With `signs`, operators count too: x + 1 and x - 1 are two questions.
+    """
     question, _ = split_choices(strip(_CONTEXT.sub("", unmarked(text))))
-    return " ".join(re.findall(r"\w+", question.casefold()))
+    return " ".join(re.findall(_SIGN if signs else r"\w+", question.casefold()))
 
 
 # ------------------------------------------------------------------------------ golds
@@ -192,8 +198,9 @@ def read_gold(answer: str, is_solution: bool = False) -> str:
     last = text.split("\n")[-1].strip()
     if match := _LETTER.search(last):
         return match[1].upper()
-    if stated := _STATED.findall(last):
-        return stated[-1].strip()
+    stated = [said for sentence in _SENTENCE.split(last) if (said := _STATED.search(sentence))]
+    if stated:
+        return _certain(stated[-1][1].strip())
     if is_solution:
         return _concluded(last)
     if "\n" in text or len(text) > _LONGEST:
@@ -201,11 +208,22 @@ def read_gold(answer: str, is_solution: bool = False) -> str:
     return text.removesuffix(".")
 
 
+def _certain(stated: str) -> str:
+    """Returns what is stated as the answer, unless it is prose around a number ("about 7")."""
+    is_number = isinstance(reading.read(stated, numeric=True), Number)
+    if not is_number and re.search(r"\d", stated) and answers.is_prose(stated):
+        raise Refused("no_gold", f"a number among words: {stated[-60:]!r}")
+    return stated
+
+
 def _concluded(line: str) -> str:
-    """Returns the last number of the last sentence, or all of it if it is a few words."""
-    sentence = re.split(r"(?<=[.!?])\s+", line)[-1].rstrip(". ")
+    """Returns the one number of the last sentence, or the one it ends in ("= 7"), or its few words."""
+    sentence = _SENTENCE.split(line)[-1].rstrip(". ")
     if numbers := _NUMBER.findall(sentence):
-        return numbers[-1].replace("$", "").replace("−", "-")
+        if len(set(numbers)) > 1 and not (shown := _SHOWN.search(sentence)):
+            raise Refused("no_gold", f"several numbers in {sentence[-60:]!r}")
+        number = numbers[0] if len(set(numbers)) == 1 else shown[1]
+        return number.replace("$", "").replace("−", "-")
     if len(sentence.split()) > _MOST_WORDS:
         raise Refused("no_gold", f"no short answer in {sentence[-60:]!r}")
     return sentence

@@ -20,6 +20,8 @@ Departures from the code:
   is guessed itself, so it stays near the prior's 1/2 if there are many more items than in 1 / lambda batches.
 - A prompt's answers count as they are; the code scales their pass rate to the nominal number of answers.
 - A prompt without valid answers is treated as one of the rest.
+- A step in whose prompts the references differ by less than 0.01 does not move c. The code divides by the
+  difference, so that one such step could move c by thousands.
 - The option that halves rho while guesses are poor is left out.
 """
 
@@ -35,6 +37,7 @@ from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 MOMENTUM = 0.9  # momentum of c, as in the code
+_ALIKE = 0.01  # difference of the references' mean pass rates that says too little about c
 DRAWS = {
     "thompson": beta.draw,
     "mean": lambda key, alpha_I, beta_I: beta.posterior_mean(alpha_I, beta_I),
@@ -137,10 +140,10 @@ def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
     rate = mean(feedback.successes_M / jnp.maximum(feedback.trials_M, 1))
     new = (rate - weak) / (strong - weak + 1e-6)
     moved = jnp.where(state.started, MOMENTUM * state.progress + (1 - MOMENTUM) * new, new)
-    any_asked = jnp.any(asked_M)
+    is_told = jnp.any(asked_M) & (jnp.abs(strong - weak) >= _ALIKE)
     return state.replace(
-        progress=jnp.where(any_asked, moved, state.progress),
-        started=state.started | any_asked,
+        progress=jnp.where(is_told, moved, state.progress),
+        started=state.started | is_told,
     )
 
 
