@@ -330,11 +330,12 @@ def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
 
 
 def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
-    if quantity not in DIFFERENCES:
+    if quantity in comparison.REACH:
         value = comparison.cell(arm, quantity, FORMS[quantity])
-        says_seeds = quantity in comparison.REACH
-        count = arm.of_peak.count if quantity == "of_peak" else len(arm.seeds)
-        return "" if value == "-" else value if says_seeds else f"{value}{_seeds(count)}"
+        return "" if value == "-" else value
+    if quantity not in DIFFERENCES:
+        mean = arm.of_peak if quantity == "of_peak" else arm.means[quantity]
+        return f"{mean.text(FORMS[quantity])}{_seeds(mean.count)}" if mean.count else ""
     if is_baseline:
         return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
     difference = arm.equal[DIFFERENCES[quantity]]

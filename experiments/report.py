@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from experiments import errors, paths, results
 from vade_jax import report
-from vade_jax.report import records, sweep_page
+from vade_jax.report import sweep_page
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,15 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if found := sorted(pathlib.Path(given.workdir).glob("*/records.parquet")):
             if given.compare:
                 raise ValueError("--compare: is of runs, and --workdir is of a sweep")
-            path = of_sweep(found[0])
+            pages = [of_sweep(table) for table in found]
         else:
-            path = report.write(given.workdir, given.compare)
-    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
+            pages = [report.write(given.workdir, given.compare)]
+    for path in pages:
+        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
 def of_sweep(table: pathlib.Path) -> pathlib.Path:
     """Makes the tables, figures and page of a sweep again from the table of its runs; returns the page."""
-    groups = records.read(table)
+    groups = results.read(str(table))
     compared = table.with_name("table.json")
     baseline = json.loads(compared.read_text())["baseline"] if compared.exists() else "uniform"
     results.write(groups, str(table.parent), baseline)

@@ -13,6 +13,7 @@ each data/loss) and prints one table of all arms in all arenas:
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import sys
@@ -33,6 +34,18 @@ from vade_jax.report import (
 )
 from vade_jax.run import directory
 from vade_jax.run.checks import place
+
+# What the arms of one sweep may set.
+_OF_AN_ARM = (
+    "selector",
+    "loss",
+    "refill",
+    "optimizer",
+    "num_prompts",
+    "num_rollouts",
+    "budget",
+    "measure",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,13 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(*paths: str) -> records.Groups:
     """Returns the runs of several tables by data/loss, then by arm.
 
+    Tables of different jobs, say with larger steps, stay apart: their groups are called table/data/loss.
+
     Raises:
         ValueError: a file is not a table of runs, two files have the same run, or seeds of one arm have
             different settings.
     """
+    tables = [records.read(path) for path in paths]
+    if not all(_is_one_job(*pair) for pair in itertools.combinations(tables, 2)):
+        return apart(*paths)
     groups: dict[str, dict[str, list[records.Recorded]]] = {}
-    for path in paths:
-        for name, arms in records.read(path).items():
+    for table in tables:
+        for name, arms in table.items():
             for arm, runs in arms.items():
                 found = groups.setdefault(name, {}).setdefault(arm, [])
                 for run in runs:
@@ -96,14 +114,38 @@ def read(*paths: str) -> records.Groups:
     return groups
 
 
+def _is_one_job(one: records.Groups, other: records.Groups) -> bool:
+    """Returns whether runs of two tables can be compared: an arm of both has the same settings.
+
+    Without such an arm, they have the same data, policy and steps.
+    """
+    for name in one.keys() & other.keys():
+        arms = sorted(one[name].keys() & other[name].keys())
+        if arms:
+            pair, ignored = (one[name][arms[0]][0], other[name][arms[0]][0]), ()
+        else:
+            pair, ignored = [next(iter(x[name].values()))[0] for x in (one, other)], _OF_AN_ARM
+        if _differing(*pair, ignored):
+            return False
+    return True
+
+
 def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None:
+    if differing := _differing(one, other):
+        raise ValueError(
+            f"{one.name} and {other.name} are seeds of one arm with other settings ({differing[0]}): "
+            "leave one of them out"
+        )
+
+
+def _differing(
+    one: records.Recorded, other: records.Recorded, ignored: Sequence[str] = ()
+) -> list[str]:
+    """Returns the settings in which two runs differ, but for the seed and where they ran."""
     defaults = settings.Run()
     here = place.filled(other.config, defaults)
-    if differing := place.differing(one.config, here, ("seed", *directory.MAY_DIFFER), defaults):
-        raise ValueError(
-            f"--records: {one.name} and {other.name} are seeds of one arm with other settings "
-            f"({differing[0]}): give their tables with --across, or one of them"
-        )
+    ignored = ("seed", *directory.MAY_DIFFER, *ignored)
+    return place.differing(one.config, here, ignored, defaults)
 
 
 def apart(*paths: str) -> records.Groups:

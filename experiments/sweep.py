@@ -144,6 +144,7 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     path = os.path.join(directory, "records.parquet")
     with errors.user_errors():
         earlier = records.read(path) if os.path.exists(path) else {}
+    groups = records.completed(groups, earlier)
     records.write(records.joined(earlier, groups), path)
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)

@@ -68,7 +68,7 @@ def test_the_outcome_of_a_run(tmp_path):
     assert (run.effective_ratio, run.varied, run.hopeless) == (0.5, 0.6, 0.25)
     assert run.forgotten == pytest.approx(0.03)  # of .02, .03, .04
     assert math.isnan(run.overshoot)  # a selector without a forecast
-    assert run.rollouts_to_reach(0.05) == 0  # before the first step
+    assert run.rollouts_to_reach(0.05) == 64  # not before the first step
     assert run.rollouts_to_reach(0.2) == 64
     assert math.isnan(run.rollouts_to_reach(0.7))
     assert math.isnan(run.rollouts_to_reach(math.nan))
@@ -118,7 +118,7 @@ def test_a_runs_best_in_percent_of_dapos(tmp_path):
             recorded(vade / "1", 1, [0.1, 0.2, 0.6]),
             recorded(vade / "7", 7, [0.1, 0.9]),
         ],
-        "dapo": [recorded(dapo / "1", 1, [0.1, 0.4]), recorded(dapo / "0", 0, [0.8, 0.2])],
+        "dapo": [recorded(dapo / "1", 1, [0.1, 0.4]), recorded(dapo / "0", 0, [0.9, 0.8])],
     }
     compared = comparison.compare({"clean/gspo": runs})
     found = compared.groups["clean/gspo"]
@@ -139,7 +139,7 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     assert "| mean of the last 3 validations | difference to uniform | last" in head
     cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
     assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
-    assert cells[" difference to uniform "] == " +0.083 ± 1.059 "
+    assert cells[" difference to uniform "] == " +0.083 ± 1.059 (2 of 3) "
     # The one that gets there after 64, and all 256 of the one that never does.
     reached = [cells[" rollouts to 90 % of uniform's best "], cells[" to all of it "]]
     assert reached == [" ≥ 160 (1 of 2) "] * 2

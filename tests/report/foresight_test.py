@@ -59,7 +59,7 @@ def test_a_run_by_thirds_of_its_steps(tmp_path):
     assert all(len(values) == foresight.PARTS for values in run.foresight.values())
     assert math.isnan(run.foresight["first_auroc"][1])  # every prompt was asked in step 1
     text = foresight.markdown({"clean/gspo": {"vade": [run], "uniform": []}})
-    assert "| vade | 3 to 4 | " in text and "uniform" not in text
+    assert "| vade | second | " in text and "uniform" not in text
     assert " 0.50 | 0.44 |" in text  # forecast, and the mean of 3 / 8 and 4 / 8
 
 

@@ -158,6 +158,28 @@ def test_runs_of_two_calls_of_a_sweep():
     }
 
 
+def test_what_only_deleted_rollouts_told_is_kept_from_the_earlier_table():
+    known = dataclasses.replace(recorded(0), hopeless=0.25, foresight={"auroc": [0.7] * 3})
+    bare = dataclasses.replace(recorded(0), hopeless=math.nan, foresight={})
+    other = dataclasses.replace(bare, config=dict(bare.config, seed=1))
+    earlier = {"a/x": {"vade": [known]}}
+    found = records.completed({"a/x": {"vade": [bare, other], "dapo": [bare]}}, earlier)["a/x"]
+    assert found["vade"][0] == known and math.isnan(found["vade"][1].hopeless)
+    assert math.isnan(found["dapo"][0].hopeless)
+
+
+def test_arms_of_two_tables_are_one_job_if_only_what_an_arm_sets_differs(tmp_path):
+    def table(name, arm, **changes):
+        records.write({"clean/gspo": {arm: [recorded(0, **changes)]}}, tmp_path / f"{name}.parquet")
+        return str(tmp_path / f"{name}.parquet")
+
+    uniform = table("a", "uniform")
+    dose = table("b", "dose", num_prompts=48, selector={"name": "uniform"})
+    assert results.read(uniform, dose)["clean/gspo"].keys() == {"uniform", "dose"}
+    longer = table("c", "vade", num_steps=7)
+    assert results.read(uniform, longer).keys() == {"a/clean/gspo", "c/clean/gspo"}
+
+
 def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
     def table(num_steps, *seeds):
         runs = [
@@ -167,10 +189,13 @@ def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
         records.write({"clean/gspo": {"vade": runs}}, tmp_path / f"{num_steps}.parquet")
         return str(tmp_path / f"{num_steps}.parquet")
 
-    sixty = table(60, 0, 1)
-    results.read(sixty)
+    sixty, hundred = table(60, 0, 1), table(100, 0)
+    assert len(results.read(sixty)["clean/gspo"]["vade"]) == 2
+    assert results.read(sixty, hundred).keys() == {"60/clean/gspo", "100/clean/gspo"}
+    mixed = {"vade": [recorded(0, num_steps=60), recorded(1, num_steps=100)]}
+    records.write({"clean/gspo": mixed}, tmp_path / "mixed.parquet")
     with pytest.raises(ValueError, match=r"with other settings \(num_steps: 60 there, 100 now\)"):
-        results.read(sixty, table(100, 2))
+        results.read(str(tmp_path / "mixed.parquet"))
 
 
 def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, path, capsys):

@@ -54,12 +54,11 @@ def test_full_warmup_visits_every_item_once_then_fills_up():
     assert not np.any(none.unseen_I)
 
 
-def test_a_prompt_without_valid_answers_counts_as_not_chosen():
-    """It stays unseen, and a streak of visits ends with it."""
+def test_a_prompt_without_valid_answers_comes_first_no_more_and_ends_its_streak():
     selector = vade.SPEC(max_consecutive=3)
     state = selector.init(4).replace(streak_I=jnp.array([2, 2, 2, 0]))
     state = selector.update(state, environment.counts([0, 1], [3, 0], [8, 0]))
-    assert state.unseen_I.tolist() == [False, True, True, True]
+    assert state.unseen_I.tolist() == [False, False, True, True]
     assert state.streak_I.tolist() == [3, 0, 0, 0]
 
 

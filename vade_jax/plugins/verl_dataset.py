@@ -73,6 +73,7 @@ class SelectingDataset(RLHFDataset):
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
         self.selector: Any = None
         self._queue, self._unanswered = [], 0
+        self._given: list[str] = []  # rows since the last whole batch that was learned
         self._answers: list[tuple[str, float]] = []  # parts of a batch, not learned yet
         chooses = data_files == config.train_files
         self.settings: Any = _settings(config) if chooses else None
@@ -98,6 +99,7 @@ class SelectingDataset(RLHFDataset):
         if not self._queue:
             self._queue = self._choose()
         name = self._queue.pop(0)
+        self._given.append(name)
         row = super().__getitem__(self._place[name])
         row["extra_info"][ID] = name
         return row
@@ -106,13 +108,18 @@ class SelectingDataset(RLHFDataset):
         """Tells the selector which answers are right (above the threshold); returns the mixed share.
 
         A selector takes what it observes for a step, and lets everything else decay. So parts of a batch
-        (`whole` is False) wait until they have as many answers as a batch.
+        (`whole` is False) wait until they have as many answers as a batch. verl leaves out rows whose answers
+        all failed: of a whole batch the selector learns of these, too, that they had no verdict.
         """
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         self._answers += zip(ids_N, right_N.tolist(), strict=True)
         # Answers are counted and not rows: of two batches in flight both may have a row.
         size = self.config.train_batch_size * self.settings.num_rollouts
+        if whole:
+            answered = {name for name, _ in self._answers}
+            self._answers += [(name, np.nan) for name in self._given if name not in answered]
+            self._given = []
         if whole or len(self._answers) >= size:
             all_ids_N, all_right_N = zip(*self._answers, strict=True)
             self._answers = []
@@ -202,4 +209,10 @@ def _ids(rows: Any, column: str) -> list[str]:
             " name a column of ids that no other row has and that no run changes"
         )
     values = rows.select_columns([name])[name]
-    return [str(functools.reduce(lambda x, key: x[key], path, x)) for x in values]
+    try:
+        return [str(functools.reduce(lambda x, key: x[key], path, x)) for x in values]
+    except (KeyError, TypeError) as error:
+        within = sorted(values[0]) if isinstance(values[0], Mapping) else "no fields"
+        raise ValueError(
+            f"data.selector.id_column={column!r}: {name} has {within}: name one that every row has"
+        ) from error

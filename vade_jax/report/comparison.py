@@ -38,7 +38,8 @@ COLUMNS = (  # columns of the table: (name, heading, format)
 )
 OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "of_peak", *REACH))
 NOTES = (
-    "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy: the share of right "
+    "Mean ± half of the 95 % interval over seeds (Student's t); (2 of 8): over so many of the seeds, as the others "
+    "have no such value or no run of {baseline} to be compared with. Validation accuracy: the share of right "
     "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
     f"Difference to {{baseline}}{{at}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
     "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
@@ -77,10 +78,13 @@ class Outcome:
     costs: Mapping[str, float]  # by metric of `cost.COSTS`
 
     def rollouts_to_reach(self, target: float) -> float:
-        """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none."""
-        # The tolerance lets a mean reach an equal mean that was rounded differently.
+        """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none.
+
+        The validation before the first step is none: a policy that RL makes worse has reached nothing.
+        """
         rollouts, scores = self.validations.against("rollouts")
-        reached = np.flatnonzero(scores >= target - 1e-9)
+        # The tolerance lets a mean reach an equal mean that was rounded differently.
+        reached = np.flatnonzero((scores >= target - 1e-9) & (self.validations.steps > 0))
         return float(rollouts[reached[0]]) if reached.size else np.nan
 
 
@@ -100,7 +104,7 @@ def outcome(run: Recorded) -> Outcome:
         validations=validations,
         last=scores[-1] if scores.size else np.nan,
         late=cost.late(validations),
-        best=np.max(scores) if scores.size else np.nan,
+        best=max(scores[validations.steps > 0], default=np.nan),
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,
         overshoot=-curves.forecast_error(predicted, observed)[1] if predicted.size else np.nan,
@@ -246,12 +250,13 @@ def costs(arms: Mapping[str, Arm], baseline: str) -> tuple[list[str], list[list[
 
 def cell(arm: Arm, column: str, form: str) -> str:
     """Returns an arm's value in one of `COLUMNS`."""
+    seeds = len(arm.seeds)
     if column == "difference":
-        return arm.difference.text(form, sign=True)
+        return arm.difference.text(form, sign=True, of=seeds)
     if column == "of_peak":
-        return arm.of_peak.text(form)
+        return arm.of_peak.text(form, of=seeds)
     if column not in REACH:
-        return arm.means[column].text(form)
+        return arm.means[column].text(form, of=seeds)
     spent, mean = np.array(arm.reach[column]), arm.reach_means[column]
     count = np.count_nonzero(~np.isnan(spent))
     reached = f"{count} of {len(spent)}"

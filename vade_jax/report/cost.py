@@ -13,8 +13,10 @@ from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean, Records
 
 LATE = 3  # the last validations of a run; their mean is its accuracy
-# By axis of `curves.AXES`: what two runs have spent alike. At equal steps no run is cut.
-EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()}
+# By axis of `curves.AXES`: what two runs have spent alike; "steps" stands for none, as no run is cut there.
+EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()} | {
+    "steps": "of whole runs"
+}
 
 
 def _total(values: np.ndarray) -> float:

@@ -263,13 +263,20 @@ class Mean:
     half: float
     count: int
 
-    def text(self, form: str = "{:.3f}", *, sign: bool = False) -> str:
-        """Returns mean ± half, or the mean alone where there is no interval."""
+    def text(self, form: str = "{:.3f}", *, sign: bool = False, of: int = 0) -> str:
+        """Returns mean ± half, or the mean alone where there is no interval.
+
+        Args:
+            form: of both numbers.
+            sign: whether a plus is written.
+            of: how many values there could be; fewer are told in brackets.
+        """
         if not self.count:
             return "-"
         mean = form.format(self.mean)
         mean = f"+{mean}" if sign and self.mean >= 0 else mean
-        return f"{mean} ± {form.format(self.half)}" if self.half > 0 else mean
+        text = f"{mean} ± {form.format(self.half)}" if self.half > 0 else mean
+        return f"{text} ({self.count} of {of})" if self.count < of else text
 
 
 def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:

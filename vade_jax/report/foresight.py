@@ -2,7 +2,8 @@
 
 Its belief about a prompt before a step is in the log, Beta(alpha + 1, beta + 1). What is compared with the
 answers is its mean. At a prompt's first visit there was no answer to it yet: what the selector then knows, it
-was told, or it has learned it from other prompts.
+was told, or it has learned it from other prompts. After a pass over all prompts, which is in no log, none is
+a first visit.
 """
 
 import itertools
@@ -34,10 +35,12 @@ def of_directory(workdir: PathLike) -> dict[str, list[float]]:
     """Returns `Foresight`; empty if the run has no rollout logs, or its selector no belief."""
     if not rollout_log.paths(workdir):
         return {}
-    groups = [x for x in run.read(workdir).groups if x.count and math.isfinite(x.alpha)]
+    log = run.read(workdir)
+    groups = [x for x in log.groups if x.count and math.isfinite(x.alpha)]
     if not groups:
         return {}
-    seen, columns = set(), []
+    has_passes = curves.named(log.records, "vade/measured_rollouts").values.any()
+    seen, columns = {x.uid for x in groups if has_passes}, []
     for group in groups:
         mean = (group.alpha + 1) / (group.alpha + group.beta + 2)
         columns.append((group.step, group.uid not in seen, mean, group.right, group.count))
@@ -111,7 +114,7 @@ def markdown(groups: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
 
 def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]]:
     """Returns a row for each arm and part of the steps; arms without a belief are left out."""
-    head = ["arm", "steps", "AUROC", "of first visits", "correlation", "its ceiling"]
+    head = ["arm", "third of the steps", "AUROC", "of first visits", "correlation", "its ceiling"]
     head += ["mixed: forecast", "found"]
     known = {arm: [run for run in runs if run.foresight] for arm, runs in arms.items()}
     rows = [_row(arm, runs, part) for arm, runs in known.items() if runs for part in range(PARTS)]
@@ -119,11 +122,14 @@ def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]
 
 
 def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:
-    last = max(record["step"] for record in runs[0].records)
-    after, until = parts(last)[part]
-    row = [arm, f"{after + 1} to {until}"]
+    row = [arm, ("first", "second", "last")[part]]
     row += [curves.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
-    own = [[x for x in run.records if after < x["step"] <= until] for run in runs]
-    pairs = [curves.predicted_and_observed(records) for records in own]
-    means_R = [[np.mean(x) if len(x) else math.nan for x in pair] for pair in pairs]
+    means_R = [_mixed(run.records, part) for run in runs]
     return row + [curves.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
+
+
+def _mixed(records: curves.Records, part: int) -> list[float]:
+    """Returns the share of mixed groups in a part of the run's own steps: as forecast, and as found."""
+    after, until = parts(max(record["step"] for record in records))[part]
+    own = [record for record in records if after < record["step"] <= until]
+    return [np.mean(x) if len(x) else math.nan for x in curves.predicted_and_observed(own)]

@@ -229,7 +229,7 @@ class Phase(NamedTuple):
     name: str
     text: str
     total: float
-    median: float
+    median: float  # of the steps that have this phase
     share: float  # of all steps
 
 

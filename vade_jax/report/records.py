@@ -227,6 +227,26 @@ def _rounded(x: float) -> float:
     return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
 
 
+def completed(new: Groups, earlier: Groups) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of `new`, with what only their rollouts told from an earlier table of the same runs.
+
+    Rollouts are large and may have been deleted since.
+    """
+
+    def known(name: str, arm: str, run: Recorded) -> Recorded:
+        before = [x for x in earlier.get(name, {}).get(arm, ()) if x.seed == run.seed]
+        if not before:
+            return run
+        hopeless = before[0].hopeless if math.isnan(run.hopeless) else run.hopeless
+        foresight = run.foresight or before[0].foresight
+        return dataclasses.replace(run, hopeless=hopeless, foresight=foresight)
+
+    return {
+        name: {arm: [known(name, arm, run) for run in runs] for arm, runs in arms.items()}
+        for name, arms in new.items()
+    }
+
+
 def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
     """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}

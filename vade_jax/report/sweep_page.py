@@ -98,15 +98,18 @@ def _group(
 
 
 def _row(label: str, arm: Arm, is_baseline: bool) -> dict[str, Any]:
+    seeds = len(arm.seeds)
     return {
         "arm": label,
-        "seeds": len(arm.seeds),
-        "late": arm.means["late"].text("{:.3f}"),
+        "seeds": seeds,
+        "late": arm.means["late"].text("{:.3f}", of=seeds),
         "differences": {
-            axis: ("", "") if is_baseline else (mean.text("{:.3f}", sign=True), _verdict(mean))
+            axis: ("", "")
+            if is_baseline
+            else (mean.text("{:.3f}", sign=True, of=seeds), _verdict(mean))
             for axis, mean in arm.equal.items()
         },
-        "effective": arm.means["effective_ratio"].text("{:.2f}"),
+        "effective": arm.means["effective_ratio"].text("{:.2f}", of=seeds),
     }
 
 

@@ -1,6 +1,7 @@
 """The run directory: its lock, its settings, and the exported policy."""
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -18,13 +19,17 @@ from vade_jax.run.policy import Policy
 from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
 
+# Of the engine's settings, those that change which answers are learned from.
+_OF_ANSWERS = ("max_lag", "options")
+_OF_ENGINE = [x.name for x in dataclasses.fields(settings.Engine) if x.name not in _OF_ANSWERS]
 # Settings in which the runs of one table may differ: where and how they ran, not what they were asked.
 MAY_DIFFER = (
-    *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
+    *("checkpoint", "tensorboard", "wandb", "layout", "perf"),
+    *(f"engine.{name}" for name in _OF_ENGINE),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency", "warm_start.directory"),
 )
 # Settings that a resumed run may change: none of them changes what was done so far.
-MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
+MAY_CHANGE = (*MAY_DIFFER, "engine", "num_steps", "num_epochs", "budget", "eval", "refill")
 # Directories that are written under another name and then renamed.
 REPLACED = (*EXPORTED, "tiny_model", "warm_start")
 _locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory

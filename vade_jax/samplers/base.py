@@ -193,12 +193,6 @@ def is_pass(feedback: types.Feedback, num_items: int) -> bool:
     return len(feedback.index_M) == num_items
 
 
-def still_unseen(unseen_I: jax.Array, feedback: types.Feedback) -> jax.Array:
-    """Returns which items the warm-up has yet to visit; a prompt without valid answers stays unseen."""
-    index_M = feedback.index_M
-    return unseen_I.at[index_M].set(unseen_I[index_M] & (feedback.trials_M == 0))
-
-
 def keep_all(state: State, feedback: types.Feedback) -> Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
     del state

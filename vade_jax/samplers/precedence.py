@@ -66,7 +66,8 @@ class Precedence:
             streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
         return {
-            "unseen_I": base.still_unseen(state.unseen_I, feedback),
+            # Also without valid answers: a prompt that never gets one would come first for ever.
+            "unseen_I": state.unseen_I.at[index_M].set(False),
             "streak_I": streak_I,
             "token_I": self._tokens(state.token_I, feedback) if self.per_token else None,
         }

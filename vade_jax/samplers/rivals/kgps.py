@@ -67,7 +67,7 @@ def selector(options: KgpsOptions) -> base.Sampler:
         return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: KgpsState, feedback: types.Feedback) -> KgpsState:
-        unseen_I = base.still_unseen(state.unseen_I, feedback)
+        unseen_I = state.unseen_I.at[feedback.index_M].set(False)
         return kalman.walked(options, state, feedback).replace(unseen_I=unseen_I)
 
     return base.compiled(init, propose, update, believe=gaussian.believe)
