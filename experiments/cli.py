@@ -17,6 +17,7 @@ from experiments.errors import check_all_flags, disk_errors, user_errors
 from vade_jax import fields, settings
 from vade_jax.run import cluster
 
+_OF_RUNS = ("train.py", "sweep.py", "supervise.py", "config.py")  # commands whose config is a run's
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
@@ -129,6 +130,10 @@ def help_text() -> str:
     for flag in sorted(found, key=lambda flag: flag.name):
         value = "" if flag.default in (None, False, "") else f" (default {flag.default})"
         lines.append(f"  --{flag.name}: {flag.help}{value}")
+    if os.path.basename(main.__file__ or "") not in _OF_RUNS:
+        return "\n".join(
+            [*lines, "", "The file that --config names says where its settings are explained."]
+        )
     sections = [f for f in dataclasses.fields(settings.Run) if dataclasses.is_dataclass(f.type)]
     lines += ["", "Settings of a run, such as --config.optimizer.learning_rate=2e-6:"]
     for field in sections:
@@ -165,6 +170,9 @@ def _one_line(error):
         name, hint = (near[2], f': did you mean "{near[1]}"?') if near else (text.strip("\"'"), "")
         if name in fields.RENAMED:
             hint = f": it is called {fields.RENAMED[name]} now"
+        # ml_collections looks for an option before the name of another selector is put in.
+        elif any(word.startswith(f"--config.selector.options.{name}=") for word in sys.argv):
+            hint += "; an option of another selector than the config's needs --config=FILE:selector=NAME"
         return f"the config has no field {name}{hint}"
     if "Traceback" in text:
         text = [line for line in text.splitlines() if line.strip()][-1]

@@ -46,6 +46,9 @@ def main(words: Sequence[str]) -> None:
     with errors.user_errors():
         errors.check_all_flags(words)
         config = cli.config()
+        if config is not None and "optimizer" not in config.get("run", config):
+            raise ValueError("--config is no run's: the file says where its settings are explained")
+        config = config and config.get("run", config)  # a sweep has its run's
         run = settings.Run.from_dict(config.to_dict()) if config is not None else None
     if MARKDOWN.value:
         print(page(), end="")

@@ -47,7 +47,6 @@ class Store(dict[Key, Answer]):
     def __init__(self, path: str | os.PathLike):
         super().__init__()
         self._path = pathlib.Path(path)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
             return
         before, newline, cut_off = self._path.read_bytes().rpartition(b"\n")
@@ -64,6 +63,7 @@ class Store(dict[Key, Answer]):
         """Appends the answers that are missing in the file."""
         new = [answer for answer in answers if answer.key not in self]
         lines = [json.dumps(dataclasses.asdict(answer)) + "\n" for answer in new]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write("".join(lines))
         self.update((answer.key, answer) for answer in new)

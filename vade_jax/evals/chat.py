@@ -40,8 +40,10 @@ class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
     """The server no longer answers; the replies so far are saved."""
 
 
-def connect(server: Server, memory: str | os.PathLike) -> "Chat":
+def connect(server: Server, memory: str | os.PathLike, *, asks: bool = True) -> "Chat":
     """Returns the `Chat` with a server that has replied to a first question.
+
+    Without `asks` it need not be there: all that will be asked was answered before.
 
     Raises:
         ValueError: the variable of the key is not set, or the server, model or key is wrong.
@@ -49,7 +51,8 @@ def connect(server: Server, memory: str | os.PathLike) -> "Chat":
     chat = Chat(server, memory)
     if chat.replies.damaged:
         print(f"{chat.replies.damaged} replies of before cannot be read and are asked again")
-    chat.check()
+    if asks:
+        chat.check()
     return chat
 
 

@@ -67,16 +67,17 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     for path, other in others.items():
         summary.check_pair(path, other, chosen)
     policy, replies = None, os.path.join(workdir, answers.REPLIES)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
+    stores = _open_stores(evaluation, chosen, workdir)
     if evaluation.server.url:
-        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
+        asks = any(policies.lacks(task, stores[task.name]) for task in chosen)
+        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME), asks=asks)
         policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
     elif evaluation.model.checkpoint:
         policy = _checkpoint_policy(evaluation, chosen, workdir)
-    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
     directory, template = (policy.directory, policy.template) if policy else ("", "")
     of_policy = tasks.policy_record(evaluation, directory, template)
     records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
-    stores = _open_stores(evaluation, chosen, workdir)
     if evaluation.answers:
         _check_whole(evaluation, chosen, stores)
     for name, wanted in records.items():

@@ -34,7 +34,12 @@ class ServerPolicy:
     directory = template = ""  # the server has the weights, and knows the template
 
     def check(self, task: Task, store: Store) -> None:
-        """Asks for one word in the form of the task; raises ValueError if that or an image is refused."""
+        """Asks for one word in the form of the task; raises ValueError if that or an image is refused.
+
+        Nothing is asked if no answer is missing.
+        """
+        if not lacks(task, store):
+            return
         message = self._message(task.asked[0], "Reply with the word yes.")
         try:
             self.chat.ask([message], **_request(task, seed=0))
@@ -100,6 +105,11 @@ class ServerPolicy:
         urls = [data_url(image) for image in pixels]
         text = "\n".join(filter(None, (text, self.data.instruction)))
         return prompts.message(text, urls)
+
+
+def lacks(task: Task, store: Store) -> bool:
+    """Returns whether the store lacks an answer of a task."""
+    return any(_missing(task, store, item) for item in task.items)
 
 
 def _missing(task: Task, store: Store, item: types.Item) -> list[int]:

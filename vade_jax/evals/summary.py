@@ -99,11 +99,11 @@ def _protocol(profile: str, known: Results) -> list[str]:
         lines.append("The prompts of the judge are worded by vade_jax.")
     if "mathvision" in known:
         lines.append("MathVision is scored by the rules of its authors, without a judge.")
-    if profile == "paper" and {"scienceqa", "chartqa"} & set(known):
-        lines.append(
-            "ScienceQA and ChartQA: greedy, one answer of 16 tokens at most; the paper's cells are "
-            "k/2017 and k/2500."
-        )
+    short = [known[name] for name in ("scienceqa", "chartqa") if name in known]
+    if profile == "paper" and short:
+        is_ours = all("others" not in result.settings.get("sampling", {}) for result in short)
+        drawn = "greedy, one answer of 16 tokens at most" if is_ours else "how was drawn is unknown"
+        lines.append(f"ScienceQA and ChartQA: {drawn}; the paper's cells are k/2017 and k/2500.")
     return lines
 
 
