@@ -301,8 +301,8 @@ class Loss(Section):
 
     # Whose probability ratio is clipped: each token's (GRPO) or the whole answer's (GSPO)
     ratio: str = choice("token", "sequence")
-    clip_low: float = number(0.2, at_least=0, below=1)  # Clip: the ratio is at least 1 - clip_low
-    clip_high: float = number(0.2, at_least=0)  # Clip: the ratio is at most 1 + clip_high
+    clip_low: float = number(0.2, above=0, below=1)  # Clip: the ratio is at least 1 - clip_low
+    clip_high: float = number(0.2, above=0)  # Clip: the ratio is at most 1 + clip_high
     # Largest loss of a token in a bad answer, in multiples of |advantage|; 0: no limit
     dual_clip: float = 3.0
     # How the losses of tokens become one number, named as in verl: losses/policy.py
@@ -421,7 +421,7 @@ class Eval(Section):
     max_tokens: int = number(2048, at_least=1)  # Longest validation answer, in tokens
     # Benchmarks to validate on too, as "mathvista:FILE,chartqa:FILE"; scored by rules, without a judge
     benchmarks: str = ""
-    profile: str = "cot"  # Prompts and rules of the benchmarks: "cot" or "paper"
+    profile: str = choice("cot", "paper")  # Prompts and rules of the benchmarks
     benchmark_items: int = number(0, at_least=0)  # First items of each benchmark; 0: all
 
 
@@ -593,6 +593,7 @@ class Run(Section):
                 f"lora.rank={self.lora.rank} an adapter does, and the base is in the dtype of the "
                 "computation already: leave it at 'float32'"
             )
+        self._check_ignored()
         if reward.overlong_buffer >= sampling.max_tokens:
             raise ValueError(
                 f"reward.overlong_buffer={reward.overlong_buffer} leaves no answer of "
@@ -607,6 +608,29 @@ class Run(Section):
         mini, micro = batch.prompts_per_minibatch, batch.prompts_per_microbatch
         _check_divides("batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts)
         _check_divides("batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini)
+
+    def _check_ignored(self) -> None:
+        """Raises ValueError for a setting that another one leaves unread."""
+        importance, buffer = self.loss.importance, self.reward.overlong_buffer
+        unread = [
+            *((self.lora, name, "rank=0") for name in ("alpha", "targets", "vision")),
+            (self.loss, "importance_cap", f"importance={importance!r}"),
+            (self.reward, "overlong_factor", "overlong_buffer=0"),
+        ]
+        is_read = {"lora": self.lora.rank, "reward": buffer}
+        is_read["loss"] = importance in ("token", "sequence")
+        for section, name, because in unread:
+            value, default = getattr(section, name), getattr(type(section)(), name)
+            if not is_read[section.path.rstrip(".")] and value != default:
+                raise ValueError(
+                    f"{section.path}{name}={value!r} is not read with {section.path}{because}: set that, too, "
+                    "or leave it out"
+                )
+        if self.batch.answers_per_row > self.num_rollouts:
+            raise ValueError(
+                f"batch.answers_per_row={self.batch.answers_per_row}: a row has the answers to one prompt, and "
+                f"num_rollouts={self.num_rollouts}: give at most as many"
+            )
 
 
 def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:

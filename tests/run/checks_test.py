@@ -65,7 +65,7 @@ WRONG = {
     "refill.ask": ("some", r"refill.ask='some':.* known are batch, missing, estimate"),
     "refill.at_cap": ("end", r"refill.at_cap='end':.* known are fewer, repeat, stop"),
     "refill.surplus": ("keep", r"refill.surplus='keep':.* known are discard, train"),
-    "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, qwen3vl-2b, "),
+    "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, 32b, 72b, qwen3vl-2b, "),
 }
 
 
@@ -516,6 +516,21 @@ def test_answers_of_older_weights_need_a_correction_that_is_asked_for(changes, m
     with pytest.raises(ValueError, match=message):
         check(c)
     check(smoke(**{"engine.max_lag": 1, "loss.old_logp": "trainer", "loss.importance": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora.targets": "q_proj"}, r"lora.targets='q_proj' is not read with lora.rank=0"),
+        ({"lora.vision": True}, r"lora.vision=True is not read"),
+        ({"loss.importance_cap": 9.0}, r"importance_cap=9.0 is not read with loss.importance=''"),
+        ({"reward.overlong_factor": 0.5}, r"is not read with reward.overlong_buffer=0"),
+        ({"batch.answers_per_row": 16}, r"answers_per_row=16: .* num_rollouts=4: give at most"),
+    ],
+)
+def test_a_setting_that_nothing_would_read_is_an_error(changes, message):
+    with pytest.raises(ValueError, match=message):
+        check(smoke(**changes))
 
 
 def test_no_batch_waits_between_passes_over_all_items():

@@ -287,20 +287,23 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
 
 
 def test_gspo_ignores_invalid_answers_with_banned_tokens():
-    """The log-prob of a banned token is -inf, and -inf x 0 is not 0."""
+    """The log-prob of a banned token is -inf, also the engine's, and -inf x 0 is not 0."""
 
     def logp(params, batch):
         logp_NT = jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])
         return logprobs.Tokens(logp_NT, jnp.zeros(logp_NT.shape))
 
-    rollouts = small.rollouts(UNEVEN)
-    token_NT = np.where(np.arange(17)[:, None] == 3, 7, np.full((17, 5), 5, np.int32))
-    rollouts = rollouts.replace(token_NT=token_NT, valid_N=np.arange(17) != 3)
+    rollouts, is_banned_N1 = small.rollouts(UNEVEN), np.arange(17)[:, None] == 3
+    rollouts = rollouts.replace(
+        token_NT=np.where(is_banned_N1, 7, np.full((17, 5), 5, np.int32)),
+        logp_NT=np.where(is_banned_N1, -np.inf, rollouts.logp_NT),
+        valid_N=np.arange(17) != 3,
+    )
     batch = split(rollouts, small.advantages(17))
     for loss in (small.GRPO, small.GSPO):
         step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
         state, metrics = step(start({"w": jnp.full(5, -6.0)}), batch)
-        assert np.isfinite(state.params["w"]).all(), metrics
+        assert np.isfinite([*state.params["w"], *metrics.values()]).all(), metrics
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,13 @@ MAY_DIFFER = (
     *(f"engine.{name}" for name in _OF_ENGINE),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency", "warm_start.directory"),
 )
+# Of the batch's settings, those that change what is in memory at once, and sums only in their rounding.
+_MEMORY = ("prompts_per_microbatch", "answers_per_row", "vocab_chunk", "remat")
 # Settings that a resumed run may change: none of them changes what was done so far.
-MAY_CHANGE = (*MAY_DIFFER, "engine", "num_steps", "num_epochs", "budget", "eval", "refill")
+MAY_CHANGE = (
+    *(*MAY_DIFFER, "engine", "mesh", "num_steps", "num_epochs", "budget", "eval", "refill"),
+    *(f"batch.{name}" for name in _MEMORY),
+)
 # Directories that are written under another name and then renamed.
 REPLACED = (*EXPORTED, "tiny_model", "warm_start")
 _locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory

@@ -209,9 +209,12 @@ def make(
     def loss(params, micro, totals):
         tokens = logp(params, micro)
         # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0. So is that of
-        # the old policy and of the reference, where the trainer scores them.
+        # the engine, the old policy and the reference.
         counted = lambda x_NT: jnp.where(micro.mask_NT > 0, x_NT, 0)
-        others = {name: counted(getattr(micro, name)) for name in ("old_logp_NT", "ref_logp_NT")}
+        others = {
+            name: counted(getattr(micro, name))
+            for name in ("rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
+        }
         value, metrics = objective(counted(tokens.logp_NT), micro.replace(**others), totals)
         entropy = jnp.sum(tokens.entropy_NT * micro.mask_NT) / totals.num_tokens
         return value, {"actor/loss": value, "actor/entropy": entropy, **metrics}

@@ -135,18 +135,42 @@ def test_errors_of_qwen3vl(fields, message):
 
 
 def test_a_size_without_a_name_is_read_from_its_file():
-    """The 32B: heads wider than width / num_heads."""
-    sizes = {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64}
+    """The 32B with a layer less: heads wider than width / num_heads."""
+    sizes = {"hidden_size": 5120, "num_hidden_layers": 63, "num_attention_heads": 64}
     sizes |= {"num_key_value_heads": 8, "intermediate_size": 25600, "head_dim": 128}
     fields = presets.PRESETS["qwen3vl-8b"].to_hf()
     fields["text_config"] |= sizes
     fields["vision_config"]["out_hidden_size"] = 5120
     shape = config.Config.from_hf(fields)
-    assert (shape.text.head_width, shape.text.query_width, shape.text.num_layers) == (128, 8192, 64)
+    assert (shape.text.head_width, shape.text.query_width, shape.text.num_layers) == (128, 8192, 63)
     assert (
         shape.vision == presets.PRESETS["qwen3vl-8b"].vision
         and shape not in presets.PRESETS.values()
     )
+
+
+@pytest.mark.parametrize(("name", "mlp_width"), [("3b", 3420), ("7b", 3420), ("32b", 3456)])
+def test_what_transformers_4_49_leaves_out_is_its_default(name, mlp_width):
+    """As it saved the 3B and the 7B, and as the 32B is published: what its class has is not in the file."""
+    fields = presets.PRESETS[name].to_hf()
+    whole = dict(fields["vision_config"])
+    for left_out in ("depth", "num_heads", "fullatt_block_indexes", "window_size", "patch_size"):
+        del whole[left_out]
+    if mlp_width == 3420:
+        del whole["intermediate_size"]
+    if whole["out_hidden_size"] == 3584:
+        del whole["out_hidden_size"]
+    shape = config.Config.from_hf({**fields, "vision_config": whole})
+    assert shape == presets.PRESETS[name] and shape.vision.mlp_width == mlp_width
+
+
+def test_a_llama_may_name_its_rotation_by_the_older_key_and_no_first_token():
+    fields = text("llama3.1-8b", bos_token_id=None)
+    kind = fields["rope_scaling"].pop("rope_type")
+    fields["rope_scaling"]["type"] = kind
+    shape = config.Config.from_hf(fields)
+    assert shape == dataclasses.replace(presets.PRESETS["llama3.1-8b"], bos_token_id=None)
+    assert "bos_token_id" not in shape.to_hf() and shape.to_hf()["eos_token_id"] == 128009
 
 
 def test_axes_take_turns_as_in_transformers():

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from vade_jax.models.qwen import layers
 
@@ -14,6 +15,26 @@ def test_matmul_has_the_gradient_of_a_product():
     got = jax.grad(loss(layers.matmul), (0, 1))(x, kernel)
     want = jax.grad(loss(jnp.matmul), (0, 1))(x, kernel)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "plain"), [(layers.times, jnp.multiply), (layers.plus, jnp.add)]
+)
+def test_scales_and_biases_have_gradients_summed_in_float32(function, plain):
+    """A CPU makes float32 of every sum, so the program is read, too: no sum is of bfloat16."""
+    rng = np.random.default_rng(0)
+    x_NTD, w_D, dy_NTD = (
+        jnp.asarray(rng.normal(size=size), jnp.bfloat16) for size in ((8, 64, 6), (6,), (8, 64, 6))
+    )
+    out, back = jax.vjp(function, x_NTD, w_D)
+    expected, wanted = jax.vjp(plain, *(a.astype(jnp.float32) for a in (x_NTD, w_D)))
+    np.testing.assert_allclose(out, expected, rtol=1e-2, atol=1e-2)
+    for found, exact in zip(back(dy_NTD), wanted(dy_NTD.astype(jnp.float32)), strict=True):
+        assert found.dtype == jnp.bfloat16
+        np.testing.assert_allclose(found, exact, rtol=4e-3)  # rounded once
+    text = str(jax.make_jaxpr(lambda dy: back(dy))(dy_NTD))
+    sums = [line for line in text.splitlines() if "reduce_sum" in line]
+    assert sums and all(":f32" in line.partition("=")[0] for line in sums)
 
 
 def test_norm_is_computed_in_float32_and_cast_before_the_scale():

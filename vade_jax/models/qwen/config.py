@@ -50,6 +50,14 @@ _VISION_NAMES = {
     "num_heads": "num_heads",
     "mlp_width": "intermediate_size",
 }
+# What transformers 4.49, which had the first Qwen2.5-VL, leaves out of a file, as it is its class's default.
+_DEFAULTS_OF_449 = {
+    "depth": 32,
+    "num_heads": 16,
+    "intermediate_size": 3420,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+    "out_hidden_size": 3584,
+}
 VISION_THETA = 10000.0  # of the vision tower's rotation, in every published checkpoint
 _TOKEN_NAMES = ("bos_token_id", "eos_token_id")
 _VISION_TOKEN_NAMES = (
@@ -190,7 +198,7 @@ class VisionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A whole model. The defaults are the published token ids."""
+    """A whole model. The defaults are the published token ids of Qwen's pictures."""
 
     text: TextConfig
     vision: VisionConfig | None  # None: a text model, which does not use the image and vision ids
@@ -199,16 +207,16 @@ class Config:
     video_token_id: int = 151656
     vision_start_token_id: int = 151652
     vision_end_token_id: int = 151653
-    bos_token_id: int = 151643
-    eos_token_id: int = 151645
+    # As the checkpoint has them, for the exported one; where an answer ends, the tokenizer says.
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
 
     def __post_init__(self):
         # A lookup outside the embedding table would silently return its last row.
-        for name in self._token_names():
-            if not 0 <= getattr(self, name) < self.text.vocab_size:
+        for name, token in self._tokens().items():
+            if not 0 <= token < self.text.vocab_size:
                 raise ValueError(
-                    f"{name} {getattr(self, name)} is outside of the vocabulary of "
-                    f"{self.text.vocab_size} rows"
+                    f"{name} {token} is outside of the vocabulary of {self.text.vocab_size} rows"
                 )
         if self.vision and len(self.vision.deepstack) > self.text.num_layers:
             raise ValueError(
@@ -222,8 +230,10 @@ class Config:
         own = (self.text.bias, self.text.qk_norm, self.vision.kind if self.vision else "")
         return next(name for name, family in FAMILIES.items() if family[1:] == own)
 
-    def _token_names(self) -> tuple[str, ...]:
-        return _TOKEN_NAMES + (_VISION_TOKEN_NAMES if self.vision else ())
+    def _tokens(self) -> dict[str, int]:
+        names = _TOKEN_NAMES + (_VISION_TOKEN_NAMES if self.vision else ())
+        found = {name: getattr(self, name) for name in names}
+        return {name: token for name, token in found.items() if token is not None}
 
     @classmethod
     def from_hf(cls, fields: Mapping[str, Any]) -> "Config":
@@ -258,7 +268,7 @@ class Config:
         """Returns the config in the published layout, which vLLM and all versions of transformers read."""
         text = {
             **{hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()},
-            **{name: getattr(self, name) for name in _TOKEN_NAMES},
+            **{name: token for name, token in self._tokens().items() if name in _TOKEN_NAMES},
             # Fields that our model does not have but transformers' classes need, with published values.
             "attention_dropout": 0.0,
             "hidden_act": "silu",
@@ -344,7 +354,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
             raise ValueError(f"mrope_interleaved {found!r} is not that of a {family}")
     if fields.get("mlp_bias"):
         raise ValueError("mlp_bias true is not supported")
-    if family == "llama" and rope.get("rope_type") == "llama3":
+    if family == "llama" and (rope.get("rope_type") or rope.get("type")) == "llama3":
         low, high = (_real(rope, f"{name}_freq_factor", 1e6) for name in ("low", "high"))
         positions = _number(rope, "original_max_position_embeddings")
         shape["long_rope"], rope = LongRope(_real(rope, "factor", 1e6), low, high, positions), {}
@@ -358,6 +368,8 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
 
 
 def _read_vision(fields: Mapping[str, Any], tower: str, text_width: int) -> VisionConfig:
+    if tower == "windowed":
+        fields = {**_DEFAULTS_OF_449, **fields}
     expected = {**_FIXED_VISION[tower], "out_hidden_size": text_width}
     # Published files have in_chans, transformers' own class in_channels. A file may have neither.
     if "in_channels" in fields or "in_chans" in fields:

@@ -167,6 +167,47 @@ def _matmul_backward(residuals, dy_F):
 matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
+@jax.custom_vjp
+def times(x_D: jax.Array, scale_D: jax.Array) -> jax.Array:
+    """Returns x * scale; the gradient of the scale is summed over the rows in float32.
+
+    JAX would sum it in the compute dtype, over as many terms as there are tokens. Of bfloat16 some compilers
+    make float32 there, that of Hopper GPUs does not.
+    """
+    return x_D * scale_D
+
+
+def _times_forward(x_D, scale_D):
+    return x_D * scale_D, (x_D, scale_D)
+
+
+def _times_backward(residuals, dy_D):
+    x_D, scale_D = residuals
+    return dy_D * scale_D, _over_rows(dy_D.astype(jnp.float32) * x_D).astype(scale_D.dtype)
+
+
+@jax.custom_vjp
+def plus(x_D: jax.Array, bias_D: jax.Array) -> jax.Array:
+    """Returns x + bias, both in one dtype; the gradient of the bias is summed in float32, as in `times`."""
+    return x_D + bias_D
+
+
+def _plus_forward(x_D, bias_D):
+    return x_D + bias_D, None
+
+
+def _plus_backward(_, dy_D):
+    return dy_D, _over_rows(dy_D.astype(jnp.float32)).astype(dy_D.dtype)
+
+
+def _over_rows(x_D):
+    return jnp.sum(x_D, axis=tuple(range(x_D.ndim - 1)))
+
+
+times.defvjp(_times_forward, _times_backward)
+plus.defvjp(_plus_forward, _plus_backward)
+
+
 class RMSNorm(nnx.Module):
     """x / rms(x) * scale; the division is done in float32, the product in the compute dtype."""
 
@@ -177,7 +218,7 @@ class RMSNorm(nnx.Module):
     def __call__(self, x_D: jax.Array) -> jax.Array:
         x = x_D.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
-        return x.astype(x_D.dtype) * arrays.rounded(self.scale[...], x_D.dtype)
+        return times(x.astype(x_D.dtype), arrays.rounded(self.scale[...], x_D.dtype))
 
 
 class LayerNorm(nnx.Module):
@@ -221,7 +262,7 @@ class Linear(nnx.Module):
     def __call__(self, x_D: jax.Array) -> jax.Array:
         out = matmul(x_D, arrays.rounded(self.kernel[...], self.dtype))
         out = out if self.lora is None else out + self.lora(x_D)
-        return out if self.bias is None else out + arrays.rounded(self.bias[...], self.dtype)
+        return out if self.bias is None else plus(out, arrays.rounded(self.bias[...], self.dtype))
 
 
 class GatedMLP(nnx.Module):

@@ -37,7 +37,9 @@ def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Ad
         for path, name in _layers(shape).items()
         if wanted.vision or not path.startswith("vision/")
     }
-    paths = tuple(path for path, name in known.items() if pattern.search(name))
+    # Published files have either name: those of Qwen3-VL and of transformers 5 the nested one.
+    is_meant = lambda name: pattern.search(name) or pattern.search(weights.nested(name))
+    paths = tuple(path for path, name in known.items() if is_meant(name))
     if not paths:
         more = "" if wanted.vision else "; lora.vision=True adds the vision tower's"
         raise ValueError(

@@ -66,10 +66,12 @@ TINY = Config(
     bos_token_id=320,
     eos_token_id=322,
 )
-# Every Qwen2.5-VL has this tower; Qwen3-VL has one for the 2B and 4B and one from the 8B on.
+# Qwen2.5-VL has this tower in the 3B and 7B, and wider MLPs from the 32B on; Qwen3-VL has one for the 2B and
+# 4B and one from the 8B on.
 _TOWER25 = VisionConfig(
     depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
 )
+_TOWER25_LARGE = dataclasses.replace(_TOWER25, mlp_width=3456)
 _TOWER3_SMALL = VisionConfig(
     depth=24, width=1024, num_heads=16, mlp_width=4096, table_side=48, deepstack=(5, 11, 17)
 )
@@ -77,7 +79,9 @@ _TOWER3_LARGE = VisionConfig(
     depth=27, width=1152, num_heads=16, mlp_width=4304, table_side=48, deepstack=(8, 16, 24)
 )
 # What the text models of a family share, as their config.json has it.
-_QWEN25: dict[str, Any] = {"max_positions": 32768}
+_QWEN: dict[str, Any] = {"tokens": {"bos_token_id": 151643, "eos_token_id": 151645}}
+_QWEN25: dict[str, Any] = {"max_positions": 32768, **_QWEN}
+_QWEN25_LARGE: dict[str, Any] = {"vocab_size": 152064, "tie_embeddings": False, **_QWEN25}
 _LLAMA: dict[str, Any] = {"bias": False, "norm_eps": 1e-5}
 _SMOLLM2: dict[str, Any] = {
     "vocab_size": 49152,
@@ -95,7 +99,8 @@ _LLAMA3: dict[str, Any] = {
     **_LLAMA,
 }
 _QWEN3_HEADS: dict[str, Any] = {"bias": False, "qk_norm": True}
-_QWEN3: dict[str, Any] = {"max_positions": 40960, **_QWEN3_HEADS}
+_QWEN3: dict[str, Any] = {"max_positions": 40960, **_QWEN3_HEADS, **_QWEN}
+_QWEN3_LARGE: dict[str, Any] = {"tie_embeddings": False, **_QWEN3}
 PRESETS = {
     "tiny": TINY,
     "tiny_reader": TINY,  # its trained weights are part of the package: models/qwen/tiny_checkpoint.py
@@ -122,16 +127,23 @@ _TEXT = {
     "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
     "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
     "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),
-    "qwen2.5-7b": _text_model(
-        3584, 28, 28, 4, 18944, vocab_size=152064, tie_embeddings=False, **_QWEN25
-    ),
+    "qwen2.5-7b": _text_model(3584, 28, 28, 4, 18944, **_QWEN25_LARGE),
+    "qwen2.5-14b": _text_model(5120, 48, 40, 8, 13824, **_QWEN25_LARGE),
+    "qwen2.5-32b": _text_model(5120, 64, 40, 8, 27648, **_QWEN25_LARGE),
+    "qwen2.5-72b": _text_model(8192, 80, 64, 8, 29568, **_QWEN25_LARGE),
     "qwen3-0.6b": _text_model(1024, 28, 16, 8, 3072, own_head_width=128, **_QWEN3),
     "qwen3-1.7b": _text_model(2048, 28, 16, 8, 6144, **_QWEN3),
     "qwen3-4b": _text_model(2560, 36, 32, 8, 9728, own_head_width=128, **_QWEN3),
-    "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, tie_embeddings=False, **_QWEN3),
+    "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, **_QWEN3_LARGE),
+    "qwen3-14b": _text_model(5120, 40, 40, 8, 17408, **_QWEN3_LARGE),
+    "qwen3-32b": _text_model(5120, 64, 64, 8, 25600, own_head_width=128, **_QWEN3_LARGE),
     "smollm2-135m": _text_model(576, 30, 9, 3, 1536, **_SMOLLM2),
     "llama3.2-1b": _text_model(2048, 16, 32, 8, 8192, **_LLAMA3),
     "llama3.2-3b": _text_model(3072, 28, 24, 8, 8192, **_LLAMA3),
+    "llama3.1-8b": _text_model(
+        *(4096, 32, 32, 8, 14336),
+        **_LLAMA3 | {"tie_embeddings": False, "long_rope": LongRope(8.0, 1.0, 4.0, 8192)},
+    ),
 }
 _MROPE25: dict[str, Any] = {"mrope_section": (16, 24, 24), "max_positions": 128000}
 _MROPE3: dict[str, Any] = {
@@ -143,8 +155,11 @@ _MROPE3: dict[str, Any] = {
 PRESETS |= {
     "3b": _vision_model(_TEXT["qwen2.5-3b"], _TOWER25, **_MROPE25),
     "7b": _vision_model(_TEXT["qwen2.5-7b"], _TOWER25, **_MROPE25),
+    "32b": _vision_model(_TEXT["qwen2.5-32b"], _TOWER25_LARGE, **_MROPE25),
+    "72b": _vision_model(_TEXT["qwen2.5-72b"], _TOWER25_LARGE, **_MROPE25),
     "qwen3vl-2b": _vision_model(_TEXT["qwen3-1.7b"], _TOWER3_SMALL, **_MROPE3),
     "qwen3vl-4b": _vision_model(_TEXT["qwen3-4b"], _TOWER3_SMALL, **_MROPE3),
     "qwen3vl-8b": _vision_model(_TEXT["qwen3-8b"], _TOWER3_LARGE, **_MROPE3),
+    "qwen3vl-32b": _vision_model(_TEXT["qwen3-32b"], _TOWER3_LARGE, **_MROPE3),
     **_TEXT,
 }

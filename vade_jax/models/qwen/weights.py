@@ -148,8 +148,11 @@ def in_table(name: str) -> str:
 
 def in_memory(shape: config.Config, name: str) -> str:
     """Returns the name that a tensor or module of the table has in memory in transformers 5."""
-    if shape.vision is None:
-        return name
+    return name if shape.vision is None else nested(name)
+
+
+def nested(name: str) -> str:
+    """Returns the table's name as vision-language models have it in transformers 5, under their parts."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1)
