@@ -42,7 +42,7 @@ def test_policy_loss(case, how):
     @jax.jit
     def loss(logp_NT):
         log_ratio_NT = ratio(logp_NT, ARRAYS["old"], MASK)
-        loss_NT = policy.clipped(log_ratio_NT, ADVANTAGE, **bounds)
+        loss_NT = policy.clipped(log_ratio_NT, ADVANTAGE, **bounds).loss_NT
         return policy.aggregate(loss_NT, MASK, how)
 
     value, gradient = jax.value_and_grad(loss)(ARRAYS["new"])
@@ -55,7 +55,8 @@ def test_policy_metrics(case):
     ratio, bounds = CASES[case]
     token_NT = ratios.token(ARRAYS["new"], ARRAYS["old"])
     log_ratio_NT = ratio(ARRAYS["new"], ARRAYS["old"], MASK)
-    metrics = policy.metrics(log_ratio_NT, ADVANTAGE, token_NT, MASK, **bounds)
+    clipped = policy.clipped(log_ratio_NT, ADVANTAGE, **bounds)
+    metrics = policy.metrics(clipped, token_NT, MASK)
     assert len(metrics) == 3
     for name, value in metrics.items():
         expected = METRICS[f"{case}|token-mean"][name]

@@ -96,8 +96,8 @@ def test_the_effective_size_of_a_step(name, size):
 def loss(logp_NT, name, options, ratio=ratios.token, how="token-mean"):
     old_NT, rollout_NT = jnp.log(BEFORE), jnp.log(ENGINE)
     loss_NT = policy.clipped(
-        ratio(logp_NT, old_NT, TOKENS), ADVANTAGE, clip_low=0.2, clip_high=0.2, dual_clip=None
-    )
+        ratio(logp_NT, old_NT, TOKENS), ADVANTAGE, clip_low=0.2, clip_high=0.2
+    ).loss_NT
     if name != "none":
         loss_NT *= importance.weights(name, old_NT, rollout_NT, TOKENS, **options)
     return policy.aggregate(loss_NT, TOKENS, how, num_tokens=7, num_sequences=2)

@@ -28,7 +28,7 @@ def test_clipped(ratio, advantage, dual_clip, loss, slope):
             clip_low=0.2,
             clip_high=0.28,
             dual_clip=dual_clip,
-        )[0, 0]
+        ).loss_NT[0, 0]
 
     value, gradient = jax.value_and_grad(clipped)(np.log(ratio))
     np.testing.assert_allclose(value, loss, rtol=1e-6)
@@ -46,7 +46,7 @@ def test_gradient_on_policy_is_minus_advantage():
                     advantage_N,
                     clip_low=3e-4,
                     clip_high=4e-4,
-                )
+                ).loss_NT
             )
         )(logp_NT)
         np.testing.assert_allclose(gradient, [[-2.0] * 3, [1.0] * 3], rtol=1e-6)
@@ -74,14 +74,11 @@ def test_aggregate(how, expected):
 
 def test_the_kl_is_of_the_tokens_own_ratios_whatever_was_clipped():
     """-(-0.5 + 3 + 1) / 3; the ratios that were clipped are others, and beyond their bounds."""
-    metrics = policy.metrics(
-        jnp.full((2, 2), 5.0),
-        jnp.array([1.0, -1.0]),
-        jnp.array([[-0.5, 3.0], [1.0, 99.0]]),
-        jnp.array([[1.0, 1.0], [1.0, 0.0]]),
-        clip_low=0.2,
-        clip_high=0.2,
+    clipped = policy.clipped(
+        jnp.full((2, 2), 5.0), jnp.array([1.0, -1.0]), clip_low=0.2, clip_high=0.2
     )
+    token_NT, mask_NT = jnp.array([[-0.5, 3.0], [1.0, 99.0]]), jnp.array([[1.0, 1.0], [1.0, 0.0]])
+    metrics = policy.metrics(clipped, token_NT, mask_NT)
     np.testing.assert_allclose(metrics["actor/ppo_kl"], -3.5 / 3, rtol=1e-6)
 
 
@@ -100,16 +97,9 @@ def test_micro_batches_add_up(how):
 
     def loss(logp_NT, old_NT, advantage_N, mask_NT, **totals):
         log_NT = ratios.token(logp_NT, old_NT)
-        loss_NT = policy.clipped(log_NT, advantage_N, **bounds)
-        metrics = policy.metrics(
-            log_NT,
-            advantage_N,
-            log_NT,
-            mask_NT,
-            num_tokens=totals.get("num_tokens"),
-            **bounds,
-        )
-        return policy.aggregate(loss_NT, mask_NT, how, **totals), metrics
+        clipped = policy.clipped(log_NT, advantage_N, **bounds)
+        metrics = policy.metrics(clipped, log_NT, mask_NT, totals.get("num_tokens"))
+        return policy.aggregate(clipped.loss_NT, mask_NT, how, **totals), metrics
 
     grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (value, metrics), gradient = grad(*batch)

@@ -6,11 +6,15 @@ its gradient. "k1+" and "k3+" have the value of k1 and k3, and the gradient of k
 varies least.
 """
 
+from collections.abc import Callable
+
 import chex
 import jax
 import jax.numpy as jnp
 
 from vade_jax.types import Array
+
+Estimator = Callable[[Array, Array], Array]
 
 
 def k1(logp_NT: Array, ref_logp_NT: Array) -> Array:
@@ -38,28 +42,19 @@ def k3(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
     return jnp.clip(jnp.exp(x_NT) - x_NT - 1, -10, 10)
 
 
-def straight_through(value_NT: Array, gradient_NT: Array) -> Array:
-    """Returns the value of one estimator with the gradient of another (verl's `k1+`, `k3+`)."""
-    return gradient_NT + jax.lax.stop_gradient(value_NT - gradient_NT)
+def _with_gradient_of_k2(estimator: Estimator) -> Estimator:
+    """Returns an estimator with the value of another and the gradient of k2, as verl's `k1+` and `k3+`."""
+
+    def both(logp_NT: Array, ref_logp_NT: Array) -> Array:
+        gradient_NT = k2(logp_NT, ref_logp_NT)
+        return gradient_NT + jax.lax.stop_gradient(estimator(logp_NT, ref_logp_NT) - gradient_NT)
+
+    return both
 
 
-def k1_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
-    """Returns verl's `k1+`."""
-    return straight_through(k1(logp_NT, ref_logp_NT), k2(logp_NT, ref_logp_NT))
-
-
-def k3_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
-    """Returns verl's `k3+`."""
-    return straight_through(k3(logp_NT, ref_logp_NT), k2(logp_NT, ref_logp_NT))
-
-
-ESTIMATORS = {
-    "k1": k1,
-    "abs": absolute,
-    "k2": k2,
-    "k3": k3,
-    "k1+": k1_with_gradient_of_k2,
-    "k3+": k3_with_gradient_of_k2,
+ESTIMATORS: dict[str, Estimator] = {
+    **{"k1": k1, "abs": absolute, "k2": k2, "k3": k3},
+    **{"k1+": _with_gradient_of_k2(k1), "k3+": _with_gradient_of_k2(k3)},
 }
 
 

@@ -5,6 +5,8 @@ GRPO is `clipped(ratios.token(...))`, GSPO is `clipped(ratios.sequence(...))`. G
 and ours, reduces with "token-mean", so that long answers weigh more.
 """
 
+from typing import NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,14 @@ AGGREGATIONS = (
 
 
 # ------------------------------------------------------------------------------ per token
+class Clipped(NamedTuple):
+    """PPO's loss of every token, and where one of its bounds decided it."""
+
+    loss_NT: jax.Array
+    by_clip_NT: Array  # bool
+    by_ceiling_NT: Array  # bool, the dual clip
+
+
 def clipped(
     log_ratio_NT: Array,
     advantage_N: Array,
@@ -28,10 +38,11 @@ def clipped(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
-) -> jax.Array:
+) -> Clipped:
     """Returns -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) of every token, PPO's loss.
 
-    PPO is arXiv 1707.06347; two bounds instead of one are DAPO's (arXiv 2503.14476).
+    PPO is arXiv 1707.06347; two bounds instead of one are DAPO's (arXiv 2503.14476). Tokens after the end of
+    an answer have garbage, which `aggregate` masks.
 
     Args:
         log_ratio_NT: log r, from `ratios`.
@@ -41,76 +52,46 @@ def clipped(
         dual_clip: c > 1: where A < 0, the loss is at most c |A| (arXiv 1912.09729); None: no bound. verl
             uses 3 with token ratios and none with sequence ratios.
 
-    Returns:
-        `loss_NT`; tokens after the end of an answer have garbage, which `aggregate` masks.
-
     Raises:
         ValueError: `dual_clip` is not above 1.
     """
-    loss_NT, clipped_NT, ceiling_N1 = _losses(
-        log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
-    )
-    return jnp.minimum(jnp.maximum(loss_NT, clipped_NT), ceiling_N1)
-
-
-def metrics(
-    log_ratio_NT: Array,
-    advantage_N: Array,
-    token_log_ratio_NT: Array,
-    mask_NT: Array,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None = None,
-    num_tokens: Array | None = None,
-) -> Metrics:
-    """Returns verl's clip fractions and its estimate -log r of the KL, as means over tokens.
-
-    Args:
-        log_ratio_NT: the log-ratio that was clipped.
-        advantage_N: as in `clipped`.
-        token_log_ratio_NT: from `ratios.token`, whichever ratio was clipped.
-        mask_NT: 1 on the tokens that count.
-        clip_low: as in `clipped`.
-        clip_high: as in `clipped`.
-        dual_clip: as in `clipped`.
-        num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
-            of the update. Default: those of `mask_NT`.
-    """
-    loss_NT, clipped_NT, ceiling_N1 = _losses(
-        log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
-    )
-    chex.assert_equal_shape([log_ratio_NT, token_log_ratio_NT, mask_NT])
-    per_token = {
-        "actor/pg_clipfrac": clipped_NT > loss_NT,
-        "actor/pg_clipfrac_lower": jnp.maximum(loss_NT, clipped_NT) > ceiling_N1,
-        "actor/ppo_kl": -token_log_ratio_NT,
-    }
-    return {
-        name: aggregate(x_NT, mask_NT, "token-mean", num_tokens=num_tokens)
-        for name, x_NT in per_token.items()
-    }
-
-
-def _losses(
-    log_ratio_NT: Array,
-    advantage_N: Array,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None,
-) -> tuple[Array, Array, Array]:
-    """Returns the loss without clip, the loss with clip, and the dual clip's ceiling."""
     chex.assert_rank([log_ratio_NT, advantage_N], [2, 1])
     chex.assert_equal_shape_prefix([log_ratio_NT, advantage_N], 1)
     if dual_clip is not None and not dual_clip > 1:
         raise ValueError(f"dual_clip={dual_clip}: set it above 1, or to None for none")
     advantage_N1 = advantage_N[:, None]
     ratio_NT = jnp.exp(log_ratio_NT)
-    clipped_ratio_NT = jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
+    free_NT = -advantage_N1 * ratio_NT
+    bound_NT = -advantage_N1 * jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
+    loss_NT = jnp.maximum(free_NT, bound_NT)
     ceiling_N1 = jnp.full_like(advantage_N1, jnp.inf)
     if dual_clip is not None:
         ceiling_N1 = jnp.where(advantage_N1 < 0, -dual_clip * advantage_N1, jnp.inf)
-    return -advantage_N1 * ratio_NT, -advantage_N1 * clipped_ratio_NT, ceiling_N1
+    return Clipped(jnp.minimum(loss_NT, ceiling_N1), bound_NT > free_NT, loss_NT > ceiling_N1)
+
+
+def metrics(
+    found: Clipped, token_log_ratio_NT: Array, mask_NT: Array, num_tokens: Array | None = None
+) -> Metrics:
+    """Returns verl's clip fractions and its estimate -log r of the KL, as means over tokens.
+
+    Args:
+        found: of `clipped`.
+        token_log_ratio_NT: from `ratios.token`, whichever ratio was clipped.
+        mask_NT: 1 on the tokens that count.
+        num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
+            of the update. Default: those of `mask_NT`.
+    """
+    chex.assert_equal_shape([found.loss_NT, token_log_ratio_NT, mask_NT])
+    per_token = {
+        "actor/pg_clipfrac": found.by_clip_NT,
+        "actor/pg_clipfrac_lower": found.by_ceiling_NT,
+        "actor/ppo_kl": -token_log_ratio_NT,
+    }
+    return {
+        name: aggregate(x_NT, mask_NT, "token-mean", num_tokens=num_tokens)
+        for name, x_NT in per_token.items()
+    }
 
 
 # ------------------------------------------------------------------------------ reduction

@@ -132,4 +132,4 @@ def _mixed(records: curves.Records, part: int) -> list[float]:
     """Returns the share of mixed groups in a part of the run's own steps: as forecast, and as found."""
     after, until = parts(max(record["step"] for record in records))[part]
     own = [record for record in records if after < record["step"] <= until]
-    return [np.mean(x) if len(x) else math.nan for x in curves.predicted_and_observed(own)]
+    return [float(np.mean(x)) if len(x) else math.nan for x in curves.predicted_and_observed(own)]

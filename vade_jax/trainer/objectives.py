@@ -22,7 +22,6 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
         max_tokens: the limit of an answer, which is the constant of "seq-mean-token-sum-norm".
     """
     log_ratio = LOG_RATIOS[loss.ratio]
-    dual_clip = loss.dual_clip or None
 
     def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
         def reduce(x_NT):
@@ -35,24 +34,15 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
             )
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
-        log_ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
-        loss_NT = policy.clipped(
-            log_ratio_NT,
+        clipped = policy.clipped(
+            log_ratio(logp_NT, old_NT, mask_NT),
             batch.advantage_N,
             clip_low=loss.clip_low,
             clip_high=loss.clip_high,
-            dual_clip=dual_clip,
+            dual_clip=loss.dual_clip or None,
         )
-        metrics = policy.metrics(
-            log_ratio_NT,
-            batch.advantage_N,
-            ratios.token(logp_NT, old_NT),
-            mask_NT,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            dual_clip=dual_clip,
-            num_tokens=totals.num_tokens,
-        )
+        loss_NT, token_NT = clipped.loss_NT, ratios.token(logp_NT, old_NT)
+        metrics = policy.metrics(clipped, token_NT, mask_NT, totals.num_tokens)
         metrics |= agreement(logp_NT, batch, totals)
         if loss.importance not in settings.UNWEIGHTED:
             weight_NT = importance.weights(

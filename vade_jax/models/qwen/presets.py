@@ -41,8 +41,13 @@ def _vision_model(of_text: Config, vision: VisionConfig, **text: Any) -> Config:
 
 def _tiny_text_model(**text: Any) -> Config:
     """Returns a text model with the sizes and token ids of "tiny"."""
-    tokens = {"bos_token_id": TINY.bos_token_id, "eos_token_id": TINY.eos_token_id}
-    return Config(dataclasses.replace(TINY.text, **text), None, TINY.tie_embeddings, **tokens)
+    return Config(
+        dataclasses.replace(TINY.text, **text),
+        None,
+        TINY.tie_embeddings,
+        bos_token_id=TINY.bos_token_id,
+        eos_token_id=TINY.eos_token_id,
+    )
 
 
 # Token ids of the tiny tokenizer, which has 256 bytes, 64 merges, and then the published special tokens.
@@ -90,14 +95,14 @@ _SMOLLM2: dict[str, Any] = {
     "tokens": {"bos_token_id": 1, "eos_token_id": 2},
     **_LLAMA,
 }
-_LLAMA3: dict[str, Any] = {
+_LLAMA31: dict[str, Any] = {
     "vocab_size": 128256,
     "rope_theta": 5e5,
     "max_positions": 131072,
-    "long_rope": LongRope(32.0, 1.0, 4.0, 8192),
     "tokens": {"bos_token_id": 128000, "eos_token_id": 128009},
     **_LLAMA,
 }
+_LLAMA32: dict[str, Any] = {"long_rope": LongRope(32.0, 1.0, 4.0, 8192), **_LLAMA31}
 _QWEN3_HEADS: dict[str, Any] = {"bias": False, "qk_norm": True}
 _QWEN3: dict[str, Any] = {"max_positions": 40960, **_QWEN3_HEADS, **_QWEN}
 _QWEN3_LARGE: dict[str, Any] = {"tie_embeddings": False, **_QWEN3}
@@ -138,11 +143,13 @@ _TEXT = {
     "qwen3-14b": _text_model(5120, 40, 40, 8, 17408, **_QWEN3_LARGE),
     "qwen3-32b": _text_model(5120, 64, 64, 8, 25600, own_head_width=128, **_QWEN3_LARGE),
     "smollm2-135m": _text_model(576, 30, 9, 3, 1536, **_SMOLLM2),
-    "llama3.2-1b": _text_model(2048, 16, 32, 8, 8192, **_LLAMA3),
-    "llama3.2-3b": _text_model(3072, 28, 24, 8, 8192, **_LLAMA3),
+    "llama3.2-1b": _text_model(2048, 16, 32, 8, 8192, **_LLAMA32),
+    "llama3.2-3b": _text_model(3072, 28, 24, 8, 8192, **_LLAMA32),
     "llama3.1-8b": _text_model(
         *(4096, 32, 32, 8, 14336),
-        **_LLAMA3 | {"tie_embeddings": False, "long_rope": LongRope(8.0, 1.0, 4.0, 8192)},
+        tie_embeddings=False,
+        long_rope=LongRope(8.0, 1.0, 4.0, 8192),
+        **_LLAMA31,
     ),
 }
 _MROPE25: dict[str, Any] = {"mrope_section": (16, 24, 24), "max_positions": 128000}
