@@ -55,7 +55,7 @@ def compare(values: dict) -> dict:
     """Returns all differences for a run's model, as `run` prints and writes them."""
     changes = {
         "model": {"param_dtype": "bfloat16", "dtype": "bfloat16"},
-        "lora": {"rank": 0},
+        "lora": {"rank": 0, "alpha": 32.0, "targets": "", "vision": False},
         "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
         "batch": {
             "prompts_per_minibatch": NUM_PROMPTS,

@@ -237,3 +237,21 @@ def test_the_real_trainer_finds_the_hook():
     )
     popped = ray_trainer.RayPPOTrainer._get_gen_batch(None, batch)
     assert "extra_info" not in popped.non_tensor_batch_keys  # stays with the answers
+
+
+def test_a_row_whose_answers_all_failed_was_chosen_without_a_verdict(tmp_path):
+    """No answer of it is in the sample of verl, from which the selector would hear of it."""
+    data = config(tmp_path, selector={"name": "kalman"})
+    rows, selector = dataset(data), Selector(IDS, "kalman", num_rollouts=G)
+    for _ in range(3):
+        ids = ids_of(next(iter(loader(data, rows))))
+        assert ids == selector.select(B)
+        rows.learn(np.repeat(ids[1:], G), [1.0, 0, 0] * (B - 1))
+        selector.observe([*ids[1:], ids[0]], [1] * (B - 1) + [0], [G] * (B - 1) + [0])
+    assert_same_state(rows.selector, selector)
+
+
+def test_a_column_of_ids_that_rows_lack_is_one_clear_error(tmp_path):
+    data = config(tmp_path, selector={"id_column": "extra_info.nope"})
+    with pytest.raises(ValueError, match=r"extra_info.nope'.* has \['index', 'key'\]: name one"):
+        dataset(data)

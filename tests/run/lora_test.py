@@ -163,7 +163,9 @@ def test_bfloat16_weights_are_trained_resumed_and_exported(small_checkpoint, tmp
     (tmp_path / "reward.py").write_text(REWARD)
 
     def in_bfloat16(num_steps, offload=""):
-        c = config(num_steps, small_checkpoint, f"{tmp_path / 'reward.py'}:even", rank=0)
+        c = config(
+            num_steps, small_checkpoint, f"{tmp_path / 'reward.py'}:even", rank=0, targets=""
+        )
         return dataclasses.replace(
             c,
             model=dataclasses.replace(c.model, param_dtype="bfloat16"),
@@ -202,7 +204,7 @@ def test_a_run_that_resumes_holds_no_weights_but_its_references(
     small_checkpoint, kl_coef, dtype, share
 ):
     """What is restored would lie in the memory a second time beside what it is restored into."""
-    c = config(1, small_checkpoint, rank=0)
+    c = config(1, small_checkpoint, rank=0, targets="")
     c = dataclasses.replace(
         c,
         loss=dataclasses.replace(c.loss, kl_coef=kl_coef),
