@@ -86,5 +86,5 @@ def test_mistakes_in_the_settings(path, benchmarks, message):
 
 def test_no_benchmark_is_the_default_and_the_profile_is_checked_all_the_same():
     assert in_training.paths(settings.Eval()) == {}
-    with pytest.raises(ValueError, match="profile='chain' is unknown"):
-        in_training.paths(settings.Eval(profile="chain"))
+    with pytest.raises(ValueError, match=r"eval\.profile='chain': known are cot, paper"):
+        settings.Eval(profile="chain")

@@ -23,9 +23,8 @@ def paths(section: settings.Eval) -> dict[str, str]:
     """Returns the file of each benchmark in `eval.benchmarks`, "mathvista:FILE,chartqa:FILE".
 
     Raises:
-        ValueError: a benchmark is unknown or named twice, a file is missing, or the profile is unknown.
+        ValueError: a benchmark is unknown or named twice, or a file is missing.
     """
-    base.check_profile(section.profile)
     found = {}
     for part in filter(None, section.benchmarks.split(",")):
         name, _, path = part.partition(":")
