@@ -6,7 +6,7 @@ Both are asked only for answers that the store lacks, so an interrupted evaluati
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from vade_jax import types
 from vade_jax.data import images, prompts, tokens
 from vade_jax.evals import chat as chats
 from vade_jax.evals import tasks
-from vade_jax.evals.answers import Answer, Store
+from vade_jax.evals.answers import Answer, Key, Store
 from vade_jax.evals.settings import Data
 from vade_jax.evals.tasks import Task
 from vade_jax.rollout.engine import Engine
@@ -107,12 +107,12 @@ class ServerPolicy:
         return prompts.message(text, urls)
 
 
-def lacks(task: Task, store: Store) -> bool:
+def lacks(task: Task, store: Mapping[Key, Answer]) -> bool:
     """Returns whether the store lacks an answer of a task."""
     return any(_missing(task, store, item) for item in task.items)
 
 
-def _missing(task: Task, store: Store, item: types.Item) -> list[int]:
+def _missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
     """Returns the samples of an item that the store lacks."""
     samples = range(task.num_samples)
     return [g for g in samples if (item.uid, g) not in store]
