@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import importlib.util
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
 from experiments.bench import plan, plan_programs, targets
 from tests import hlo
 from vade_jax import samplers, settings
-from vade_jax.models.qwen import attention, presets
+from vade_jax.models.qwen import attention, layers, presets
 from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Feedback
 
@@ -99,6 +100,22 @@ def test_weights_in_float32_are_rounded_before_they_are_used(target):
     compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
     assert policy.dtype == jnp.bfloat16
     assert hlo.unrounded(compiled.as_text(), policy.params) == []
+
+
+@pytest.mark.parametrize("target", ["v5p", "h200"])
+def test_scales_and_biases_sum_their_gradients_in_float32_rounded_once(target):
+    """Left to themselves, both compilers sum in the compute dtype; a CPU's does not."""
+    where = NamedSharding(mesh.make(devices=devices(target, 1)), PartitionSpec())
+    put = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=where)
+    shapes = put(8, 4096, 128), put(128), put(8, 4096, 128)
+
+    def sums(function):
+        back = lambda x_NTD, w_D, dy_NTD: jax.vjp(function, x_NTD, w_D)[1](dy_NTD)
+        text = jax.jit(back).lower(*shapes).compile().as_text()
+        return set(re.findall(r"= (\w+)\[[\d,]*\]\S* reduce\(", text))
+
+    assert sums(layers.times) == sums(layers.plus) == {"f32"}
+    assert sums(jnp.multiply) == sums(jnp.add) == {"bf16"}
 
 
 @pytest.mark.parametrize(("target", "call"), [("v5p", "tpu_custom_call"), ("h200", "__cudnn$fmha")])

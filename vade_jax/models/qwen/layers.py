@@ -183,7 +183,7 @@ def _times_forward(x_D, scale_D):
 
 def _times_backward(residuals, dy_D):
     x_D, scale_D = residuals
-    return dy_D * scale_D, _over_rows(dy_D.astype(jnp.float32) * x_D).astype(scale_D.dtype)
+    return dy_D * scale_D, _over_rows(dy_D.astype(jnp.float32) * x_D, scale_D.dtype)
 
 
 @jax.custom_vjp
@@ -197,11 +197,12 @@ def _plus_forward(x_D, bias_D):
 
 
 def _plus_backward(_, dy_D):
-    return dy_D, _over_rows(dy_D.astype(jnp.float32)).astype(dy_D.dtype)
+    return dy_D, _over_rows(dy_D.astype(jnp.float32), dy_D.dtype)
 
 
-def _over_rows(x_D):
-    return jnp.sum(x_D, axis=tuple(range(x_D.ndim - 1)))
+def _over_rows(x_D, dtype):
+    # Rounded explicitly: before a mere cast, the compiler for TPUs sums in bfloat16 again.
+    return arrays.rounded(jnp.sum(x_D, axis=tuple(range(x_D.ndim - 1))), dtype)
 
 
 times.defvjp(_times_forward, _times_backward)
@@ -233,8 +234,12 @@ class LayerNorm(nnx.Module):
         x = x_D.astype(jnp.float32)
         x = x - jnp.mean(x, -1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
+        # As `arrays.rounded` and back, in float32 throughout: at a cast, the compiler for TPUs would sum their
+        # gradients in bfloat16.
+        info = jnp.finfo(x_D.dtype)
         scale, bias = (
-            arrays.rounded(w[...], x_D.dtype).astype(x.dtype) for w in (self.scale, self.bias)
+            jax.lax.reduce_precision(w[...].astype(x.dtype), info.nexp, info.nmant)
+            for w in (self.scale, self.bias)
         )
         return (x * scale + bias).astype(x_D.dtype)
 
