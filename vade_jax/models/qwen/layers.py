@@ -234,8 +234,8 @@ class LayerNorm(nnx.Module):
         x = x_D.astype(jnp.float32)
         x = x - jnp.mean(x, -1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
-        # As `arrays.rounded` and back, in float32 throughout: at a cast, the compiler for TPUs would sum their
-        # gradients in bfloat16.
+        # As `arrays.rounded` and back, but in float32 throughout: at a cast, the compiler for TPUs would sum
+        # their gradients in bfloat16.
         info = jnp.finfo(x_D.dtype)
         scale, bias = (
             jax.lax.reduce_precision(w[...].astype(x.dtype), info.nexp, info.nmant)
