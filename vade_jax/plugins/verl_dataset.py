@@ -73,7 +73,7 @@ class SelectingDataset(RLHFDataset):
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
         self.selector: Any = None
         self._queue, self._unanswered = [], 0
-        self._given: list[str] = []  # rows since the last whole batch that was learned
+        self._given: list[str] = []  # rows since answers were last learned
         self._answers: list[tuple[str, float]] = []  # parts of a batch, not learned yet
         chooses = data_files == config.train_files
         self.settings: Any = _settings(config) if chooses else None
@@ -119,7 +119,7 @@ class SelectingDataset(RLHFDataset):
         if whole:
             answered = {name for name, _ in self._answers}
             self._answers += [(name, np.nan) for name in self._given if name not in answered]
-            self._given = []
+        self._given = []
         if whole or len(self._answers) >= size:
             all_ids_N, all_right_N = zip(*self._answers, strict=True)
             self._answers = []

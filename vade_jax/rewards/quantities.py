@@ -33,17 +33,7 @@ class Rules:
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values that are no relation and no collection are the same.
-
-    Args:
-        given: the answer.
-        key: the right one.
-        rules: of its kind.
-
-    Raises:
-        Failed: SymPy reached no verdict.
-        RuntimeError: math-verify or pint is not installed.
-    """
+    """Returns what `matching.same` does, of two values that are no relation and no collection."""
     one, other = (x.text if isinstance(x, Words) else values.name_of(x) for x in (given, key))
     if one is not None and other is not None:
         is_spelled = not isinstance(given, Words) and not isinstance(key, Words)

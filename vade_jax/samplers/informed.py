@@ -185,8 +185,8 @@ def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
     starts = range(0, len(feature_IE), _ROWS)
     centred = lambda start: feature_IE[start : start + _ROWS].astype(np.float64) - mean_E
     total_EE = np.zeros((len(mean_E),) * 2)
-    for start in starts:
-        total_EE += centred(start).T @ centred(start)
+    for rows in map(centred, starts):
+        total_EE += rows.T @ rows
     variance_E, axis_EE = np.linalg.eigh(total_EE / len(feature_IE))
     first = np.argsort(variance_E)[::-1][:dimensions]
     first = first[variance_E[first] > 1e-9 * max(variance_E.max(), 1e-30)]

@@ -62,11 +62,9 @@ class PatchEmbed(nnx.Module):
         kernel_2ED = arrays.rounded(self.kernel[...], self.dtype).astype(jnp.float32)
         kernel_ED = arrays.rounded(jnp.sum(kernel_2ED, 0), self.dtype)
         out = normalize(patch_E).astype(self.dtype) @ kernel_ED
-        return (
-            out
-            if self.bias is None
-            else layers.plus(out, arrays.rounded(self.bias[...], self.dtype))
-        )
+        if self.bias is None:
+            return out
+        return layers.plus(out, arrays.rounded(self.bias[...], self.dtype))
 
 
 class Positions(nnx.Module):
