@@ -214,6 +214,17 @@ def test_a_judge_that_dies_loses_nothing(data, tmp_path):
         assert len(server.bodies) == asked
 
 
+def test_a_finished_evaluation_needs_its_server_no_more(data, tmp_path):
+    with ScriptedChat(policy) as server:
+        c = served(wanted(data, "chartqa"), server)
+        assert run(c, tmp_path)[0] == 0
+    code, printed = run(c, tmp_path)
+    assert code == 0, printed
+    (tmp_path / "chartqa" / "answers.jsonl").unlink()
+    code, printed = run(c, tmp_path)
+    assert code == 2 and "does not answer" in printed
+
+
 def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
     with ScriptedChat(policy) as server:
         c = served(wanted(data, "scienceqa", "chartqa"), server)
