@@ -3,22 +3,27 @@
 import json
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 
 from experiments.torture import campaign, faults, jobs
 
-# Adds 1 to 30 and writes the sum down after each; started again it goes on from there.
+# Adds 1 to 30 and writes the sum down after each; started again it goes on from there. The first start of a
+# trial waits after 9 for its fault, however busy the machine is; the reference does not wait.
 COUNTS = """
 import json, os, pathlib, signal, sys, time
 place = pathlib.Path(sys.argv[1]); path = place / "sum.json"
+waits, new = place.parent / "waits", place.parent / "new"
 try:
     done, total = json.loads(path.read_text()) if path.exists() else (0, 0)
 except ValueError:
     sys.exit(DAMAGED)
 for number in range(done + 1, 31):
-    time.sleep(0.02); total += number
-    (place / "new").write_text(json.dumps([SAVED, total])); os.replace(place / "new", path)
+    total += number
+    new.write_text(json.dumps([SAVED, total])); os.replace(new, path)
+    if number == 9 and not waits.exists():
+        waits.touch(); time.sleep(60 * (place.name == "run"))
 (place / "end.json").write_text(json.dumps(total))
 """
 GOOD = {"DAMAGED": "f'error: {path} is damaged'", "SAVED": "number"}
@@ -27,7 +32,10 @@ GOOD = {"DAMAGED": "f'error: {path} is damaged'", "SAVED": "number"}
 class Script(jobs.Job):
     """A job of a few lines."""
 
-    moments = faults.OF_OTHERS
+    moments: ClassVar = {
+        **faults.OF_OTHERS,
+        "waits": lambda workdir: (workdir.parent / "waits").exists(),
+    }
 
     def __init__(self, script):
         super().__init__("train", (script,))
@@ -47,7 +55,7 @@ def counting(**words):
     return Script(script)
 
 
-def ends(job, workdir, kind, moment=faults.START):
+def ends(job, workdir, kind, moment="waits"):
     known = campaign.reference(counting(), workdir)
     fault = faults.Fault(0, 0, kind, moment, share=0.6, choice=1)
     return campaign.trial(job, fault, known, workdir / "trial")
@@ -87,7 +95,7 @@ def test_damage_has_to_be_named(tmp_path, said, result, why):
 def test_a_second_run_has_to_be_refused(tmp_path):
     second = "import os, sys, time; os.chdir(sys.argv[1]); first = not os.path.exists('a')\n"
     job = Script(second + "open('a', 'w').close(); time.sleep(20 * first)")
-    outcome = ends(job, tmp_path, faults.SECOND)
+    outcome = ends(job, tmp_path, faults.SECOND, moment=faults.START)
     assert (outcome.result, outcome.why) == (campaign.FAILED, "a second run was let in")
 
 
