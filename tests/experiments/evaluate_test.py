@@ -225,6 +225,16 @@ def test_a_finished_evaluation_needs_its_server_no_more(data, tmp_path):
     assert code == 2 and "does not answer" in printed
 
 
+def test_a_finished_evaluation_needs_its_judge_no_more(data, tmp_path):
+    with ScriptedChat(policy) as server, ScriptedChat(reads) as judge:
+        c = served(wanted(data, "mathvista"), server, judge)
+        assert run(c, tmp_path)[0] == 0
+    assert run(c, tmp_path)[0] == 0
+    (tmp_path / "replies" / "judge.jsonl").unlink()
+    code, printed = run(c, tmp_path)
+    assert code == 2 and "does not answer" in printed
+
+
 def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
     with ScriptedChat(policy) as server:
         c = served(wanted(data, "scienceqa", "chartqa"), server)
@@ -416,7 +426,7 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
     [
         ({"answers": ""}, "no policy given: give exactly one of --checkpoint, --serv"),
         (
-            {"judge.rules": False},
+            {"judge.rules": False, "answers": "", "model.checkpoint": "nowhere"},
             "mathvista and mathverse: some answers take a judge: give --judge_se",
         ),
         ({"benchmarks.chartqa": "gone"}, "benchmarks.chartqa=gone does not exist"),

@@ -43,7 +43,7 @@ class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
 def connect(server: Server, memory: str | os.PathLike, *, asks: bool = True) -> "Chat":
     """Returns the `Chat` with a server that has replied to a first question.
 
-    Without `asks` it need not be there: all that will be asked was answered before.
+    Without `asks` it need not be there if it has replied before: probably all is answered.
 
     Raises:
         ValueError: the variable of the key is not set, or the server, model or key is wrong.
@@ -51,7 +51,7 @@ def connect(server: Server, memory: str | os.PathLike, *, asks: bool = True) -> 
     chat = Chat(server, memory)
     if chat.replies.damaged:
         print(f"{chat.replies.damaged} replies of before cannot be read and are asked again")
-    if asks:
+    if asks or not chat.replies:
         chat.check()
     return chat
 

@@ -67,10 +67,10 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     for path, other in others.items():
         summary.check_pair(path, other, chosen)
     policy, replies = None, os.path.join(workdir, answers.REPLIES)
-    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
     stores = _open_stores(evaluation, chosen, workdir)
+    asks = any(policies.lacks(task, stores[task.name]) for task in chosen)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"), asks)
     if evaluation.server.url:
-        asks = any(policies.lacks(task, stores[task.name]) for task in chosen)
         server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME), asks=asks)
         policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
     elif evaluation.model.checkpoint:
@@ -152,9 +152,12 @@ def write_report(prepared: Prepared) -> str:
 
 
 def _make_judge(
-    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str, asks: bool
 ) -> chat.Chat | functions.SumOfJudges | None:
-    """Returns what asks the judge model, a user's functions, or None if rules decide everything."""
+    """Returns what asks the judge model, a user's functions, or None if rules decide everything.
+
+    `asks`: answers are missing, so the judge's server has to be there.
+    """
     if evaluation.reward.functions:
         if evaluation.judge.rules or evaluation.judge.url:
             raise ValueError(
@@ -178,7 +181,7 @@ def _make_judge(
             f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
             "--judge_model, or --rules for rules of our own (not the published scores)"
         )
-    return chat.connect(evaluation.judge, memory)
+    return chat.connect(evaluation.judge, memory, asks=asks)
 
 
 def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
