@@ -141,10 +141,10 @@ def test_diva_has_its_papers_values():
     assert options.items() <= c.selector.options.to_dict().items()
     assert (c.diva.norm, c.diva.weight, c.diva.balance) == ("sequence", 0.1, "range")
     assert c.num_epochs == 5  # of 6,400 problems with 64 of them a step
-    assert run.with_items(6400).num_steps == 5 * 100
+    assert run.with_items(6400, 2).num_steps == 5 * 100
     some = dataclasses.replace(run, num_epochs=1.1)
-    assert some.with_items(3200).num_steps == 55  # 1.1 * 3200 / 64 is a little more
-    assert dataclasses.replace(run, num_epochs=1e-9).with_items(3200).num_steps == 1
+    assert some.with_items(3200, 2).num_steps == 55  # 1.1 * 3200 / 64 is a little more
+    assert dataclasses.replace(run, num_epochs=1e-9).with_items(3200, 2).num_steps == 1
 
 
 def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
@@ -152,7 +152,8 @@ def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
     diva, uniform = (load("qwen7b_diva", arg) for arg in ("local", "local,uniform"))
     uniform.num_prompts, uniform.num_rollouts = 64, 10
     uniform.batch.prompts_per_minibatch = 64
-    found = [settings.Run.from_dict(c.to_dict()).with_items(6400) for c in (diva, uniform)]
+    runs = [settings.Run.from_dict(c.to_dict()) for c in (diva, uniform)]
+    found = [run.with_items(6400, checks.selector.make(run).needs.places) for run in runs]
     answers = [run.num_steps * run.num_prompts * run.num_rollouts for run in found]
     assert [run.num_steps for run in found] == [500, 500] and answers[0] == answers[1]
 

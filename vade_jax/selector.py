@@ -190,6 +190,7 @@ class Selector:
             ValueError: `saved` is damaged, or was made by a selector with another name, seed, data set or
                 version; the message names what differs.
         """
+        _check_mappings(saved)
         name, seed = self._identity["name"], self._identity["seed"]
         newer = {"options": _options(name, {}, seed) | saved.get("options", {})}
         here, there = _one_by_one(self._identity), _one_by_one({**saved, **newer})
@@ -350,10 +351,14 @@ def _one_by_one(identity: Mapping[str, Any]) -> dict[str, Any]:
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
     if isinstance(items, set | frozenset):
         raise ValueError("items is a set, which has no order of its own: give a list")
-    ids = range(items) if isinstance(items, int | numbers.Integral) else _plain(items)
+    try:
+        ids = range(items) if isinstance(items, int | numbers.Integral) else _plain(items)
+        num_different = len(set(ids))
+    except TypeError as error:
+        raise ValueError(f"items={items!r}: give a number, or a list of ids ({error})") from error
     if not len(ids):
         raise ValueError(f"items={items!r}: there is nothing to select")
-    if more := len(ids) - len(set(ids)):
+    if more := len(ids) - num_different:
         raise ValueError(
             f"{more} of {len(ids)} ids occur more than once: give every item an id of its own"
         )
@@ -378,6 +383,12 @@ def _check_arrays(selector, name, arrays):
         raise ValueError(
             f"{name} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"
         )
+
+
+def _check_mappings(saved: Any) -> None:
+    parts = [saved] + [saved.get(x, {}) for x in ("options", "state") if isinstance(saved, Mapping)]
+    if wrong := [part for part in parts if not isinstance(part, Mapping)]:
+        raise ValueError(f"the saved selector is damaged: {wrong[0]!r} in the place of a mapping")
 
 
 def _counted(index_M, successes_M, trials_M, token_M) -> Feedback:

@@ -475,11 +475,6 @@ class Diva(Section):
 
 
 # ------------------------------------------------------------------------------ the run
-def places_per_item(selector: str, options: Mapping[str, Any]) -> int:
-    """Returns how many places in a batch an item takes: 1, and 1 for each of DIVA's variants."""
-    return 1 + options.get("num_variants", 1) if selector == "diva" else 1
-
-
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
     """A whole training run."""
@@ -537,13 +532,15 @@ class Run(Section):
             num_prompts=self.measure.num_prompts or max(1, num_prompts),
         )
 
-    def with_items(self, num_items: int) -> "Run":
-        """Returns the run with `num_steps` set to what `num_epochs` over `num_items` items take."""
+    def with_items(self, num_items: int, places: int = 1) -> "Run":
+        """Returns the run with `num_steps` set to what `num_epochs` over `num_items` items take.
+
+        An item takes `places` places of a batch (`samplers.base.Needs`).
+        """
         if not self.num_epochs:
             return self
-        places = num_items * places_per_item(self.selector.name, self.selector.options)
         # In floats 1.1 x 100 is slightly above 110. Rounding keeps that from adding a step.
-        num_steps = math.ceil(round(self.num_epochs * places / self.num_prompts, 6))
+        num_steps = math.ceil(round(self.num_epochs * num_items * places / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=max(num_steps, 1))
 
     def __post_init__(self):

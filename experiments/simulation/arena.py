@@ -194,7 +194,8 @@ def play(
         belief = selector.believe(posterior, proposal)
         return after, {
             **of_round(shape, world, feedback),
-            **of_step(pending.groups, world, trains),
+            "trains": trains,
+            "used": jnp.where(trains, jnp.mean(pending.groups.mixed()), 0.0),
             "predicted": jnp.mean(belief.get("prob_mixed", jnp.nan)),
             "progress": after.world.progress(),
             "tokens": after.tokens,
@@ -218,16 +219,6 @@ def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, 
         "mixed": jnp.mean(feedback.mixed_M),
         "regret": jnp.mean(best_M) - jnp.mean(prob_mixed(p_I[index_M], num_M)),
         "hopeless": jnp.sum(num_M * world.hopeless()[index_M]) / shape.of_round,
-    }
-
-
-def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]:
-    """Returns whether the round ends in a training step, and how the step's B slots were used."""
-    hopeless_M = groups.trained_M & world.hopeless()[groups.index_M]
-    return {
-        "trains": trains,
-        "used": jnp.where(trains, jnp.mean(groups.mixed()), 0.0),
-        "hopeless_trained": jnp.where(trains, jnp.mean(hopeless_M), 0.0),
     }
 
 

@@ -62,13 +62,11 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
         "start": rounds["start"][:, 0],
         "effective": ratio(used_SU, 1),
         "effective_last": ratio(used_SU, LAST),
-        "last_20": ratio(used_SU, min(1, 20 / len(paid_U))),
         "tokens": rounds["tokens"][:, -1],
         "useful": total(used_SU, 1) * shape.of_round / paid_U[-1],
         "regret": np.mean(rounds["regret"], axis=1),
         "forecast_gap": np.mean(np.abs(off_SU), axis=1),
         "forecast_bias": np.mean(off_SU, axis=1),
-        "hopeless_trained": ratio(rounds["hopeless_trained"], 1),
         **result.ends,
     }
     return {

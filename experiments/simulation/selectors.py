@@ -40,6 +40,10 @@ class Settings(fields.Section):
     selector: Mapping[str, Any] = fields.mapping()
 
 
+# Keys are made for all seeds up to the largest.
+_SEED = fields.Interval(at_least=0, below=100_000, why="as it costs memory")
+
+
 def words(text: str) -> list[str]:
     """Returns the names in a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]
@@ -158,9 +162,18 @@ class Entry(fields.Section):
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
         needs = self.functions(num_rollouts).needs
-        if (measured := needs.named("measured")) and not (
-            self.measure_every or self.first(num_rollouts)
-        ):
+        measures = self.measure_every or self.first(num_rollouts)
+        if needs.passes == "never" and measures:
+            raise ValueError(
+                f"selector {self.label}: {self.name} would take a measurement of all items for a round: set "
+                f"measure_every=0 and measure_first=''{needs.or_remove('passes')}"
+            )
+        if unknown := [x for x in needs.named("required") if x not in ("category", "features")]:
+            raise ValueError(
+                f"selector {self.label}: {self.name} needs the {unknown[0]} of every item, which simulated items "
+                "do not have: choose another one"
+            )
+        if (measured := needs.named("measured")) and not measures:
             raise ValueError(
                 f"selector {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
                 "item: set measure_every to the rounds between two measurements, or measure_first"
@@ -325,7 +338,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     if not seeds:
         raise ValueError("seeds='': give one at least, such as seeds=0,1")
     for seed in seeds:
-        fields.SEED.check("seeds", seed)
+        _SEED.check("seeds", seed)
     return seeds
 
 

@@ -118,8 +118,8 @@ def test_batches_that_come_back_whole_are_those_of_a_plain_selector():
 
 
 # ------------------------------------------------------------------------------ in flight
-def test_what_came_back_is_observed_once_a_proposal():
-    """Decay is per observation: groups of two batches make one, and a proposal without groups none."""
+def test_what_came_back_is_observed_in_the_size_of_a_batch():
+    """Decay is per observation: two groups, of two batches, make one; the third waits for another."""
     curriculum, selector = made(200, 2, options={"decay_rest": 0.5}), direct(200, decay_rest=0.5)
     first, second = take(curriculum, 2), take(curriculum, 2)
     assert keys(first + second) == selector.select(2) + selector.select(2)
@@ -129,10 +129,21 @@ def test_what_came_back_is_observed_once_a_proposal():
     curriculum.on_result(of(second[0], 4))
     assert_same(curriculum, selector)  # the next proposal learns
     third = take(curriculum, 1)
-    selector.observe(keys([second[1], first[0], second[0]]), [3, 0, 4], G)
+    selector.observe(keys([second[1], first[0]]), [3, 0], G)
     ids = selector.select(2)
     assert_same(curriculum, selector)
     assert keys(third + take(curriculum, 1)) == ids
+    curriculum.on_result(of(third[0], 1))
+    take(curriculum, 1)
+    selector.observe(keys([second[0], third[0]]), [4, 1], G)
+    selector.select(2)
+    assert_same(curriculum, selector)
+
+
+def test_the_categories_of_tasks_reach_the_selector():
+    curriculum = made(6, 2, name="pooled", category=lambda task: "even odd".split()[task.data % 2])
+    state = curriculum.sampler.selector.state_dict()["state"]
+    assert state["category_I"].tolist() == [0, 1] * 3
 
 
 def test_a_task_that_is_out_is_not_proposed():

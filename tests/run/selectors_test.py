@@ -111,10 +111,9 @@ def test_the_places_of_an_item_are_those_of_a_proposal(name, options):
     selector = samplers.SAMPLERS[name](**options)
     proposal = selector.propose(selector.init(8), jax.random.key(0), 8)
     num_items = len(np.unique(proposal.index_M))
-    assert settings.places_per_item(name, options) * num_items == 8
-    selector = settings.Selector(name=name, options=options)
-    run = settings.Run(num_epochs=1.0, num_prompts=128, selector=selector)
-    assert run.with_items(128 * num_items).num_steps == 8
+    assert selector.needs.places * num_items == 8
+    run = settings.Run(num_epochs=1.0, num_prompts=128)
+    assert run.with_items(128 * num_items, selector.needs.places).num_steps == 8
 
 
 # ------------------------------------------------------------------------------ the real parts

@@ -228,15 +228,21 @@ def test_what_was_all_right_or_all_wrong_is_found_once_it_is_all_that_teaches(na
     assert {0, 1, 2, 3} < last
 
 
-def test_an_update_copies_no_features():
+@pytest.mark.parametrize("around", [False, True])
+def test_an_update_copies_no_features(around):
     """At a million items they are 68 MB."""
     selector = make("informed")
     state = init("informed")
+    if around:
+        features = np.random.default_rng(0).normal(size=(NUM_ITEMS, 3)).astype(np.float32)
+        selector = samplers.SAMPLERS["remind"](base="informed")
+        state = selector.init(NUM_ITEMS, features=features)
     proposal = selector.propose(state, jax.random.key(0), NUM_PROMPTS)
     seen = environment.feedback(proposal, RATE, np.random.default_rng(0))
     after = selector.update(state, seen)
-    assert after.feature_ID is state.feature_ID
-    assert not np.array_equal(after.alpha_I, state.alpha_I)
+    old, new = (x.base if around else x for x in (state, after))
+    assert new.feature_ID is old.feature_ID
+    assert not np.array_equal(new.alpha_I, old.alpha_I)
 
 
 @variants

@@ -40,7 +40,8 @@ def feedback(
         group_N=group_N,
         reward_N=correct_N,
         correct_N=correct_N,
-        advantage_N=np.zeros(len(group_N), np.float32),
+        advantage_N=correct_N
+        - (np.bincount(group_N, correct_N) / num_M)[group_N].astype(np.float32),
         length_N=np.ones(len(group_N), np.int32),
         valid_N=np.ones(len(group_N), bool),
         extra_M=proposal.extra_M,

@@ -19,6 +19,7 @@ def make_selector(
     num_prompts: int,
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
+    category: Sequence[Any] | None = None,
     whole: bool = True,
 ) -> Selector:
     """Returns a selector for a trainer that rolls out `num_prompts` x `num_rollouts` answers a step.
@@ -30,13 +31,21 @@ def make_selector(
         num_prompts: different rows in a step.
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
+        category: the category of every row, a name or a number, for selectors that take it.
         whole: whether the trainer observes the groups of each step all together.
 
     Raises:
         ValueError: the selector is unknown or cannot work here, an option is unknown, the ids are not
             unique, or there are fewer rows than a step needs.
     """
-    given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    given: dict[str, Any] = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    if category is not None:
+        given["arrays"] = {**given.get("arrays", {}), "category": list(category)}
+    if given["num_rollouts"] != num_rollouts:
+        raise ValueError(
+            f"options: num_rollouts={given['num_rollouts']}, but the trainer makes {num_rollouts} answers to a "
+            "row: leave it out"
+        )
     if spec := (samplers.find(name) if ":" in name else samplers.SAMPLERS.get(name)):
         # Another trainer only asks for rows, so it cannot give variants or uneven groups, and it does not see
         # what the advantages are to be multiplied by.

@@ -12,7 +12,7 @@ Nothing of prime-rl is imported. Its protocol was read in src/prime_rl/orchestra
 """
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,12 @@ class SelectingSampler:
     """A `TaskSampler` of prime-rl that hands out the tasks that a selector chooses.
 
     The selector proposes `num_prompts` tasks at once, and `next` hands them out one by one. A task that is
-    out is not proposed again before its group came back.
+    out is not proposed again before its group was learned from.
 
     prime-rl returns one group at a time, in any order. A selector takes each observation for a step: what was
-    not in it decays. So answers are collected, and observed together right before the next proposal, or when
-    all that was handed out came back and no task of the batch is left. This makes at most one observation a
-    proposal. Its groups may be of several batches, and in a steady run there are `num_prompts` on average.
+    not in it decays. So answers are collected, and right before a proposal those to `num_prompts` tasks are
+    observed together, which may be of several batches; the rest waits. When all that was handed out came back
+    and no task of the batch is left, the rest is observed, too.
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
     task is taken for lost when `lost_after` further batches were proposed, and the oldest ones are when no
@@ -52,6 +52,8 @@ class SelectingSampler:
         num_rollouts: answers to a task, the environment's `group_size`.
         name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
             hyperparameters and its seed.
+        category: function from a task to its category, a name or a number, for `pooled` and other selectors
+            that take it.
         correct: name of the reward, or else of the metric, that says whether an answer is right. None: the
             only reward. The weights of rewards do not matter, and their sum is not looked at.
         threshold: an answer is right if that value is above it.
@@ -71,6 +73,7 @@ class SelectingSampler:
         name: str = "vade",
         options: Mapping[str, Any] | None = None,
         seed: int = 0,
+        category: Callable[[Any], Any] | None = None,
         correct: str | None = None,
         threshold: float = 0.5,
         lost_after: int = 16,
@@ -86,6 +89,7 @@ class SelectingSampler:
             num_prompts=num_prompts,
             num_rollouts=num_rollouts,
             options=options,
+            category=[category(task) for task in tasks] if category else None,
             whole=False,
         )
         self._tasks = {task.key: task for task in tasks}
@@ -106,8 +110,10 @@ class SelectingSampler:
     def __next__(self) -> Any:
         """Returns the next task; there always is one."""
         if not self._queue:
-            self._learn()
+            self._learn(least=self._num_prompts)
             self._give_up()
+            if len(self._taken()) == len(self._tasks):
+                self._learn(least=1)
             self._queue = self._choose()
             self._batches += 1
         key = self._queue.pop(0)
@@ -132,7 +138,7 @@ class SelectingSampler:
         # A group without verdicts is an observation, too: "uniform" counts it as a visit.
         self._answers += [(key, right) for right in right_N] or [(key, float("nan"))]
         if not self._out and not self._queue:
-            self._learn()
+            self._learn(least=1)
 
     def keeps(self, group: Sequence[Any]) -> bool:
         """Returns whether the selector, as it is now, would train on the group."""
@@ -171,12 +177,18 @@ class SelectingSampler:
         """Returns tasks out and given up, and the share of mixed groups in the latest observation."""
         return {"in_flight": float(len(self._out)), "lost": float(self._lost), **self._metrics}
 
-    def _learn(self) -> None:
-        """Tells the selector the collected answers, if there are any."""
-        if self._answers:
-            ids_N, right_N = zip(*self._answers, strict=True)
+    def _learn(self, *, least: int) -> None:
+        """Tells the selector the answers to `num_prompts` tasks at a time, while there are `least` tasks.
+
+        Some selectors take the number of groups for the size of a batch, and every new number compiles a
+        new program.
+        """
+        while len(tasks := dict.fromkeys(key for key, _ in self._answers)) >= least:
+            step = set(list(tasks)[: self._num_prompts])
+            ids_N, right_N = zip(*(x for x in self._answers if x[0] in step), strict=True)
             mixed = choosing.observe(self.selector, ids_N, np.array(right_N))
-            self._answers, self._metrics = [], {"effective_ratio_correct": mixed}
+            self._answers = [x for x in self._answers if x[0] not in step]
+            self._metrics = {"effective_ratio_correct": mixed}
 
     def _give_up(self) -> None:
         """Takes the tasks that are out for too long for lost, or the oldest ones if all are out."""
@@ -191,16 +203,21 @@ class SelectingSampler:
         for key in old:
             del self._out[key]
 
+    def _taken(self) -> set[str]:
+        """Returns the tasks that are out, and those whose answers were not learned yet."""
+        return {*self._out, *(key for key, _ in self._answers)}
+
     def _choose(self) -> list[str]:
-        """Returns a batch of tasks that are not out: `num_prompts` if there are so many, at least one."""
-        size = min(self._num_prompts, len(self._tasks) - len(self._out))
+        """Returns a batch of tasks that are not taken: `num_prompts` if there are so many, at least one."""
+        taken = self._taken()
+        size = min(self._num_prompts, len(self._tasks) - len(taken))
         found: dict[str, None] = {}
         for attempt in range(TRIES + 1):
             # A last, larger selection has enough. It comes last, for the best of it are not first. Its
             # size is a multiple, as every new size compiles a new program.
-            times = 1 + (len(self._out) // self._num_prompts + 1) * (attempt == TRIES)
+            times = 1 + (len(taken) // self._num_prompts + 1) * (attempt == TRIES)
             chosen = self.selector.select(min(times * self._num_prompts, len(self._tasks)))
-            found |= dict.fromkeys(key for key in chosen if key not in self._out)
+            found |= dict.fromkeys(key for key in chosen if key not in taken)
             if len(found) >= size:
                 break
         return list(found)[:size]

@@ -53,6 +53,8 @@ class Selecting:
             `arrays`.
         id_column: the column of `train_dataset` with the id of each row, unique and the same in every
             run.
+        category_column: the column with the category of each row, a name or a number, for `pooled` and other
+            selectors that take it.
         correct: says which answers are right. It is the name of a reward function, or a function that
             takes the rewards [N, functions] and returns 1, 0 or NaN (no verdict) for each answer. Required
             if there are several reward functions, whose sum also rewards the format.
@@ -79,12 +81,16 @@ class Selecting:
         selector: str = "vade",
         selector_options: Mapping[str, Any] | None = None,
         id_column: str = "id",
+        category_column: str | None = None,
         correct: str | Callable[[np.ndarray], np.ndarray] | None = None,
         threshold: float = 0.5,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        ids = _ids(self.train_dataset, id_column)
+        ids = _column(self.train_dataset, "id_column", id_column)
+        category = category_column and _column(
+            self.train_dataset, "category_column", category_column
+        )
         self.selector = choosing.make_selector(
             ids,
             selector,
@@ -92,6 +98,7 @@ class Selecting:
             num_prompts=self.args.generation_batch_size // self.num_generations,
             num_rollouts=self.num_generations,
             options=selector_options,
+            category=category or None,
         )
         self._right = _verdict(correct, threshold, self.reward_func_names)
         self._said = {}  # name of a reward function -> which answers it calls correct
@@ -189,7 +196,7 @@ class SelectingGRPOTrainer(Selecting, GRPOTrainer):
     """TRL's GRPOTrainer on the prompts that a selector chooses: see `Selecting`."""
 
 
-def _ids(rows: Any, column: str) -> list:
+def _column(rows: Any, argument: str, column: str) -> list:
     if not isinstance(rows, datasets.Dataset):
         raise ValueError(
             f"train_dataset is a {type(rows).__name__}: rows can be chosen of a"
@@ -197,8 +204,8 @@ def _ids(rows: Any, column: str) -> list:
         )
     if column not in rows.column_names:
         raise ValueError(
-            f"id_column={column!r}: the data set has {rows.column_names};"
-            " name a column of ids that no other row has and that no run changes"
+            f"{argument}={column!r}: the data set has {rows.column_names}; name one of them"
+            f"{', unique in every row and the same in every run' if argument == 'id_column' else ''}"
         )
     return list(rows[column])
 

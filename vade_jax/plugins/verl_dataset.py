@@ -42,6 +42,8 @@ class Settings:
     name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
         hyperparameters and its seed
     id_column: the column of ids, unique and the same in every run; a dot separates a field of a struct
+    category_column: the column of the rows' categories, named in the same way, for `pooled` and other
+        selectors that take it
     correct: the value that says whether an answer is right: "score", or a key of `reward_extra_info`
     threshold: an answer is right if that value is above it. verl's own mixed rewards are above 0.5 only
         for right answers
@@ -52,6 +54,7 @@ class Settings:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
     id_column: str = "id"
+    category_column: str = ""
     correct: str = "score"
     threshold: float = 0.5
 
@@ -80,7 +83,8 @@ class SelectingDataset(RLHFDataset):
         super().__init__(data_files, tokenizer, config, processor, max_samples)
         if not chooses:
             return
-        ids = _ids(self.dataframe, self.settings.id_column)
+        ids = [str(x) for x in _column(self.dataframe, "id_column", self.settings.id_column)]
+        of_rows = self.settings.category_column
         self.selector = choosing.make_selector(
             ids,
             self.settings.name,
@@ -88,6 +92,7 @@ class SelectingDataset(RLHFDataset):
             num_prompts=config.train_batch_size,
             num_rollouts=self.settings.num_rollouts,
             options=self.settings.options,
+            category=_column(self.dataframe, "category_column", of_rows) if of_rows else None,
         )
         self._place = {name: i for i, name in enumerate(ids)}
         SelectingDataset.training = self
@@ -154,7 +159,7 @@ class SelectingDataset(RLHFDataset):
         if self.selector is not None:
             self.selector.load_state_dict(saved["selector"])
             self._queue = list(saved["queue"])
-            self._answers = [(name, right) for name, right in saved.get("answers", ())]
+            self._answers = [(name, right) for name, right in saved["answers"]]
 
     def _choose(self) -> list[str]:
         if self._unanswered == PATIENCE:
@@ -201,18 +206,18 @@ def _settings(config: Any) -> Settings:
     return Settings(**given)
 
 
-def _ids(rows: Any, column: str) -> list[str]:
+def _column(rows: Any, setting: str, column: str) -> list[Any]:
     name, *path = column.split(".")
     if name not in rows.column_names:
         raise ValueError(
-            f"data.selector.id_column={column!r}: the files have {rows.column_names};"
-            " name a column of ids that no other row has and that no run changes"
+            f"data.selector.{setting}={column!r}: the files have {rows.column_names}; name one of them"
+            f"{', unique in every row and the same in every run' if setting == 'id_column' else ''}"
         )
     values = rows.select_columns([name])[name]
     try:
-        return [str(functools.reduce(lambda x, key: x[key], path, x)) for x in values]
+        return [functools.reduce(lambda x, key: x[key], path, x) for x in values]
     except (KeyError, TypeError) as error:
         within = sorted(values[0]) if isinstance(values[0], Mapping) else "no fields"
         raise ValueError(
-            f"data.selector.id_column={column!r}: {name} has {within}: name one that every row has"
+            f"data.selector.{setting}={column!r}: {name} has {within}: name one that every row has"
         ) from error

@@ -111,7 +111,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             checks.model.check_model(run, untrained)
             data = build.load_data(run, untrained, workdir, threads.stream)
             checks.data.check_data(run, data)
-            run = run.with_items(len(data.train))
+            run = run.with_items(len(data.train), checks.selector.make(run).needs.places)
             processes.on_leader(lambda: checks.data.check_reward(run, data))
             selector = checks.selector.make(run)
             # Rejects arrays that the selector does not accept.
@@ -324,9 +324,9 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     if not step:
         return False
     # The number of items is computed from the records: reading the data would take too long here.
-    places = settings.places_per_item(run.selector.name, run.selector.options)
+    places = checks.selector.make(run).needs.places
     num_items = metrics.num_items(records, run.num_prompts, places)
-    return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
+    return is_over(run.with_items(num_items, places) if num_items else run, step, total, num_items)
 
 
 def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:

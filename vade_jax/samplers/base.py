@@ -11,7 +11,7 @@ A new selector is one file, an import and an entry in `samplers/__init__.py`, an
     SPEC            the `Spec` that names them
 
 A selector declares what it needs from the run in its `Needs`, and the run settings that go with it in its
-`Spec`. No other file checks for a selector's name, except `settings.places_per_item` for DIVA.
+`Spec`. No other file of the package checks for a selector's name.
 """
 
 import dataclasses
@@ -54,6 +54,7 @@ class Needs:
             many as it likes. "first": it must have one before step 1. "never": none, because `update`
             could not tell the answers of a pass from those of a round.
         variants: whether it asks for variants of items, see `trainer.choosing`.
+        places: how many places of a batch an item takes: 1, and 1 for each variant.
         uneven: whether it may ask for a different number of answers to each prompt.
         lengths: whether it learns from the lengths of answers.
         weights: whether it multiplies the advantages of groups, see `types.Proposal.weight_M`.
@@ -65,6 +66,7 @@ class Needs:
     rounds: int | None = None
     passes: Literal["any", "first", "never"] = "any"
     variants: bool = False
+    places: int = 1
     uneven: bool = False
     lengths: bool = False
     weights: bool = False
@@ -170,8 +172,9 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
                 f"{fields.did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
             )
     of_both = {"num_rollouts": options.num_rollouts}
-    if "seed" in known and hasattr(options, "seed"):
-        of_both["seed"] = getattr(options, "seed")  # noqa: B009 (not of every `AroundOptions`)
+    own = vars(options)
+    if "seed" in known and "seed" in own:
+        of_both["seed"] = own["seed"]
     return spec(**of_both | dict(options.base_options))
 
 
@@ -243,7 +246,7 @@ def compiled(
 
     return Sampler(
         init=initial,
-        propose=jax.jit(propose, static_argnames="num_prompts"),
+        propose=jax.jit(propose, static_argnums=2),
         keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
         update=_uncopied(update),
         believe=jax.jit(believe),

@@ -83,11 +83,12 @@ def selector(options: InformedOptions) -> base.Sampler:
         if features is None:  # nothing tells one item from another
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
+        features = np.asarray(features, np.float32)
         counts = beta.no_counts(num_items)
         return InformedState(
             alpha_I=counts.alpha_I,
             beta_I=counts.beta_I,
-            feature_ID=components(np.asarray(features, np.float32), options.dimensions),
+            feature_ID=components(features, options.dimensions),
             weights=logistic.prior(options.dimensions + 1, options.variance),
             likelihood_K=np.zeros(len(STRENGTH_K), np.float32),
         )

@@ -46,12 +46,14 @@ def check_per_item(selector: str, name: str, values: Any, num_items: int) -> Non
 def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has a row of finite numbers for each item."""
     rows = np.asarray(values)
-    if rows.ndim != 2 or len(rows) != num_items or rows.dtype.kind not in "fiu":
+    if rows.ndim != 2 or len(rows) != num_items or not rows.size or rows.dtype.kind not in "fiu":
         raise ValueError(
             f"{name} is {rows.dtype}{list(rows.shape)}: {selector} wants a vector of numbers for each of the "
             f"{num_items} items"
         )
-    if bad := np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist():
+    with np.errstate(over="ignore"):  # selectors compute in float32, in which 1e39 is infinite
+        is_finite = np.isfinite(rows.astype(np.float32, copy=False)).all(axis=1)
+    if bad := np.flatnonzero(~is_finite).tolist():
         raise ValueError(
             f"{name} of item {bad[0]} has a number that is not finite, as have {len(bad)} of {num_items} items: "
             f"{selector} cannot use them"

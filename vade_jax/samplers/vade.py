@@ -21,7 +21,7 @@ Departures from the paper:
 - The default, `warmup="full"`, warms up in ordinary steps, which train, and in which counts decay as in
   any other step. Items never visited come first, in random order.
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
-- A prompt without valid answers counts as not chosen: the warm-up comes back to it.
+- A prompt without valid answers keeps its counts, but was visited: the warm-up does not come back to it.
 - `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
 """
 
@@ -129,15 +129,8 @@ def selector(options: VadeOptions) -> base.Sampler:
 
     def update(state: VadeState, feedback: types.Feedback) -> VadeState:
         # Eq. 5 for the items chosen, Eq. 6 for the rest
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I,
-            state.beta_I,
-            feedback.index_M,
-            feedback.successes_M,
-            feedback.trials_M,
-            **decays,
-        )
-        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **overrides.update(state, feedback))
+        counted = beta.counted(state, feedback, **decays)
+        return counted.replace(**overrides.update(state, feedback))
 
     needs = base.Needs(
         # The update after a second round would end the streaks of the items that the first round chose.

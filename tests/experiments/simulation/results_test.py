@@ -22,7 +22,6 @@ def result():
         "regret": np.full((2, 4), 0.25),
         "progress": np.array([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.6]]),
         "start": np.array([[0.05], [0.05]]),
-        "hopeless_trained": np.zeros((2, 4)),
         "tokens": 1e6 * np.array([[1, 2, 3, 4], [1, 2, 3, 4]]),
     }
     return arena.Result(paid_U, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)

@@ -36,6 +36,9 @@ def test_a_selector_plays_as_it_is_made():
         ValueError, match=r"max_rounds=1, but vcrl with these options is made for 2"
     ):
         Entry.of("vcrl", {}).check(4)
+    with pytest.raises(ValueError, match=r"vcrl would take a measurement .* for a round: set"):
+        next_step = {"replay": "next_step"}
+        Entry.of("vcrl", {"options": next_step, "measure_every": 2}).check(4)
 
 
 def test_each_seed_gets_its_own_features():

@@ -231,10 +231,20 @@ def test_several_variants_are_distributed_as_the_loop_has_them(own):
 
 @pytest.mark.parametrize(
     "table",
-    [(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),), ((0.5, 1), (1, np.nan)), ((1, 2, 3),)],
+    [
+        *[(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),), ((1, 2, 3),)],
+        *[((0.5, 1), (1, np.nan)), ((0.5, 1), (np.inf, -1))],
+    ],
 )
 def test_a_table_is_of_pairs_of_numbers(table):
     with pytest.raises(
-        ValueError, match=r"table=.*: give \(highest score, change\) pairs of numbers"
+        ValueError, match=r"table=.*: give \(highest score, change\) pairs of finite numbers"
     ):
         make(rule="table", table=table)
+
+
+def test_the_edge_of_a_range_may_be_any_number():
+    difficulty_I, score_I = jnp.array([5.0, 5.0]), jnp.array([2.6, 2.7])
+    table = ((1 / 3, 1.0), (1.0, -1.0))
+    changed_I = diva.by_table(difficulty_I, score_I, jnp.full(2, 8.0), table)
+    assert changed_I.tolist() == [6.0, 4.0]

@@ -155,7 +155,10 @@ def test_what_is_beyond_use_is_filled_last():
     ]
 
 
-@pytest.mark.parametrize("options", [{"min_count": 20}, {"num_rollouts": 4, "buffer": 4}])
+@pytest.mark.parametrize(
+    "options",
+    [{"min_count": 20}, {"num_rollouts": 4, "buffer": 4}, {"buffer": 200, "min_count": 100}],
+)
 def test_a_prompt_can_become_known(options):
     with pytest.raises(ValueError, match=r"min_count=\d+: must be .* as no more answers are held"):
         make(**options)

@@ -43,7 +43,7 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
         ValueError: names the sizes and the fix.
     """
     selector = make(run)  # first, as it checks the options
-    num_items = run.num_prompts // settings.places_per_item(run.selector.name, run.selector.options)
+    num_items = run.num_prompts // selector.needs.places
     if num_items > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
@@ -57,13 +57,12 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
             f"{selector.needs.or_remove('rounds')}"
         )
-    _check_budget(run.with_items(num_train), num_train)
+    _check_budget(run.with_items(num_train, selector.needs.places), num_train)
 
 
 def warn_without_choice(run: settings.Run, num_train: int) -> None:
     """Prints a warning if every step takes all items."""
-    places = settings.places_per_item(run.selector.name, run.selector.options)
-    if run.num_prompts // places == num_train and processes.is_leader():
+    if run.num_prompts // make(run).needs.places == num_train and processes.is_leader():
         print(
             f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
             f"{run.selector.name} has nothing to choose: lower num_prompts"

@@ -53,7 +53,7 @@ class DivaOptions(base.Options):
         super().__post_init__()
         if not _is_table(self.table):
             raise ValueError(
-                f"table={self.table!r}: give (highest score, change) pairs of numbers, scores ascending"
+                f"table={self.table!r}: give (highest score, change) pairs of finite numbers, scores ascending"
             )
 
 
@@ -63,7 +63,7 @@ def _is_table(given: Any) -> bool:
         pairs = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         return False
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or np.isnan(pairs).any():
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.isfinite(pairs).all():
         return False
     return bool((np.diff(pairs[:, 0]) > 0).all())
 
@@ -138,7 +138,9 @@ def selector(options: DivaOptions) -> base.Sampler:
             count_I=jnp.where(due, 0, count_I),
         )
 
-    return base.compiled(init, propose, update, believe=believe, needs=base.Needs(variants=True))
+    return base.compiled(
+        init, propose, update, believe=believe, needs=base.Needs(variants=True, places=slots)
+    )
 
 
 SPEC = base.Spec("diva", DivaOptions, selector)
@@ -202,7 +204,8 @@ def by_table(
     change_I = jnp.zeros_like(difficulty_I)
     # From the last range to the first, so that the first fitting range overwrites the later ones.
     for highest, change in reversed(table):
-        edge = fractions.Fraction(str(highest))
+        # Of a small denominator, because the scores are multiplied by it.
+        edge = fractions.Fraction(str(highest)).limit_denominator(10_000)
         most_I = (edge.numerator + room * edge.denominator) * count_I
         inside_I = score_I * edge.denominator <= most_I
         change_I = jnp.where(inside_I, jnp.float32(change), change_I)

@@ -50,7 +50,7 @@ class KnapsackOptions(base.Options):
         for name in ("min_rollouts", "negative_rollouts", "positive_rollouts"):
             fields.Interval(at_least=2, at_most=usual).check(name, getattr(self, name))
         fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
-        held = max(self.buffer, usual)
+        held = max(min(self.buffer, 8 * usual), usual)
         why = "as no more answers are held: no prompt would ever be known"
         fields.Interval(at_most=held, why=why).check("min_count", self.min_count)
 

@@ -14,7 +14,7 @@ It leaves these points open:
 - If the wrapped selector itself chooses a queued prompt, that counts as its review.
 - Reviews take random places of the batch, but first those of prompts that are due for review anyway, so that
   no prompt is in the batch twice.
-- If the queue is shorter than the share, it takes fewer places. A share of less than one place takes none.
+- If the queue is shorter than the share, it takes fewer places. A share of less than one place takes one.
 - Where a step has several rounds of rollouts, each round counts as a step.
 - A pass over all items does not change the queue.
 """
@@ -77,9 +77,9 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        size = ranking.share_of(options.share, num_prompts)
-        if size == 0:
+        if not options.share:
             return proposal
+        size = max(1, ranking.share_of(options.share, num_prompts))
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
         head_S, there_S = head(state.since_I, head_key, size)
         there_S &= (state.step + 1) % options.every == 0
@@ -114,12 +114,13 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         belief = below.believe(state.base, proposal)
         return {**belief, "remind/reviewed": queued_M.astype(jnp.float32)}
 
-    return below._replace(
-        init=init,
-        propose=jax.jit(propose, static_argnames="num_prompts"),
-        keep=jax.jit(keep) if below.drops else base.KEEP_ALL,
-        update=jax.jit(update),
-        believe=jax.jit(believe),
+    return base.compiled(
+        init,
+        propose,
+        update,
+        keep=keep if below.drops else base.keep_all,
+        believe=believe,
+        needs=below.needs,
     )
 
 
