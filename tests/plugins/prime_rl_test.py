@@ -141,7 +141,7 @@ def test_what_came_back_is_observed_in_the_size_of_a_batch():
 
 
 def test_the_categories_of_tasks_reach_the_selector():
-    curriculum = made(6, 2, name="pooled", category=lambda task: "even odd".split()[task.data % 2])
+    curriculum = made(6, 2, name="pooled", category=lambda task: ["even", "odd"][task.data % 2])
     state = curriculum.sampler.selector.state_dict()["state"]
     assert state["category_I"].tolist() == [0, 1] * 3
 
