@@ -80,6 +80,9 @@ def sizes(name):
 def put(run, name, args):
     """Changes `run`, a config of the tiny job, into an arena with the sizes in `args`."""
     arena = ARENAS[name]
+    for word in ("prompts", "pool", "rollouts", "steps", "updates"):
+        if getattr(args, word) < 1:
+            raise ValueError(f"config argument {word}={getattr(args, word)}: must be 1 or more")
     run.num_prompts, run.num_steps, run.num_rollouts = args.prompts, args.steps, args.rollouts
     if args.prompts % args.updates:
         raise ValueError(

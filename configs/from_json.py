@@ -11,6 +11,7 @@ import os
 from ml_collections import ConfigDict
 
 from configs import default
+from vade_jax import settings
 
 
 def get_config(arg=None):
@@ -33,6 +34,7 @@ def get_config(arg=None):
         raise ValueError(f"{arg} is damaged, or not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{arg} holds no config: its JSON is no object")
+    settings.Run.from_dict(found)  # its errors name the field; those of `update` do not
     c = default.get_config()
     c.selector.options = ConfigDict()  # the default options are VADE's
     c.update(found)

@@ -6,13 +6,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
-from experiments import paths
+from experiments import commands, paths
 from experiments.errors import check_all_flags, disk_errors, user_errors
 from vade_jax import fields, settings
 from vade_jax.run import cluster
@@ -90,7 +91,7 @@ def default_workdir() -> str:
 
 def parse(argv):
     """Parses the flags; whatever a config file or an override raises becomes one line."""
-    if {"-h", "-help", "--help"} & set(argv[1:]):
+    if commands.HELP & set(argv[1:]):
         print(help_text())
         sys.exit(0)
     try:
@@ -100,46 +101,36 @@ def parse(argv):
         check_all_flags(rest)
         _check_file()
         return rest
-    except (
-        flags.Error,
-        AttributeError,
-        KeyError,
-        ValueError,
-        TypeError,
-        OSError,
-    ) as error:
+    except Exception as error:  # a config file is code, which may raise anything
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
 
 
 def help_text() -> str:
-    """Returns the purpose of a command, its own flags, and where its settings are explained.
-
-    absl's own help either leaves out the flags of this file or lists a hundred flags of other packages.
-    """
-    main = sys.modules["__main__"]
-    own = (main.__file__ or "", __name__, "experiments.errors")
-    by_module = flags.FLAGS.flags_by_module_dict()
-    found = [
-        flag
-        for module in by_module
-        if module in own or module == sys.argv[0]
-        for flag in by_module[module]
-    ]
-    lines = [inspect.cleandoc(main.__doc__ or ""), "", "Flags:"]
-    for flag in sorted(found, key=lambda flag: flag.name):
-        value = "" if flag.default in (None, False, "") else f" (default {flag.default})"
-        lines.append(f"  --{flag.name}: {flag.help}{value}")
-    if os.path.basename(main.__file__ or "") not in _OF_RUNS:
+    """Returns the purpose of a command, its own flags, and where its settings are explained."""
+    lines = [commands.help_text(__name__), ""]
+    if os.path.basename(sys.modules["__main__"].__file__ or "") not in _OF_RUNS:
         return "\n".join(
-            [*lines, "", "The file that --config names says where its settings are explained."]
+            [*lines, "The file that --config names says where its settings are explained."]
         )
     sections = [f for f in dataclasses.fields(settings.Run) if dataclasses.is_dataclass(f.type)]
-    lines += ["", "Settings of a run, such as --config.optimizer.learning_rate=2e-6:"]
+    lines += ["Settings of a run, such as --config.optimizer.learning_rate=2e-6:"]
     for field in sections:
         lines.append(f"  {field.name:<12} {inspect.getdoc(field.type).splitlines()[0]}")
     lines += ["Each is explained by python -m experiments.config --config=FILE [--grep=WORD]."]
     return "\n".join(lines)
+
+
+def _mapping_of(name):
+    """Returns the mapping field that an override wants to change at the key `name`; "" if there is none."""
+    for word in sys.argv:
+        path = re.match(rf"--config\.([\w.]+)\.{re.escape(name)}=", word)
+        try:
+            if path and isinstance(fields.value(settings.Run(), path[1]), Mapping):
+                return path[1]
+        except AttributeError:  # another command's config
+            continue
+    return ""
 
 
 def _at_home(flag):
@@ -154,6 +145,13 @@ def _check_file():
         return
     path = path.partition(":")[0]
     if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise OSError(
+                f"--config={path} is a directory: name a file in it, such as configs/tiny_gspo.py"
+            )
+        if not isinstance(CONFIG.value, ConfigDict):
+            found = type(CONFIG.value).__name__
+            raise TypeError(f"--config={path}: get_config returned a {found}, not a ConfigDict")
         return
     folder = os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -166,14 +164,23 @@ def _one_line(error):
     """Returns an error as one line; the error of a config file comes wrapped in a traceback."""
     text = str(error)
     near = re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text)
-    if near or isinstance(error, KeyError | AttributeError):
-        name, hint = (near[2], f': did you mean "{near[1]}"?') if near else (text.strip("\"'"), "")
-        if name in fields.RENAMED:
-            hint = f": it is called {fields.RENAMED[name]} now"
+    field = text.strip("\"'")
+    is_lookup = isinstance(error, KeyError | AttributeError) and re.fullmatch(r"\w+", field)
+    if near or is_lookup:
+        name, hint = (near[2], f': did you mean "{near[1]}"?') if near else (field, "")
         # ml_collections looks for an option before the name of another selector is put in.
-        elif any(word.startswith(f"--config.selector.options.{name}=") for word in sys.argv):
+        if any(word.startswith(f"--config.selector.options.{name}=") for word in sys.argv):
             hint += "; an option of another selector than the config's needs --config=FILE:selector=NAME"
+        elif mapping := _mapping_of(name):
+            hint = f": give the mapping whole, --config.{mapping}=\"{{'{name}': VALUE}}\""
         return f"the config has no field {name}{hint}"
+    if isinstance(error, SyntaxError):
+        text = f"{error.filename}, line {error.lineno}: {error.msg}"
+    elif "has no attribute 'get_config'" in text:
+        text = "--config: the file has no function get_config: name one of configs/, such as configs/tiny_gspo.py"
+    elif isinstance(error, ImportError | ArithmeticError):
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{where.filename}, line {where.lineno}: {text}"
     if "Traceback" in text:
         text = [line for line in text.splitlines() if line.strip()][-1]
         text = text.partition("Error: ")[2] or text

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 from absl import app, flags, logging
 
-from experiments import errors, paths
+from experiments import commands, errors, paths
 from vade_jax.run import convert
 
 SOURCE = paths.define(
@@ -31,16 +31,15 @@ MODEL = paths.define(
 )
 
 
-def main(words: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """Converts the source that the flags name."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     jax.config.update("jax_platforms", "cpu")  # the host's memory holds a 7B
     with errors.user_errors():
-        errors.check_all_flags(words)
         source, target = SOURCE.value, TARGET.value
         convert.convert(source, target, DTYPE.value, STEP.value, MODEL.value)
     print("in", target)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=commands.parse)

@@ -10,7 +10,7 @@ import numpy as np
 from absl import app
 from scipy import stats
 
-from experiments import errors, paths
+from experiments import commands, paths
 from vade_jax.report import plotting
 from vade_jax.samplers import beta
 
@@ -25,10 +25,8 @@ STEPS = (
 )
 
 
-def main(words: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """Draws the picture."""
-    with errors.user_errors():
-        errors.check_all_flags(words)
     colors = dict(zip(PROMPTS, plotting.COLORS, strict=False))
     with plotting.panels(TARGET.value, 1, 3, size=(13, 3.4)) as (_, grid):
         posteriors, scores, after = grid[0]
@@ -74,4 +72,4 @@ def draw_visit(axes, colors) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=commands.parse)

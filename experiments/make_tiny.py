@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from absl import app, flags, logging
 
 from configs import tiny
-from experiments import errors, paths
-from vade_jax import settings
+from experiments import commands, errors, paths
+from vade_jax import fields, settings
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.run import job, warm_start
+from vade_jax.run.directory import make
 
 DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the random weights and of the lessons.")
@@ -26,13 +27,14 @@ TAUGHT = flags.DEFINE_bool("taught", False, "Teaches it to read the tiny job's p
 STEPS = flags.DEFINE_integer("steps", 1000, "Supervised steps, with --taught.", 1)
 
 
-def main(words: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """Writes the checkpoint that the flags describe."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     with errors.user_errors():
-        errors.check_all_flags(words)
         if os.path.isdir(DIRECTORY.value) and os.listdir(DIRECTORY.value):
             raise ValueError(f"--directory={DIRECTORY.value} exists: give a new directory")
+        fields.SEED.check("--seed", SEED.value)
+        make(DIRECTORY.value, "--directory")  # now, because the lessons take minutes
         if not TAUGHT.value:
             tiny_checkpoint.write(DIRECTORY.value, SEED.value)
             return
@@ -53,4 +55,4 @@ def write_taught(directory: str, seed: int, num_steps: int, workdir: str) -> Non
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=commands.parse)

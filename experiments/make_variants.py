@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from absl import app, flags
 
-from experiments import errors, paths
+from experiments import commands, errors, paths
 from vade_jax.evals import chat as chats
 from vade_jax.evals import settings
 from vade_jax.recipes.diva import offline
@@ -36,12 +36,11 @@ class Server(settings.Server):
     fields: str = "{}"
 
 
-def main(words: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """Makes the variants that the flags ask for."""
     target = TARGET.value
     directory = offline.replies_directory(target)
     with errors.user_errors():
-        errors.check_all_flags(words)
         wanted = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
         if pathlib.Path(target).suffix != ".jsonl":
             raise ValueError(f"--target={target}: give a file that ends in .jsonl")
@@ -108,4 +107,4 @@ if __name__ == "__main__":
             "max_pixels", default.max_pixels, "The most pixels of an image that is sent."
         ),
     }
-    app.run(main)
+    app.run(main, flags_parser=commands.parse)

@@ -10,6 +10,7 @@ not see:
 cog writes what the call prints below it. A test fails if a table is not that of the records.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -69,7 +70,10 @@ DIFFERENCES = {QUANTITY: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUA
 
 
 def main() -> None:
-    """Draws the figures and writes the tables."""
+    """Draws the figures and writes the tables; it takes no arguments."""
+    parser = argparse.ArgumentParser("experiments.pages", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.parse_args()
     for name, (heading, table, arms) in CURVES.items():
         draw(DOCS / name, results.only({heading: _read(table)[GROUP]}, arms))
     shown = {

@@ -43,7 +43,15 @@ def of_sweep(table: pathlib.Path) -> pathlib.Path:
     """Makes the tables, figures and page of a sweep again from the table of its runs; returns the page."""
     groups = results.read(str(table))
     compared = table.with_name("table.json")
-    baseline = json.loads(compared.read_text())["baseline"] if compared.exists() else "uniform"
+    baseline = "uniform"
+    if compared.exists():
+        try:
+            baseline = json.loads(compared.read_text())["baseline"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{compared} is damaged ({error}): experiments.results writes it again"
+            ) from error
+    results.check_baseline(groups, baseline)
     results.write(groups, str(table.parent), baseline)
     return table.with_name(sweep_page.FILE)
 

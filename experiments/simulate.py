@@ -14,7 +14,7 @@ of the code use a new workdir.
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 from experiments import cli, errors
 from experiments.simulation import arena, results, selectors
 from vade_jax import atomic
+from vade_jax.run.directory import own
 
 
 def main(c: ConfigDict, workdir: str) -> None:
@@ -29,7 +30,17 @@ def main(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():
         settings = selectors.Settings.from_dict(c.to_dict())
         planned = selectors.cells(settings)
-    directory, summaries, text = pathlib.Path(workdir), {}, []
+        owned = own(workdir)
+    with owned:
+        _play(settings, planned, pathlib.Path(workdir))
+
+
+def _play(
+    settings: selectors.Settings,
+    planned: Mapping[str, Sequence[selectors.Cell]],
+    directory: pathlib.Path,
+) -> None:
+    summaries, text = {}, []
     highlight = selectors.words(settings.highlight)
     for world, cells in planned.items():
         played = {cell.entry.label: outcome(cell, directory) for cell in cells}

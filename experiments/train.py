@@ -33,6 +33,8 @@ def main(config: ConfigDict, workdir: str) -> None:
     try:
         with user_errors((run.UserError,)):
             is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
+    except KeyboardInterrupt:  # the second one: see `StopSignal`
+        sys.exit("error: stopped at once; the same command goes on after the last save")
     except (NotFinite, BatchNotFilled, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     except RejectedItem as error:

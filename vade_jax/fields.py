@@ -186,23 +186,9 @@ def _plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ checks
-# Words of versions before 1.0, and the words that replaced them.
-RENAMED = {
-    "sampler": "selector",
-    "contender": "selector",
-    "num_seeds": "seeds",
-    "vanilla": "uniform",
-    "vade_p1mp": "vade_p1p",
-    "vade_warmup_none": "vade_no_warmup",
-    "vade_warmup_full": "vade_full_warmup",
-}
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint for an unknown name: its new name, or "did you mean" the nearest known one, or ""."""
+    """Returns a hint for an unknown name: "did you mean" the nearest known one, or ""."""
     known = list(known)
-    if RENAMED.get(name) in known:
-        return f"it is called {RENAMED[name]!r} now; "
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]!r}? " if close else ""
 
@@ -239,7 +225,7 @@ def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
         variable: name of the environment variable that holds a key. If it is not a name in capitals, it
             may be the key itself.
     """
-    parts = urllib.parse.urlsplit(url)
+    parts = _split(setting, url)
     if "@" in parts.netloc or parts.query:
         raise ValueError(
             f"{setting} has a user, a password or a query in its URL, which logs would show: leave "
@@ -250,6 +236,20 @@ def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
             f"{setting} is no name of an environment variable in capitals; if it is the key itself, "
             "which logs would show: export JUDGE_KEY=..., and give JUDGE_KEY"
         )
+
+
+def check_url(setting: str, url: str) -> None:
+    """Raises ValueError unless `url` is one of a server."""
+    parts = _split(setting, url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{setting}: {url!r} is no URL of a server: write http://host:port")
+
+
+def _split(setting: str, url: str) -> urllib.parse.SplitResult:
+    try:
+        return urllib.parse.urlsplit(url)
+    except ValueError as error:  # such as brackets without their other half
+        raise ValueError(f"{setting}: {url!r} is no URL: {error}") from error
 
 
 def value(section: Section, name: str) -> Any:

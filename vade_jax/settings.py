@@ -209,6 +209,7 @@ class Engine(Section):
         super().__post_init__()
         for url in self.urls:
             fields.check_no_secret("engine.urls", url=url)
+            fields.check_url("engine.urls", url)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,9 +370,11 @@ class Optimizer(Section):
     path: ClassVar[str] = "optimizer."
 
     learning_rate: float = number(1e-6, at_least=0)  # Peak learning rate
-    warmup_steps: int = number(0, at_least=0)  # Updates in which the rate rises from 0 to its peak
+    warmup_steps: int = number(
+        0, at_least=0, below=2**31
+    )  # Updates in which the rate rises from 0 to its peak
     # Updates after the warm-up in which the rate falls to a tenth of its peak, as a cosine; 0: constant
-    decay_steps: int = number(0, at_least=0)
+    decay_steps: int = number(0, at_least=0, below=2**31)
     b1: float = number(0.9, at_least=0, below=1)  # Decay of AdamW's first moment
     b2: float = number(0.999, at_least=0, below=1)  # Decay of AdamW's second moment
     weight_decay: float = number(0.01, at_least=0)  # Weight decay of AdamW
@@ -483,11 +486,11 @@ class Run(Section):
     num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
     # If above 0, num_steps is ceil(num_epochs x items / num_prompts). Each of DIVA's variants takes a
     # place as an item does. 0: num_steps sets the length of the run.
-    num_epochs: float = number(0.0, at_least=0)
+    num_epochs: float = number(0.0, at_least=0, below=1e9)
     # If above 0, no step begins once the run has generated budget x num_steps x num_prompts x num_rollouts
     # answers, those of passes and of refill's rounds included; nor does a pass that would use up the rest.
     # 0: num_steps alone ends the run.
-    budget: float = number(0.0, at_least=0)
+    budget: float = number(0.0, at_least=0, below=1e9)
     num_prompts: int = number(512, at_least=1)  # B, prompts in a step
     # G, answers to a prompt
     num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")
@@ -596,6 +599,11 @@ class Run(Section):
                 f"reward.overlong_buffer={reward.overlong_buffer} leaves no answer of "
                 f"sampling.max_tokens={sampling.max_tokens} unpunished: lower the buffer or "
                 "raise max_tokens"
+            )
+        if self.data.length_multiple > max(128, self.data.max_prompt_length):
+            raise ValueError(
+                f"data.length_multiple={self.data.length_multiple} is more than "
+                f"data.max_prompt_length={self.data.max_prompt_length}: every prompt would be padded to it; lower it"
             )
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(

@@ -27,7 +27,9 @@ class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
     seeds: str = "0,1,2,3,4,5,6,7"
-    num_items: int = fields.number(4000, at_least=1)  # unless a world sets another number
+    num_items: int = fields.number(
+        4000, at_least=1, below=2**31
+    )  # unless a world sets another number
     num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
     rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget

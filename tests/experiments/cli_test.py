@@ -53,6 +53,14 @@ def test_paths_of_flags_may_be_in_the_home_directory(tmp_path, monkeypatch):
             ["--config=nowhere/x.py"],
             "--config=nowhere/x.py does not exist: see configs/",
         ),
+        (["--config=configs"], "--config=configs is a directory: name a file in it"),
+        (["--config=configs/tiny.py"], "the file has no function get_config: name one of configs/"),
+        (["--config=README.md"], "README.md, line "),
+        (["--config=configs/sweep.py:frontier,updates=0"], "updates=0: must be 1 or more"),
+        (
+            ["--config=configs/tiny_gspo.py", "--config.engine.options.max_num_seqs=8"],
+            "give the mapping whole, --config.engine.options=\"{'max_num_seqs': VALUE}\"",
+        ),
         (["--workdri=x"], "Did you mean: workdir ?"),
         (
             [

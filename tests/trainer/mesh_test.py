@@ -15,9 +15,15 @@ def test_minus_one_takes_the_remaining_devices():
     assert mesh.batch_size(devices) == 4
 
 
-@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1)])
+@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1)])
 def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
     with pytest.raises(ValueError, match="does not fill 8 devices"):
+        mesh.make(*axes)
+
+
+@pytest.mark.parametrize("axes", [(-1, -1, 1), (0, -1, 1), (1, -2, 1)])
+def test_an_axis_is_a_number_or_what_remains(axes):
+    with pytest.raises(ValueError, match="give axes of 1 or more, and one of -1 at most"):
         mesh.make(*axes)
 
 

@@ -142,6 +142,8 @@ class StopSignal:
         if self._stopped:
             raise KeyboardInterrupt  # the second signal does not wait
         self._stopped = True
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\nstopping after this step; Ctrl-C again stops at once, without saving\n")
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
     with contextlib.ExitStack() as stack:
 
         def lock():
-            os.makedirs(workdir, exist_ok=True)
+            make(workdir, name)
             descriptor = os.open(workdir, os.O_RDONLY)
             _locks.add(descriptor)
             stack.callback(_release, descriptor)
@@ -89,6 +89,19 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
 
         processes.on_leader(lock)
         return stack.pop_all()
+
+
+def make(directory: str | os.PathLike, name: str) -> None:
+    """Makes a directory if it is missing; `name` is the setting that named it.
+
+    Raises:
+        ValueError: it cannot be made.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        reason = "is a file" if os.path.isfile(directory) else f"cannot be made ({error.strerror})"
+        raise ValueError(f"{name}={directory} {reason}: give another directory") from error
 
 
 def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool]) -> None:
@@ -115,31 +128,30 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
     def open_in_leader():
         # Of a directory that is no run's, the directories below may be those of runs that write.
         atomic.remove_strays(workdir, REPLACED, deep=path.exists())
-        if path.exists() and not place.has_a_step(workdir):
-            place.check_is_of_run(path)
-            _take_over(path, wanted)
         if not path.exists():
             place.check_is_free(workdir)
-        place.check_same(path, wanted, MAY_CHANGE, settings.Run())
+        elif place.has_a_step(workdir):
+            place.check_same(path, wanted, MAY_CHANGE, settings.Run())
+        else:
+            place.check_is_of_run(path)
+            _say_what_changes(path, wanted)
         if not (path.exists() and is_done()):
             place.check_goes_on(workdir)
 
     processes.on_leader(open_in_leader)
 
 
-def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
-    """Removes the settings of a run without a step and, if other settings take over, its metrics.
+def _say_what_changes(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
+    """Says if other settings take over the directory of a run without a step.
 
-    `warm_start` removes the models that it made and these settings do not make.
+    `begin` writes them. `warm_start` removes the models that it made and these settings do not make.
     """
     found = json.loads(path.read_text())
     other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
-    path.unlink()
     if other:
         print(
             f"{path.parent}: the run there took no step, so this one takes over ({'; '.join(other)})"
         )
-        path.with_name(metrics.FILE).unlink(missing_ok=True)  # the validation before the first step
 
 
 def begin(config: Mapping[str, Any], workdir: str) -> None:

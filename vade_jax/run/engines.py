@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def _launch(
 ) -> list[process.LaunchedServer]:
     """Starts all servers at once, since each takes minutes.
 
-    If one fails, the others are stopped, once each of them is up or has failed, too.
+    If one fails, or at Ctrl-C, the others are stopped.
     """
     engine, layout, data = sections.engine, sections.layout, sections.data
     options: dict[str, Any] = {"max_model_len": longest}
@@ -207,6 +208,8 @@ def _launch(
     if layout.sleep:
         options["enable_sleep_mode"] = True
 
+    ended = threading.Event()
+
     def launch(number):
         gpus = cluster.gpus_of_server(layout, engine, number)
         server = process.launch(
@@ -215,9 +218,14 @@ def _launch(
             options=options | dict(engine.options),  # the user's options win
             env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             start_s=engine.start_s,
+            ended=ended,
         )
         on_error.callback(server.stop)
         return server
 
     with concurrent.futures.ThreadPoolExecutor(engine.num_servers) as threads:
-        return list(threads.map(launch, range(engine.num_servers)))
+        try:
+            return list(threads.map(launch, range(engine.num_servers)))
+        except BaseException:  # Ctrl-C, too: the executor waits for its threads
+            ended.set()
+            raise

@@ -50,14 +50,17 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     """Returns a (data, fsdp, tensor) mesh; one axis may be -1: all remaining devices."""
     devices = jax.devices() if devices is None else devices
     shape = np.array([data, fsdp, tensor])
-    known = int(np.prod(shape[shape > 0]))
-    # With two axes of -1, or devices that do not divide, a -1 remains, and the check below reports it.
-    if (shape == -1).sum() == 1 and len(devices) % known == 0:
-        shape[shape == -1] = len(devices) // known
-    if shape.min() < 1 or np.prod(shape) != len(devices):
+    given = f"mesh data={data} fsdp={fsdp} tensor={tensor}"
+    if ((shape < 1) & (shape != -1)).any() or (shape == -1).sum() > 1:
         raise ValueError(
-            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill "
-            f"{len(devices)} devices; leave one axis at -1 to take the rest"
+            f"{given}: give axes of 1 or more, and one of -1 at most, all remaining devices"
+        )
+    known = int(np.prod(shape[shape > 0]))
+    if len(devices) % known == 0:
+        shape[shape == -1] = len(devices) // known
+    if np.prod(shape) != len(devices):
+        raise ValueError(
+            f"{given} does not fill {len(devices)} devices: {known} does not divide them, or no axis is -1"
         )
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
     return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)

@@ -509,6 +509,15 @@ def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options,
     assert "http://127.0.0.1" in str(caught.value)
 
 
+def test_an_error_of_one_server_ends_the_wait_for_another(start, connect):
+    gone = start()
+    gone.kill()
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="serves"):
+        connect(start(), gone, model="another", synced=False, wait_s=600.0)
+    assert time.monotonic() - began < 60
+
+
 def test_a_server_that_is_not_there_is_an_error_in_bounded_time(start, connect):
     server = start()
     server.kill()

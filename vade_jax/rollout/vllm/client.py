@@ -279,6 +279,7 @@ class VllmClient:
         stop_id: int,
         wait_s: float,
         timeout_s: float,
+        ended: threading.Event | None = None,
     ) -> int:
         """Checks that the server can serve this run, and returns its max_model_len.
 
@@ -288,13 +289,14 @@ class VllmClient:
             stop_id: the token that it samples in a test request.
             wait_s: the longest wait for a server that is still starting.
             timeout_s: the longest wait for the test request.
+            ended: if it is set, the wait ends.
 
         Raises:
             ValueError: the server does not answer, serves another model, has too small a
                 max_model_len, or lacks an option. The message says which and how to fix it.
         """
         try:
-            self.wait(wait_s)
+            self.wait(wait_s, ended)
             cards = self._field("data", "GET", "/v1/models")
             limit = self._limit(cards, model)
             if limit < length:

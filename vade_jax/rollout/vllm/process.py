@@ -73,6 +73,7 @@ def launch(
     env: Mapping[str, str] = {},
     start_s: float = 600.0,
     python: str = sys.executable,
+    ended: threading.Event | None = None,
 ) -> "LaunchedServer":
     """Starts a vLLM server for `model_dir` and returns it once it is healthy.
 
@@ -86,6 +87,7 @@ def launch(
         env: variables that are added to this process's environment, such as CUDA_VISIBLE_DEVICES.
         start_s: the longest wait until the server is healthy, in seconds.
         python: the interpreter that has vLLM.
+        ended: if it is set, the wait ends.
 
     Raises:
         EngineFailure: the port is taken, or the server does not become healthy.
@@ -101,6 +103,7 @@ def launch(
         env={**default_env(on_cpu, os.environ), **env},
         log_path=pathlib.Path(log_path),
         start_s=start_s,
+        ended=ended,
     )
 
 
@@ -116,6 +119,7 @@ class LaunchedServer:
         env: the whole environment of the server.
         log_path: the file that its output is appended to.
         start_s: the longest wait until it is healthy, in seconds.
+        ended: if it is set, the wait ends.
 
     Raises:
         EngineFailure: it does not become healthy. The message has the end of the log and, if known, a fix.
@@ -129,6 +133,7 @@ class LaunchedServer:
         env: Mapping[str, str],
         log_path: pathlib.Path,
         start_s: float,
+        ended: threading.Event | None = None,
     ):
         self.url = f"http://{HOST}:{port}"
         self.log_path = log_path
@@ -138,7 +143,7 @@ class LaunchedServer:
         self._command, self._env = [*guard, *command], dict(env)
         self._start_s = start_s
         self._process: subprocess.Popen | None = None
-        self._start()
+        self._start(ended)
 
     def alive(self) -> bool:
         """Returns whether the server's process is running; it may still not answer."""

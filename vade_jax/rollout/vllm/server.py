@@ -93,6 +93,7 @@ class VllmServerEngine:
         if not servers:
             raise ValueError("there are no vLLM servers: give URLs, or launch one")
         clients = [VllmClient(server, control_s) for server in servers]
+        ended = threading.Event()
 
         def check(server: VllmClient) -> int:
             return server.check(
@@ -101,10 +102,14 @@ class VllmServerEngine:
                 stop_id=stop_ids[0],
                 wait_s=wait_s,
                 timeout_s=timeout_s,
+                ended=ended,
             )
 
         with futures.ThreadPoolExecutor(len(clients)) as threads:
-            self._max_model_len = min(threads.map(check, clients))
+            try:
+                self._max_model_len = min(threads.map(check, clients))
+            finally:  # after Ctrl-C, the executor waits for its threads
+                ended.set()
         self._pool = ServerPool(
             clients,
             wait_s=wait_s,

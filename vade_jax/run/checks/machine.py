@@ -16,10 +16,17 @@ def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
         ValueError: names the field, its value and the fix.
     """
     if engine.name == "local":
-        for name, given in (("urls", engine.urls), ("options", dict(engine.options))):
-            if given:  # otherwise the built-in engine would answer and nobody would notice
+        # Otherwise the built-in engine would answer and nobody would notice.
+        for_vllm = {
+            "engine.urls": engine.urls,
+            "engine.options": dict(engine.options),
+            "layout.serve": layout.serve,
+            "layout.sleep": layout.sleep,
+        }
+        for name, given in for_vllm.items():
+            if given:
                 raise ValueError(
-                    f"engine.{name}={given!r} with engine.name='local': vLLM reads it, so set "
+                    f"{name}={given!r} with engine.name='local': vLLM reads it, so set "
                     "engine.name='vllm_server', or leave it out"
                 )
         return
