@@ -167,7 +167,7 @@ def apart(*paths: str) -> records.Groups:
     }
 
 
-def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
+def only(groups: records.Groups, arms: Sequence[str]) -> records.Groups:
     """Returns the groups that have any of these arms, with only these.
 
     Raises:
@@ -182,12 +182,12 @@ def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
     return {name: of_group for name, of_group in found.items() if of_group}
 
 
-def check_baseline(groups: comparison.Groups, baseline: str) -> None:
+def check_baseline(groups: records.Groups, baseline: str) -> None:
     """Raises ValueError if no data/loss has `baseline`; the message names the nearest arm."""
     _check_known("--baseline", baseline, groups)
 
 
-def check_recorded(groups: comparison.Groups, at: str) -> None:
+def check_recorded(groups: records.Groups, at: str) -> None:
     """Raises ValueError if a run has not recorded what `at` counts; the message names the run."""
     for of_group in groups.values():
         for runs in of_group.values():
@@ -199,12 +199,12 @@ def check_recorded(groups: comparison.Groups, at: str) -> None:
                     )
 
 
-def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
+def _check_known(flag: str, arm: str, groups: records.Groups) -> None:
     known = {arm: None for of_group in groups.values() for arm in of_group}
     fields.check_word(flag, arm, known)
 
 
-def write(groups: comparison.Groups, workdir: str, baseline: str, at: str = "steps") -> None:
+def write(groups: records.Groups, workdir: str, baseline: str, at: str = "steps") -> None:
     """Writes tables, controls, figures and page of runs by data/loss and arm; prints tables and controls."""
     for name in ("controls.md", "foresight.md", *figures.OF_SOME):  # may be an earlier table's
         pathlib.Path(workdir, name).unlink(missing_ok=True)
@@ -226,7 +226,7 @@ def write(groups: comparison.Groups, workdir: str, baseline: str, at: str = "ste
     sweep_page.write(groups, compared, workdir, checked)
 
 
-def write_across(groups: comparison.Groups, workdir: str, baseline: str, at: str) -> None:
+def write_across(groups: records.Groups, workdir: str, baseline: str, at: str) -> None:
     """Writes the table of all arms in all arenas and its figure; prints the table."""
     compared = comparison.compare(groups, baseline=baseline, at=at)
     across.draw(compared, os.path.join(workdir, "across.png"))

@@ -90,9 +90,10 @@ def padded(x_I: Array, value: float = 1) -> jax.Array:
 
 
 def in_two(function: Callable[..., jax.Array], *x_I: Array) -> jax.Array:
-    """Returns `function` of arrays over items, apart for a multiple of 256 of them and for the few others.
+    """Calls an elementwise `function` twice: on a multiple of 256 items, and on the few others.
 
-    It has to treat the items alike. Where `padded` does not help: XLA cuts before it computes, see there.
+    XLA computes the first call in vectors. It is for where `padded` does not help, as XLA would cut its
+    arrays before it computes.
     """
     num_items = len(x_I[0])
     cut = num_items - num_items % 256

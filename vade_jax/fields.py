@@ -198,7 +198,8 @@ def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
     if value not in words:
         known = [str(word) for word in words]
         hint = did_you_mean(str(value), known)
-        raise ValueError(f"{name}={value!r}: {hint}known are {', '.join(known)}")
+        shown = ", ".join(word or '""' for word in known)
+        raise ValueError(f"{name}={value!r}: {hint}known are {shown}")
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:

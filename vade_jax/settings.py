@@ -14,7 +14,6 @@ A setting that may be off has the value 0 or "" for that, not None, which a comm
 
 import dataclasses
 import math
-import types
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -346,21 +345,27 @@ class Loss(Section):
             )
 
 
-def _loss(**values: Any) -> types.MappingProxyType[str, Any]:
-    """Returns the fields of `Loss` that tell one algorithm from the others."""
-    return types.MappingProxyType(values)
-
-
-# "token-mean" as in verl; the paper averages each answer first, which is "seq-mean-token-mean".
-GRPO = _loss(ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean")
+# The fields of `Loss` that tell one algorithm from the others. GRPO's "token-mean" is verl's; the paper
+# averages each answer first, which is "seq-mean-token-mean".
+GRPO = fields.FrozenDict(
+    dict(ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean")
+)
 # With the narrow clip of its authors.
-GSPO = _loss(
-    ratio="sequence", clip_low=3e-4, clip_high=4e-4, dual_clip=0.0, aggregate="seq-mean-token-mean"
+GSPO = fields.FrozenDict(
+    dict(
+        ratio="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        dual_clip=0.0,
+        aggregate="seq-mean-token-mean",
+    )
 )
 # arXiv 2503.14476: clip-higher, no KL.
-DAPO = _loss(**GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0))
+DAPO = fields.FrozenDict({**GRPO, "clip_high": 0.28, "dual_clip": 10.0, "kl_coef": 0.0})
 # arXiv 2503.20783: divides by a constant length, no KL; it also needs scale_by_std=False.
-DR_GRPO = _loss(**GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0))
+DR_GRPO = fields.FrozenDict(
+    {**GRPO, "aggregate": "seq-mean-token-sum-norm", "dual_clip": 0.0, "kl_coef": 0.0}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -613,29 +618,38 @@ class Run(Section):
         mini, micro = batch.prompts_per_minibatch, batch.prompts_per_microbatch
         _check_divides("batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts)
         _check_divides("batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini)
+        if batch.answers_per_row > self.num_rollouts:
+            raise ValueError(
+                f"batch.answers_per_row={batch.answers_per_row}: a row has the answers to one prompt, and "
+                f"num_rollouts={self.num_rollouts}: give at most as many"
+            )
 
     def _check_ignored(self) -> None:
         """Raises ValueError for a setting that another one leaves unread."""
-        importance, buffer = self.loss.importance, self.reward.overlong_buffer
-        unread = [
-            *((self.lora, name, "rank=0") for name in ("alpha", "targets", "vision")),
-            (self.loss, "importance_cap", f"importance={importance!r}"),
-            (self.reward, "overlong_factor", "overlong_buffer=0"),
-        ]
-        is_read = {"lora": self.lora.rank, "reward": buffer}
-        is_read["loss"] = importance in ("token", "sequence")
-        for section, name, because in unread:
-            value, default = getattr(section, name), getattr(type(section)(), name)
-            if not is_read[section.path.rstrip(".")] and value != default:
-                raise ValueError(
-                    f"{section.path}{name}={value!r} is not read with {section.path}{because}: set that, too, "
-                    "or leave it out"
-                )
-        if self.batch.answers_per_row > self.num_rollouts:
-            raise ValueError(
-                f"batch.answers_per_row={self.batch.answers_per_row}: a row has the answers to one prompt, and "
-                f"num_rollouts={self.num_rollouts}: give at most as many"
-            )
+        importance = self.loss.importance
+        rows = (
+            # of this section, these settings, are read if, and are not because of
+            (self.lora, ("alpha", "targets", "vision"), self.lora.rank, "lora.rank=0"),
+            (
+                self.loss,
+                ("importance_cap",),
+                importance in ("token", "sequence"),
+                f"loss.importance={importance!r}",
+            ),
+            (
+                self.reward,
+                ("overlong_factor",),
+                self.reward.overlong_buffer,
+                "reward.overlong_buffer=0",
+            ),
+        )
+        for section, names, is_read, because in rows:
+            for name in names:
+                value, default = getattr(section, name), getattr(type(section)(), name)
+                if not is_read and value != default:
+                    raise ValueError(
+                        f"{section.path}{name}={value!r} is not read with {because}: set that, too, or leave it out"
+                    )
 
 
 def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:

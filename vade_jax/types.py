@@ -2,7 +2,7 @@
 
 The name of an array ends in its logical shape, one capital letter per dimension:
 
-    I  items of the data set             N  answers (rollouts), flat: N = R x G
+    I  items of the data set             N  answers, flat: all of them; in a `Batch`, R x G places
     M  prompts of a batch                R  rows: one prompt and G consecutive answers to it
     G  answers in a row                  T  tokens of an answer, right-padded
     P  tokens of a prompt, right-padded  V  rows of the vocabulary

@@ -25,8 +25,8 @@ def test_the_papers_benchmarks_without_files():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"profile": "chain"}, "profile='chain' is unknown"),
-        ({"size": "72B"}, "size='72B': one of 7B, 3B, or empty"),
+        ({"profile": "chain"}, "profile='chain': known are paper, cot"),
+        ({"size": "72B"}, "size='72B': did you mean '7B'\\? known are \"\", 7B, 3B"),
         ({"benchmarks": {"mathvsta": "x"}}, "benchmarks.mathvsta: known are mathvista"),
         ({"chunk": 0}, "chunk=0: must be in"),
         ({"sampling": {"temperature": float("nan")}}, "sampling.temperature=nan"),

@@ -59,7 +59,7 @@ def poisoned(what, value, at):
         return state, losses | {name: value if poison else 1.0}
 
     def advantage(*args):
-        found_N = scoring.group_normalized(*args)
+        found_N = scoring.usual_advantage(*args)
         return put(found_N, value) if what == "advantage" and engine.is_bad else found_N
 
     return {

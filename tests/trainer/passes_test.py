@@ -74,7 +74,7 @@ class Run:
             self.choose,
             self.engine,
             fakes.score,
-            scoring.group_normalized,
+            scoring.usual_advantage,
             settings.Measure(every=1, num_rollouts=num_rollouts, num_prompts=num_prompts),
             key=jax.random.key(0),
             step=1,

@@ -181,7 +181,7 @@ def test_advantages_by_hand():
     a, b = 0.6 / 0.519615, 1 / np.sqrt(2)
     expected = [a, -a / 2, -a / 2, 0, 0, -b, b, 0, 0]
     np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
-    by_mean = functools.partial(scoring.group_normalized, scale_by_std=False)
+    by_mean = functools.partial(scoring.usual_advantage, scale_by_std=False)
     plain = collect(advantage=by_mean).advantage_N
     np.testing.assert_allclose(plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6)
 
@@ -280,7 +280,7 @@ def test_padding_changes_no_bit(sizes, std):
     plain_N = advantages.group_normalized(
         *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), scale_by_std=std
     )
-    found_N = scoring.group_normalized(*args, valid_N, None, None, scale_by_std=std)
+    found_N = scoring.usual_advantage(*args, valid_N, None, None, scale_by_std=std)
     np.testing.assert_array_equal(found_N, plain_N)
     assert found_N.dtype == np.float32 and np.any(found_N)
 

@@ -154,7 +154,7 @@ def write_report(prepared: Prepared) -> str:
 def _make_judge(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str, asks: bool
 ) -> chat.Chat | functions.SumOfJudges | None:
-    """Returns what asks the judge model, a user's functions, or None if rules decide everything.
+    """Returns the judge: a chat with a model, the user's functions, or None where rules decide all.
 
     `asks`: answers are missing, so the judge's server has to be there.
     """
@@ -247,7 +247,7 @@ def _checkpoint_policy(
         on_close.callback(engine.close)
         return engine
 
-    for cached in (load, make_engine):  # their weights, too
+    for cached in (load, make_engine):  # the caches hold the weights
         on_close.callback(cached.cache_clear)
     return policies.EnginePolicy(
         directory,

@@ -3,7 +3,7 @@
 `Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, and shares the sections of a run
 that mean the same. Values that depend on files or servers are checked when those are read.
 
-    evaluation.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
+    settings.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
 
 Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
 """
@@ -117,11 +117,12 @@ class Data(Section):
 class Evaluation(Section):
     """All settings of an evaluation."""
 
-    profile: str = "paper"  # or cot: the policy reasons and boxes its answer
+    # The paper's protocols; or cot: the policy reasons and boxes its answer
+    profile: str = choice("paper", *base.PROFILES)
     benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
     num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
     label: str = ""  # of the row in the table; empty: the policy's name
-    size: str = ""  # 7B or 3B: the paper's rows stand above
+    size: str = choice("", "", *PAPER_SCORES)  # the paper's rows of this size stand above
     seed: int = fields.seed()
     compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
     allow_missing: bool = False  # True: items without an answer are wrong and counted
@@ -143,14 +144,11 @@ class Evaluation(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        base.check_profile(self.profile)
         if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
             raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
         files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
         object.__setattr__(self, "benchmarks", fields.FrozenDict(files))
         object.__setattr__(self, "compare", tuple(at_home("compare", x) for x in self.compare))
-        if self.size and self.size not in PAPER_SCORES:
-            raise ValueError(f"size={self.size!r}: one of {', '.join(PAPER_SCORES)}, or empty")
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="

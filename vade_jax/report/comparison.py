@@ -144,7 +144,7 @@ class Comparison:
 
     @property
     def at_equal(self) -> str:
-        """Returns that in words, "" if the runs count whole."""
+        """`at` in words, such as " equal tokens"; "" if whole runs are compared."""
         return "" if self.at == "steps" else f" {cost.EQUAL[self.at]}"
 
 

@@ -228,10 +228,7 @@ def _rounded(x: float) -> float:
 
 
 def completed(new: Groups, earlier: Groups) -> dict[str, dict[str, list[Recorded]]]:
-    """Returns the runs of `new`, with what only their rollouts told from an earlier table of the same runs.
-
-    Rollouts are large and may have been deleted since.
-    """
+    """Returns the runs of `new`; what they lack because their rollouts were deleted comes from `earlier`."""
 
     def known(name: str, arm: str, run: Recorded) -> Recorded:
         before = [x for x in earlier.get(name, {}).get(arm, ()) if x.seed == run.seed]

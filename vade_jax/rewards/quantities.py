@@ -33,7 +33,7 @@ class Rules:
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns what `matching.same` does, of two values that are no relation and no collection."""
+    """Returns whether two single values are equal; relations and collections are `matching.same`'s."""
     one, other = (x.text if isinstance(x, Words) else values.name_of(x) for x in (given, key))
     if one is not None and other is not None:
         is_spelled = not isinstance(given, Words) and not isinstance(key, Words)

@@ -262,7 +262,7 @@ def _producer(
     engine: Engine,
     variants: VariantParts | None,
 ) -> Producer:
-    usual = functools.partial(scoring.group_normalized, scale_by_std=run.scale_by_std)
+    usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
     return Producer(
         choose,
         engine,
@@ -336,5 +336,7 @@ def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -
         rollouts_total,
         num_steps=run.num_steps,
         max_rollouts=run.max_rollouts,
-        next_pass=passes.cost(run.resolved_measure, checks.selector.make(run), step, num_items),
+        next_pass=passes.Passes(run.resolved_measure, checks.selector.make(run), num_items).cost(
+            step
+        ),
     )

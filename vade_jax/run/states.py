@@ -15,9 +15,9 @@ import numpy as np
 
 from vade_jax.data import batching, loading
 from vade_jax.models.qwen import model
-from vade_jax.rollout.local import rows_sharding
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.policy import Policy
+from vade_jax.trainer import mesh, processes
 from vade_jax.types import Array, Params, Prompts
 
 NUM_FEATURES = 64  # random directions of a state; a selector keeps the components that vary most
@@ -35,8 +35,7 @@ def of_prompts(
         length_multiple: prompts are padded to one of a few multiples of this.
         map: maps over items.
     """
-    where = rows_sharding(policy.mesh)
-    ways = math.prod(policy.mesh.shape[axis] for axis in where.spec[0])
+    where, ways = mesh.batch_sharding(policy.mesh), mesh.batch_size(policy.mesh)
     size = prompts_per_call + -prompts_per_call % ways
     project = compile_states(policy)
     found = []
@@ -48,8 +47,7 @@ def of_prompts(
         sizes = batching.shapes(prompts, multiple=length_multiple)
         sizes["num_images"] += -sizes["num_images"] % ways
         batch = batching.collate(prompts, **sizes)
-        put = lambda x: jax.make_array_from_callback(x.shape, where, x.__getitem__)
-        feature_ME = project(policy.base, policy.params, jax.tree.map(put, batch))
+        feature_ME = project(policy.base, policy.params, processes.put(batch, where))
         found.append(np.asarray(feature_ME)[: len(places)])
     return np.concatenate(found)
 

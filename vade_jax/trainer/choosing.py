@@ -83,7 +83,7 @@ class ChoosePrompts:
         return self._build(proposal, read, start)
 
     def again(self, proposal: Proposal) -> Chosen:
-        """Returns what was rolled out for a proposal; not of variants, which are drawn."""
+        """Returns what was rolled out for a proposal; variants are drawn, so theirs cannot be had again."""
         assert self.expand is None
         return self._build(proposal, self._reader(proposal), time.perf_counter())
 

@@ -20,7 +20,7 @@ from vade_jax import rng, samplers
 from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import hardware, passes, processes, rounds, scoring
+from vade_jax.trainer import hardware, processes, rounds, scoring
 from vade_jax.trainer.producer import Made, Producer, Stock
 from vade_jax.trainer.rounds import BatchNotFilled, StepData
 from vade_jax.trainer.timing import Clock
@@ -235,10 +235,13 @@ class Loop:
 
     # -------------------------------------------------------------------------- when
     def _is_last(self, step: int, rollouts_total: int) -> bool:
-        producer = self.producer
-        next_pass = passes.cost(producer.measure, producer.selector, step, producer.num_items)
-        limits = {"num_steps": self.num_steps, "max_rollouts": self.max_rollouts}
-        return is_over(step, rollouts_total, **limits, next_pass=next_pass)
+        return is_over(
+            step,
+            rollouts_total,
+            num_steps=self.num_steps,
+            max_rollouts=self.max_rollouts,
+            next_pass=self.producer.passes.cost(step),
+        )
 
     def _is_over(self, progress: Progress) -> bool:
         return self._is_last(progress.step, progress.rollouts_total)
@@ -279,15 +282,16 @@ class Loop:
         metrics = losses | rounds.metrics(made.data, producer.num_prompts)
         if producer.lag:
             metrics |= made.metrics()
-        num_items = producer.num_items
-        metrics |= passes.metrics(producer.measure, producer.selector, progress.step, num_items)
-        return metrics | coverage(progress, producer.num_prompts, num_items)
+        metrics |= producer.passes.metrics(progress.step)
+        return metrics | coverage(progress, producer.num_prompts, producer.num_items)
 
     def _conclude(
         self, progress: Progress, stock: Stock, data: StepData, metrics: Metrics, clock: Clock
     ) -> Progress:
         """Gives the engine the new weights, validates the policy if that is due, and records the step."""
         producer, step = self.producer, progress.step
+        # It reads what it records when it is called: `progress` and `metrics` change below. There are two
+        # blocks, so that a batch that was made meanwhile is saved even if the sync fails.
         record_step = lambda: self._record(progress, metrics, data, clock)
         with _saved_on_failure(self.recorder, progress, record_step):
             progress = progress.stocked(producer.finished(stock, clock))

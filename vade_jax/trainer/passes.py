@@ -5,6 +5,7 @@ Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the
 count in `vade/rollouts_total`, but the policy is not trained on them.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -19,28 +20,32 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
 
 
-def is_due(measure: settings.Measure, selector: samplers.Sampler, done: int) -> bool:
-    """Returns whether there is a pass after `done` steps."""
-    if done == 0 and selector.needs.passes == "first":
-        return True
-    return measure.every > 0 and done % measure.every == 0
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """When a run makes passes, and what they cost."""
 
+    measure: settings.Measure
+    selector: samplers.Sampler
+    num_items: int
 
-def cost(measure: settings.Measure, selector: samplers.Sampler, done: int, num_items: int) -> int:
-    """Returns the number of answers of the pass after `done` steps; 0 if there is none."""
-    return is_due(measure, selector, done) * num_items * measure.num_rollouts
+    def is_due(self, done: int) -> bool:
+        """Returns whether there is a pass after `done` steps."""
+        every = self.measure.every
+        return (done == 0 and self._comes_first()) or (every > 0 and done % every == 0)
 
+    def cost(self, done: int) -> int:
+        """Returns the number of answers of the pass after `done` steps; 0 if there is none."""
+        return self.is_due(done) * self.num_items * self.measure.num_rollouts
 
-def metrics(
-    measure: settings.Measure, selector: samplers.Sampler, step: int, num_items: int
-) -> Metrics:
-    """Returns the answers of all passes up to a step; nothing where there are none."""
-    passes = (
-        1 + (step - 1) // measure.every if measure.every else int(selector.needs.passes == "first")
-    )
-    if not passes:
-        return {}
-    return {"vade/measured_rollouts": passes * num_items * measure.num_rollouts}
+    def metrics(self, step: int) -> Metrics:
+        """Returns the answers of all passes up to a step; nothing where there are none."""
+        every = self.measure.every
+        number = 1 + (step - 1) // every if every else int(self._comes_first())
+        rollouts = number * self.num_items * self.measure.num_rollouts
+        return {"vade/measured_rollouts": rollouts} if number else {}
+
+    def _comes_first(self) -> bool:
+        return self.selector.needs.passes == "first"
 
 
 def roll_out_all(
@@ -67,7 +72,7 @@ def roll_out_all(
         stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
     """
     num_items = len(choose.items)
-    clock = Clock()  # not used: the loop times the whole pass as one phase
+    clock = Clock()  # its times are not read: the loop times the whole pass as one phase
     size = measure.num_prompts
     batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
     found = []

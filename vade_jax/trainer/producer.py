@@ -96,7 +96,7 @@ class Producer:
         *,
         key: jax.Array,
         num_prompts: int,
-        advantage: Advantage = scoring.group_normalized,
+        advantage: Advantage = scoring.usual_advantage,
         refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
         measure: settings.Measure = settings.Measure(),  # noqa: B008
         lag: int = 0,
@@ -128,6 +128,10 @@ class Producer:
     @property
     def num_items(self) -> int:
         return len(self.choose.items)
+
+    @property
+    def passes(self) -> passes.Passes:
+        return passes.Passes(self.measure, self.selector, self.num_items)
 
     def metrics(self) -> Metrics:
         """Returns what engine and reward have counted since the last call: retries, failures, costs."""
@@ -233,7 +237,7 @@ class Producer:
     # -------------------------------------------------------------------------- passes
     def pass_is_due(self, step: int) -> bool:
         """Returns whether a pass over all items comes before `step`."""
-        return passes.is_due(self.measure, self.selector, step - 1)
+        return self.passes.is_due(step - 1)
 
     def roll_out_all(
         self, posterior: samplers.State, step: int, stop: Callable[[], bool]

@@ -74,9 +74,9 @@ def answer(
             )
         with clock("reward"):  # only what is left to score after the last answer
             scores = scoring_thread.scores(rollouts)
-    clock.beside("prepare", chosen.seconds)
-    clock.beside("judge", scoring_thread.seconds)
-    clock.beside("gen_tail", scoring_thread.tail)
+    clock.add_seconds("prepare", chosen.seconds)
+    clock.add_seconds("judge", scoring_thread.seconds)
+    clock.add_seconds("gen_tail", scoring_thread.tail)
     valid_N = np.asarray(rollouts.valid_N)
     # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
     if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & scores.known_N).any():

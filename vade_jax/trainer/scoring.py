@@ -22,6 +22,9 @@ from vade_jax.rewards import mix
 from vade_jax.trainer import processes
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
+_NOTHING_LOST = "the last checkpoint is from before it"
+PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
+
 
 # ------------------------------------------------------------------------------ one answer
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +227,7 @@ _group_normalized = jax.jit(
 )
 
 
-def group_normalized(
+def usual_advantage(
     reward_N: np.ndarray,
     group_N: np.ndarray,
     num_groups: int,
@@ -258,7 +261,7 @@ def collect(
     proposal: Proposal,
     rollouts: Rollouts,
     scores: Scores,
-    advantage: Advantage = group_normalized,
+    advantage: Advantage = usual_advantage,
 ) -> Feedback:
     """Returns every prompt's counts and every answer's advantage, times the proposal's weights."""
     M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
@@ -310,18 +313,16 @@ def check_answers(
             first = int(np.argmax(bad_N))
             raise NotFinite(
                 f"{when}: the {name} of {bad_N.sum()} answers are not finite ({x_N[first]}), the "
-                f"first is one to {prompts[int(feedback.group_N[first])].uid}; {_GOOD}"
+                f"first is one to {prompts[int(feedback.group_N[first])].uid}; {_NOTHING_LOST}"
             )
 
 
 def check_losses(when: str, losses: Metrics) -> None:
     """Raises NotFinite, which says when, unless every loss, norm and rate is finite."""
     if bad := {name: float(x) for name, x in losses.items() if not np.isfinite(x)}:
-        raise NotFinite(f"{when}: {bad}; {_GOOD}: lower the learning rate or look at the rollouts")
-
-
-_GOOD = "the last checkpoint is from before it"
-PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
+        raise NotFinite(
+            f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate or look at the rollouts"
+        )
 
 
 # ------------------------------------------------------------------------------ metrics

@@ -30,16 +30,16 @@ class Clock:
         try:
             yield
         finally:
-            self.beside(name, time.perf_counter() - start)
+            self.add_seconds(name, time.perf_counter() - start)
 
-    def beside(self, name: str, seconds: float) -> None:
-        """Adds the seconds of a part that ran in another thread at the same time."""
+    def add_seconds(self, name: str, seconds: float) -> None:
+        """Adds seconds to a part. Parts that other threads timed overlap with the rest of the step."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def add(self, other: "Clock") -> None:
         """Adds what another clock has timed."""
         for name, seconds in other.seconds.items():
-            self.beside(name, seconds)
+            self.add_seconds(name, seconds)
 
     def metrics(
         self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0

@@ -119,9 +119,7 @@ def above_problem(difficulty_M: Array, problem_M: Array) -> Array:
     return difficulty_M - mean_Q[problem_M]
 
 
-def over_batch(
-    a_N: Array, group_N: Array, num_groups: int, valid_N: Array, epsilon: float = 1e-6
-) -> Array:
+def over_batch(a_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> Array:
     """Returns the z-score over the batch of advantages that are z-scores of their groups.
 
     Their mean is 0. The squares of a group of n answers add up to n - 1 unless its rewards are equal,
@@ -132,7 +130,7 @@ def over_batch(
     count_M = jax.ops.segment_sum(count_N, group_N, num_groups)
     effective_M = jax.ops.segment_max(jnp.abs(a_N), group_N, num_groups) > 0
     squares = jnp.sum(jnp.where(effective_M, count_M - 1, 0))
-    return a_N / (jnp.sqrt(squares / jnp.maximum(jnp.sum(count_N) - 1, 1)) + epsilon)
+    return a_N / (jnp.sqrt(squares / jnp.maximum(jnp.sum(count_N) - 1, 1)) + 1e-6)
 
 
 def over_tokens(a_N: Array, length_N: Array, valid_N: Array, padded_length: float) -> jax.Array:

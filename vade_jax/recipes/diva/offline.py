@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 import tqdm
 from PIL import Image
 
+from vade_jax import settings
 from vade_jax.data import columns, images, prompts, sources
 from vade_jax.evals.chat import Chat, Unanswered
-from vade_jax.recipes.diva import wordings
+from vade_jax.recipes.diva import variants, wordings
 from vade_jax.rollout.vllm import client
 from vade_jax.types import Item
 
-COLUMNS = ("paraphrases", "steps")
-_MIN_PIXELS = 3136  # of an image that is shown
 Ask = Callable[[str, int], str]  # text, seed -> reply
 Found = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the others
 
@@ -46,7 +45,7 @@ class Wanted:
     tries: int = 3
     temperature: float = 0.7  # of every reply
     max_tokens: int = 2048  # of every reply
-    max_pixels: int = 1003520  # of an image that is shown
+    max_pixels: int = settings.Data.max_pixels  # of an image that is shown
 
     def __post_init__(self):
         for name in ("paraphrases", "steps", "tries"):
@@ -67,7 +66,7 @@ class Report(NamedTuple):
     def table(self, counts: Mapping[str, int]) -> str:
         """Returns what was kept and rejected, by reason, and `counts` of the questions asked."""
         lines = []
-        for column in ("row", *COLUMNS):
+        for column in ("row", *variants.FIELDS):
             number = self.num_rows if column == "row" else self.kept[column]
             reasons = {why: n for (of, why), n in self.rejected.items() if of == column}
             listed = ", ".join(f"{why} {n:,}" for why, n in sorted(reasons.items()))
@@ -120,7 +119,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
         for index, made in enumerate(bar):
             if made.row is not None:
                 num_rows += 1
-                for column in filter(functools.partial(getattr, wanted), COLUMNS):
+                for column in filter(functools.partial(getattr, wanted), variants.FIELDS):
                     kept[column] += len(made.row[column])
                 rows.write(json.dumps(made.row, ensure_ascii=False) + "\n")
             for column, reason, detail in made.rejects:
@@ -171,7 +170,7 @@ def make_row(
         return chat.ask([message], seed=seed, **fields)
 
     row, rejects = portable(source, index, directory) | {"id": item.uid}, []
-    for column, find in zip(COLUMNS, (find_paraphrases, find_steps), strict=True):
+    for column, find in zip(variants.FIELDS, (find_paraphrases, find_steps), strict=True):
         if count := getattr(wanted, column):
             row[column], others = find(item, ask, count, wanted.tries)
             rejects += [(column, *why) for why in others]
@@ -232,7 +231,7 @@ def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
     """Returns a data URL of the pixels that a policy with the same limit gets."""
     try:
         pixels = images.load(
-            image, patch=images.PATCH, min_pixels=_MIN_PIXELS, max_pixels=max_pixels
+            image, patch=images.PATCH, min_pixels=settings.Data.min_pixels, max_pixels=max_pixels
         )
     except ValueError as error:
         raise columns.RejectedItem(item.uid, "bad_image", str(error)) from error

@@ -117,7 +117,10 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
-    """Returns what tells the benchmark's item that asks a question too; says which have no file."""
+    """Returns a function from a question to the uid of the benchmark's item that asks it, too, or None.
+
+    Prints which benchmarks have no file.
+    """
     if settings.exclude == "none":
         return lambda entry: None
     if settings.exclude.endswith(".json"):

@@ -12,6 +12,8 @@ from vade_jax.run.checks import selector
 from vade_jax.run.datasets import Datasets
 from vade_jax.trainer import processes
 
+NUM_TRIED = 4  # rows that a user's reward functions are tried on
+
 
 def check_data(run: settings.Run, data: Datasets) -> None:
     """Checks that there are enough rows, and validation questions that are not in the training data.
@@ -46,15 +48,15 @@ def _check_held_out(data: settings.Data, found: Datasets) -> None:
         )
 
 
-def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
+def check_reward(run: settings.Run, data: Datasets) -> None:
     """Calls the user's reward functions on rows from the whole data and prints what they return.
 
     Raises:
         ValueError: a function fails; names it, the row and the answer.
     """
     if run.reward.functions:
-        step = max(1, len(data.train) // num_rows)
-        items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
+        step = max(1, len(data.train) // NUM_TRIED)
+        items = [data.train[i] for i in range(0, len(data.train), step)][:NUM_TRIED]
         tokenizer = data.build_prompt.tokenizer
         opening = build.opening(run.reward.format, run.data.template, tokenizer)
         judge = build.make_judge(run.reward, opening)

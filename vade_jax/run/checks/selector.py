@@ -74,8 +74,7 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
     if not run.budget:
         return
     step = run.num_prompts * run.num_rollouts
-    first_pass = passes.is_due(run.measure, make(run), 0)
-    pass_cost = first_pass * num_train * run.resolved_measure.num_rollouts
+    pass_cost = passes.Passes(run.resolved_measure, make(run), num_train).cost(0)
     if run.max_rollouts < pass_cost + step:
         least = (pass_cost + step) / (run.num_steps * step)
         of_pass = f" behind the pass over all items, which takes {pass_cost}" * bool(pass_cost)
