@@ -54,7 +54,6 @@ def test_paths_of_flags_may_be_in_the_home_directory(tmp_path, monkeypatch):
             "--config=nowhere/x.py does not exist: see configs/",
         ),
         (["--config=configs"], "--config=configs is a directory: name a file in it"),
-        (["--config=configs/tiny.py"], "the file has no function get_config: name one of configs/"),
         (["--config=README.md"], "README.md, line "),
         (["--config=configs/sweep.py:frontier,updates=0"], "updates=0: must be 1 or more"),
         (
@@ -90,6 +89,28 @@ def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert caught.value.code == 2
     assert message in said and said.startswith("error: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["convert", "--help"], 0, "--source: A Hugging Face directory, an orbax checkpoint"),
+        (
+            ["convert", "--source=a", "--target=b", "--bogus=1"],
+            2,
+            "error: Unknown command line flag",
+        ),
+        (["train", "--help"], 0, "--workdir: The run directory; an existing one is resumed."),
+        (["train", "--config=configs/tiny.py"], 2, "the file has no function get_config: name one"),
+        (["pages", "--help"], 0, "usage: experiments.pages [-h]"),
+    ],
+)
+def test_help_and_mistakes_of_a_process(command, code, message):
+    words = [sys.executable, "-m", f"experiments.{command[0]}", *command[1:]]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    said = done.stderr if code else done.stdout
+    assert done.returncode == code and message in said
+    assert not code or said.count("\n") == 1
 
 
 def test_a_right_command_gives_the_config_and_a_directory(monkeypatch):
