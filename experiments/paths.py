@@ -7,6 +7,8 @@ from absl import flags
 
 from vade_jax import fields
 
+flags.disclaim_key_flags()  # a flag is that of the command that calls `define`, in whose help it stands
+
 
 class _Parser(flags.ArgumentParser):
     syntactic_help = "a path"
