@@ -245,10 +245,20 @@ def test_other_selectors_and_their_arrays(tmp_path):
         selector.observe(ids, right_M, G)
 
 
+def test_the_category_may_be_a_column(tmp_path):
+    data = rows().add_column("level", [f"level {i % 3}" for i in range(NUM_ROWS)])
+    trainer = make(tmp_path, selector="pooled", category_column="level", data=data)
+    state = trainer.selector.state_dict()["state"]
+    assert state["category_I"].tolist() == [i % 3 for i in range(NUM_ROWS)]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"id_column": "uid"}, r"id_column='uid'.*\['prompt', 'key'\]"),
+        ({"category_column": "x"}, r"category_column='x'.*\['prompt', 'key'\]; name one of them$"),
+        ({"category_column": "key"}, "vade has no array 'category'"),
+        ({"selector_options": {"num_rollouts": 99}}, "num_rollouts=99, but the trainer makes"),
         ({"data": ["a"] * 12}, "11 of 12 ids occur more than once"),
         ({"data": ["a", "b"]}, "3 different rows, the data set has 2"),
         ({"selector": "knapsack"}, "selector='knapsack' asks for more answers"),

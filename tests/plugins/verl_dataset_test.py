@@ -190,9 +190,17 @@ def test_validation_is_left_alone(tmp_path):
     assert validation.state_dict() == {}
 
 
+def test_the_category_may_be_a_column_or_a_field_of_one(tmp_path):
+    chosen = {"name": "pooled", "category_column": "extra_info.index"}
+    state = dataset(config(tmp_path, selector=chosen)).selector.state_dict()["state"]
+    assert state["category_I"].tolist() == [i % 7 for i in range(NUM_ROWS)]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"selector": {"category_column": "x"}}, "category_column='x': the files have"),
+        ({"selector": {"category_column": "id"}}, "vade has no array 'category'"),
         ({"dataloader_num_workers": 8}, "data.dataloader_num_workers=8: set it to 0"),
         ({"selector": {"id_column": "uid"}}, "id_column='uid': the files have"),
         ({"selector": {"nom": 1}}, "data.selector=.*'nom': 1"),
