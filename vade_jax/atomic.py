@@ -44,6 +44,33 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
         temporary.write_text(text, "utf-8", errors="replace")
 
 
+@contextlib.contextmanager
+def replacing_directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yields a new directory beside `path`, which it replaces when the block succeeds.
+
+    Only one process may write the directory. One that reads may find none for a moment, but never half of
+    one. If `path` is a link, its target is replaced.
+    """
+    path = pathlib.Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Fixed names, so that the next call or `remove_strays` finds what a killed process left.
+    fresh, old = (path.with_name(f".{path.name}.{end}") for end in ("new", "old"))
+    for stray in (fresh, old):
+        shutil.rmtree(stray, ignore_errors=True)
+    fresh.mkdir()
+    try:
+        yield fresh
+        # Two renames, because a directory cannot replace one that is not empty.
+        if path.exists():
+            path.rename(old)
+            fresh.rename(path)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
 def remove_strays(
     directory: str | os.PathLike[str], replaced: Iterable[str] = (), *, deep: bool = True
 ) -> None:

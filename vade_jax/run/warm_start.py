@@ -73,12 +73,16 @@ def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool
         return checkpoint
     preset = "tiny" if is_taught and model.preset == tiny_checkpoint.READER else model.preset
     made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": preset}
-    processes.on_leader(lambda: _drop_another(made, recipe))
-    processes.on_leader(lambda: directory.claim(f"{made}.json", recipe))
-    if processes.on_leader(lambda: _is_complete(made)):
-        processes.on_leader(lambda: files.check(made))
-    else:
-        processes.on_leader(lambda: tiny_checkpoint.write(made, seed, preset))
+
+    def make() -> None:
+        _drop_another(made, recipe)
+        directory.claim(f"{made}.json", recipe)
+        if _is_complete(made):
+            files.check(made)
+        else:
+            tiny_checkpoint.write(made, seed, preset)
+
+    processes.on_leader(make)
     cluster.wait_until_shared(os.path.join(made, "config.json"))
     return made
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 
-from vade_jax import types
+from vade_jax import atomic, types
 from vade_jax.data import images
 from vade_jax.models.qwen import config, weights
 
@@ -293,13 +293,7 @@ def save(
         collections.deque(blocks, maxlen=0)  # runs the generator and keeps nothing
         return
     directory = pathlib.Path(os.path.realpath(directory))
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    # Fixed names, so that the next save or `atomic.remove_strays` finds what a killed process left.
-    fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
-    for path in (fresh, old):
-        shutil.rmtree(path, ignore_errors=True)
-    fresh.mkdir()
-    try:
+    with atomic.replacing_directory(directory) as fresh:
         for path in directory.iterdir() if directory.is_dir() else []:
             if path.is_dir():
                 shutil.copytree(path, fresh / path.name)
@@ -309,16 +303,6 @@ def save(
         _write_shards(fresh, shape, blocks, dtype, shard_bytes)
         sums = {path.name: _crc32(path) for path in sorted(fresh.iterdir()) if path.is_file()}
         _write_json(fresh / CHECKSUMS, sums)
-        # Two renames, because a directory cannot replace one that is not empty. A process that loads
-        # between them finds no directory, but never half of one.
-        if directory.exists():
-            directory.rename(old)
-            fresh.rename(directory)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(directory)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> None:
