@@ -34,7 +34,10 @@ def get_config(arg=None):
         raise ValueError(f"{arg} is damaged, or not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{arg} holds no config: its JSON is no object")
-    settings.Run.from_dict(found)  # its errors name the field; those of `update` do not
+    try:
+        settings.Run.from_dict(found)  # its errors name the field; those of `update` do not
+    except ValueError as error:
+        raise ValueError(f"{arg}: {error}") from None
     c = default.get_config()
     c.selector.options = ConfigDict()  # the default options are VADE's
     c.update(found)

@@ -121,6 +121,15 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
+def _place_in_config(error):
+    """Returns the file and line of --config that an error came from; "" if it came from elsewhere."""
+    given = [re.match("--?config=([^:]*)", word) for word in sys.argv]
+    files = [os.path.abspath(found[1]) for found in given if found]
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [frame for frame in frames if os.path.abspath(frame.filename) in files]
+    return f"{found[-1].filename}, line {found[-1].lineno}" if found else ""
+
+
 def _mapping_of(name):
     """Returns the mapping field that an override wants to change at the key `name`; "" if there is none."""
     for word in sys.argv:
@@ -165,8 +174,9 @@ def _one_line(error):
     text = str(error)
     near = re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text)
     field = text.strip("\"'")
+    where = _place_in_config(error)
     is_lookup = isinstance(error, KeyError | AttributeError) and re.fullmatch(r"\w+", field)
-    if near or is_lookup:
+    if near or (is_lookup and not where):
         name, hint = (near[2], f': did you mean "{near[1]}"?') if near else (field, "")
         # ml_collections looks for an option before the name of another selector is put in.
         if any(word.startswith(f"--config.selector.options.{name}=") for word in sys.argv):
@@ -178,9 +188,10 @@ def _one_line(error):
         text = f"{error.filename}, line {error.lineno}: {error.msg}"
     elif "has no attribute 'get_config'" in text:
         text = "--config: the file has no function get_config: name one of configs/, such as configs/tiny_gspo.py"
-    elif isinstance(error, ImportError | ArithmeticError):
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{where.filename}, line {where.lineno}: {text}"
+    elif where and not isinstance(error, ValueError):  # a mistake in the file's own code
+        text = f"{where}: {type(error).__name__}{text and ': ' + text}"
+    elif "earlier failure to load: " in text:
+        text = "--config: " + text.partition("earlier failure to load: ")[2]
     if "Traceback" in text:
         text = [line for line in text.splitlines() if line.strip()][-1]
         text = text.partition("Error: ")[2] or text

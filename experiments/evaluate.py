@@ -96,9 +96,10 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
 def _from_flags(c: ConfigDict, workdir: str) -> None:
     """Overrides the config by the flags that are given, and runs the evaluation."""
     if "benchmarks" not in c:
-        sys.exit(
-            "error: --config is not of an evaluation: give configs/eval_paper.py, or one like it"
-        )
+        with errors.user_errors():
+            raise ValueError(
+                "--config is not of an evaluation: give configs/eval_paper.py, or one like it"
+            )
     for field, flag in FLAGS.items():
         if flag.present:
             section, _, name = field.rpartition(".")

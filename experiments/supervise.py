@@ -32,6 +32,8 @@ def main(config: ConfigDict, workdir: str) -> None:
         try:
             with user_errors((checks.UserError,)):
                 made = warm_start.warm_started(job.teaching(run), base, workdir, StopSignal())
+        except KeyboardInterrupt:  # the second one: see `StopSignal`
+            sys.exit("error: stopped at once; the same command goes on after the last save")
         except NotFinite as error:
             sys.exit(f"error: {error}")
     if made is not None:

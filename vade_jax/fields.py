@@ -226,8 +226,8 @@ def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
         variable: name of the environment variable that holds a key. If it is not a name in capitals, it
             may be the key itself.
     """
-    parts = _split(setting, url)
-    if "@" in parts.netloc or parts.query:
+    parts = None if "@" in url else _split(setting, url)  # "@" also where it is no URL
+    if parts is None or parts.query:
         raise ValueError(
             f"{setting} has a user, a password or a query in its URL, which logs would show: leave "
             "them out, and give a key by the name of an environment variable (api_key_env)"

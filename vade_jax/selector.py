@@ -14,6 +14,7 @@ import json
 import numbers
 import operator
 import os
+import reprlib
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -355,7 +356,9 @@ def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
         ids = range(items) if isinstance(items, int | numbers.Integral) else _plain(items)
         num_different = len(set(ids))
     except TypeError as error:
-        raise ValueError(f"items={items!r}: give a number, or a list of ids ({error})") from error
+        raise ValueError(
+            f"items={reprlib.repr(items)}: give a number, or a list of ids ({error})"
+        ) from error
     if not len(ids):
         raise ValueError(f"items={items!r}: there is nothing to select")
     if more := len(ids) - num_different:

@@ -375,11 +375,10 @@ class Optimizer(Section):
     path: ClassVar[str] = "optimizer."
 
     learning_rate: float = number(1e-6, at_least=0)  # Peak learning rate
-    warmup_steps: int = number(
-        0, at_least=0, below=2**31
-    )  # Updates in which the rate rises from 0 to its peak
+    # Updates in which the rate rises from 0 to its peak
+    warmup_steps: int = number(0, at_least=0, below=1e9)
     # Updates after the warm-up in which the rate falls to a tenth of its peak, as a cosine; 0: constant
-    decay_steps: int = number(0, at_least=0, below=2**31)
+    decay_steps: int = number(0, at_least=0, below=1e9)
     b1: float = number(0.9, at_least=0, below=1)  # Decay of AdamW's first moment
     b2: float = number(0.999, at_least=0, below=1)  # Decay of AdamW's second moment
     weight_decay: float = number(0.01, at_least=0)  # Weight decay of AdamW

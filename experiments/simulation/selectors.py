@@ -28,7 +28,7 @@ class Settings(fields.Section):
 
     seeds: str = "0,1,2,3,4,5,6,7"
     num_items: int = fields.number(
-        4000, at_least=1, below=2**31
+        4000, at_least=1, below=1e9
     )  # unless a world sets another number
     num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G

@@ -227,12 +227,16 @@ def test_a_finished_evaluation_needs_its_server_no_more(data, tmp_path):
 
 def test_a_finished_evaluation_needs_its_judge_no_more(data, tmp_path):
     with ScriptedChat(policy) as server, ScriptedChat(reads) as judge:
-        c = served(wanted(data, "mathvista"), server, judge)
+        c = served(wanted(data, "mathverse"), server, judge)
         assert run(c, tmp_path)[0] == 0
+    found = (tmp_path / "results.json").read_text()
     assert run(c, tmp_path)[0] == 0
-    (tmp_path / "replies" / "judge.jsonl").unlink()
-    code, printed = run(c, tmp_path)
-    assert code == 2 and "does not answer" in printed
+    assert (tmp_path / "results.json").read_text() == found
+    kept = tmp_path / "replies" / "judge.jsonl"
+    kept.write_text(kept.read_text().splitlines(keepends=True)[0])
+    code, _ = run(c, tmp_path)
+    assert code.startswith("error: server") and "does not answer" in code
+    assert (tmp_path / "results.json").read_text() == found
 
 
 def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):

@@ -140,6 +140,17 @@ def test_what_came_back_is_observed_in_the_size_of_a_batch():
     assert_same(curriculum, selector)
 
 
+def test_where_all_tasks_are_out_or_wait_the_selector_learns_from_fewer():
+    """10 tasks, of which 8 are out: two groups that came back are all that can be learned from."""
+    curriculum = made(10, 8)
+    chosen = take(curriculum, 10)
+    for task in chosen[:2]:
+        curriculum.on_result(of(task, 1))
+    assert set(keys(take(curriculum, 2))) == set(keys(chosen[:2]))
+    state = curriculum.sampler.selector.state_dict()["state"]
+    assert state["alpha_I"].sum() == 2
+
+
 def test_the_categories_of_tasks_reach_the_selector():
     curriculum = made(6, 2, name="pooled", category=lambda task: ["even", "odd"][task.data % 2])
     state = curriculum.sampler.selector.state_dict()["state"]

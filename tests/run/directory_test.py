@@ -163,7 +163,10 @@ def test_a_run_without_a_step_owns_nothing(tmp_path, capsys):
     open_for(settings.Run(seed=1, num_steps=7), str(tmp_path))  # as a run that goes on may have it
     assert capsys.readouterr().out == ""
     open_for(settings.Run(seed=2), str(tmp_path))
-    assert "took no step, so this one takes over (seed: 1 there, 2 now)" in capsys.readouterr().out
+    assert (
+        "took no step, so this one is to take over (seed: 1 there, 2 now)"
+        in capsys.readouterr().out
+    )
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 2
     assert not (tmp_path / "metrics.jsonl").exists()
 

@@ -43,7 +43,7 @@ class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
 def connect(server: Server, memory: str | os.PathLike, *, asks: bool = True) -> "Chat":
     """Returns the `Chat` with a server that has replied to a first question.
 
-    Without `asks` it need not be there if it has replied before: probably all is answered.
+    Without `asks` the first question is put before the first one that has no saved reply.
 
     Raises:
         ValueError: the variable of the key is not set, or the server, model or key is wrong.
@@ -51,8 +51,10 @@ def connect(server: Server, memory: str | os.PathLike, *, asks: bool = True) -> 
     chat = Chat(server, memory)
     if chat.replies.damaged:
         print(f"{chat.replies.damaged} replies of before cannot be read and are asked again")
-    if asks or not chat.replies:
+    if asks:
         chat.check()
+    else:
+        chat.checks_later()
     return chat
 
 
@@ -84,6 +86,8 @@ class Chat:
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
         self._lost: str | None = None  # why no more questions are sent
+        self._checks_later = False
+        self._check_lock = threading.Lock()
         self._closed = threading.Event()
 
     # ------------------------------------------------------------------------- asking
@@ -156,6 +160,7 @@ class Chat:
         server that refuses is alive.
         """
         self._check_open()
+        self._check_if_due()
         self._count("asked")
 
         def attempt() -> Any:
@@ -216,6 +221,19 @@ class Chat:
             ) from error
         except RefusedError as error:
             raise ValueError(f"server {self.url} {self._explain(error)}") from error
+
+    def checks_later(self) -> None:
+        """Makes the first question without a saved reply wait for `check`; ServerLost if that fails."""
+        self._checks_later = True
+
+    def _check_if_due(self) -> None:
+        with self._check_lock:
+            if self._checks_later:
+                try:
+                    self.check()
+                except ValueError as error:
+                    raise ServerLost(str(error)) from error
+                self._checks_later = False
 
     def _explain(self, error: RefusedError) -> str:
         """Returns the likely reason why a short question is refused, and the fix."""

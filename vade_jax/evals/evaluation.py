@@ -156,7 +156,7 @@ def _make_judge(
 ) -> chat.Chat | functions.SumOfJudges | None:
     """Returns the judge: a chat with a model, the user's functions, or None where rules decide all.
 
-    `asks`: answers are missing, so the judge's server has to be there.
+    `asks`: answers are missing, so the judge's server has to be there before they are made.
     """
     if evaluation.reward.functions:
         if evaluation.judge.rules or evaluation.judge.url:

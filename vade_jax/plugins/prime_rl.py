@@ -32,8 +32,8 @@ class SelectingSampler:
 
     prime-rl returns one group at a time, in any order. A selector takes each observation for a step: what was
     not in it decays. So answers are collected, and right before a proposal those to `num_prompts` tasks are
-    observed together, which may be of several batches; the rest waits. When all that was handed out came back
-    and no task of the batch is left, the rest is observed, too.
+    observed together, which may be of several batches; the rest waits. It is observed, too, when all that was
+    handed out came back and no task of the batch is left, or when every task is out or waits.
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
     task is taken for lost when `lost_after` further batches were proposed, and the oldest ones are when no

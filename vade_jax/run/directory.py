@@ -150,7 +150,7 @@ def _say_what_changes(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
     other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
     if other:
         print(
-            f"{path.parent}: the run there took no step, so this one takes over ({'; '.join(other)})"
+            f"{path.parent}: the run there took no step, so this one is to take over ({'; '.join(other)})"
         )
 
 

@@ -1,6 +1,5 @@
 """Makes the engine that samples answers, for a run or an evaluation: the built-in one or vLLM servers."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -15,7 +14,7 @@ from vade_jax import settings
 from vade_jax.models.qwen import files, weights
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.rollout.vllm import process
+from vade_jax.rollout.vllm import pool, process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.run import cluster
@@ -223,9 +222,4 @@ def _launch(
         on_error.callback(server.stop)
         return server
 
-    with concurrent.futures.ThreadPoolExecutor(engine.num_servers) as threads:
-        try:
-            return list(threads.map(launch, range(engine.num_servers)))
-        except BaseException:  # Ctrl-C, too: the executor waits for its threads
-            ended.set()
-            raise
+    return pool.at_once(launch, range(engine.num_servers), ended)

@@ -509,12 +509,13 @@ def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options,
     assert "http://127.0.0.1" in str(caught.value)
 
 
-def test_an_error_of_one_server_ends_the_wait_for_another(start, connect):
-    gone = start()
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_error_of_one_server_ends_the_wait_for_another(start, connect, order):
+    gone, other = start(), start()
     gone.kill()
     began = time.monotonic()
     with pytest.raises(ValueError, match="serves"):
-        connect(start(), gone, model="another", synced=False, wait_s=600.0)
+        connect(*[other, gone][::order], model="another", synced=False, wait_s=600.0)
     assert time.monotonic() - began < 60
 
 

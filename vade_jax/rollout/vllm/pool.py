@@ -21,6 +21,7 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.vllm.client import VllmClient
 
 T = TypeVar("T")
+S = TypeVar("S")
 COUNTS = (
     "rollout/retries",  # of requests of any kind
     "rollout/server_restarts",
@@ -302,3 +303,20 @@ class ServerPool:
     def _count(self, name: str, number: int = 1) -> None:
         with self._changed:
             self._counts[name] += number
+
+
+def at_once(function: Callable[[S], T], inputs: Sequence[S], ended: threading.Event) -> list[T]:
+    """Returns `function` of each input, each called in a thread of its own.
+
+    The error that comes first is raised. It sets `ended`, as does Ctrl-C: the other calls should then return
+    soon, because they are waited for.
+    """
+    with futures.ThreadPoolExecutor(len(inputs)) as threads:
+        try:
+            calls = [threads.submit(function, x) for x in inputs]
+            done = futures.wait(calls, return_when=futures.FIRST_EXCEPTION).done
+            for call in done:
+                call.result()  # raises
+        finally:
+            ended.set()
+    return [call.result() for call in calls]

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 
 from vade_jax.rollout.engine import Answer, OnGroup, Sampling, check_version, ignore, to_rollouts
-from vade_jax.rollout.vllm import client
+from vade_jax.rollout.vllm import client, pool
 from vade_jax.rollout.vllm.client import Request, VllmClient
 from vade_jax.rollout.vllm.pool import ServerPool
 from vade_jax.rollout.vllm.process import LaunchedServer
@@ -105,11 +105,7 @@ class VllmServerEngine:
                 ended=ended,
             )
 
-        with futures.ThreadPoolExecutor(len(clients)) as threads:
-            try:
-                self._max_model_len = min(threads.map(check, clients))
-            finally:  # after Ctrl-C, the executor waits for its threads
-                ended.set()
+        self._max_model_len = min(pool.at_once(check, clients, ended))
         self._pool = ServerPool(
             clients,
             wait_s=wait_s,

@@ -199,7 +199,8 @@ def by_table(
 
     The change is that of the first (highest, change) with s <= highest, and 0 if there is none. For
     highest = m / n, a sum of scores S over c answers is compared in whole numbers, as n S <= m c, so that
-    3 right of 10 are in the range that ends at 0.3. For sums of rewards, `room` widens the ranges.
+    3 right of 10 are in the range that ends at 0.3; n is 10,000 at most. For sums of rewards, `room` widens
+    the ranges.
     """
     change_I = jnp.zeros_like(difficulty_I)
     # From the last range to the first, so that the first fitting range overwrites the later ones.
