@@ -604,7 +604,8 @@ class Run(Section):
                 f"sampling.max_tokens={sampling.max_tokens} unpunished: lower the buffer or "
                 "raise max_tokens"
             )
-        if self.data.length_multiple > max(128, self.data.max_prompt_length):
+        # The default is more than the prompts of tiny jobs have, which is no mistake.
+        if self.data.length_multiple > max(Data.length_multiple, self.data.max_prompt_length):
             raise ValueError(
                 f"data.length_multiple={self.data.length_multiple} is more than "
                 f"data.max_prompt_length={self.data.max_prompt_length}: every prompt would be padded to it; lower it"
@@ -627,7 +628,7 @@ class Run(Section):
         """Raises ValueError for a setting that another one leaves unread."""
         importance = self.loss.importance
         rows = (
-            # of this section, these settings, are read if, and are not because of
+            # the section, its settings, whether they are read, and what leaves them unread
             (self.lora, ("alpha", "targets", "vision"), self.lora.rank, "lora.rank=0"),
             (
                 self.loss,
