@@ -135,7 +135,7 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    # Training data: "procedural" (built in), a .jsonl/.parquet/.arrow file, a directory, or
+    # Training data: "procedural" (built in), a file or directory of rows (docs/data.md), or
     # OWNER/NAME[@REVISION][:SPLIT] on the Hugging Face hub
     train: str = location()
     # Validation data, in the forms of data.train; a directory made by build_data holds both
