@@ -7,9 +7,11 @@
 arguments, each a list with an entry for each answer: `prompts`, `completions` (chats), `completion_ids`
 (tokens), and every column of the data. It returns a list with a reward for each answer, None meaning no
 verdict; or two lists, the rewards and whether each answer is correct. It may be async. See docs/rewards.md.
+It runs in the process of `rewards.process`.
 """
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -18,13 +20,16 @@ import logging
 import math
 import numbers
 import pathlib
+import pickle
 import threading
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent import futures
+from types import SimpleNamespace
 from typing import Any
 
 from vade_jax import imports
+from vade_jax.rewards import process
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
@@ -33,8 +38,10 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
 
     from vade_jax import types
 
+Tokens = Sequence["np.ndarray | Sequence[int]"] | None
 RULES = "rules"  # the name of the built-in verifiers among the functions
 _SHOWN = 200  # characters of an answer in an error
+_ALONE = threading.Lock()  # calls in the main thread follow each other
 
 
 # ------------------------------------------------------------------------------ what it is given
@@ -74,20 +81,6 @@ def arguments(
     )
 
 
-# ------------------------------------------------------------------------------ where it comes from
-@functools.cache  # training, validation and the check share one function, and its counts
-def load(name: str) -> Callable[..., Any]:
-    """Returns the function of "path/to/file.py:name" or "module:name".
-
-    Raises:
-        ValueError: there is no such file, module or function, or importing it fails.
-    """
-    found = imports.load(name, "reward.function", more=f", or {RULES!r}")
-    if not callable(found):
-        raise ValueError(f"reward.function={name!r}: it is {type(found).__name__}, no function")
-    return found
-
-
 # ------------------------------------------------------------------------------ one function
 @dataclasses.dataclass(frozen=True)
 class UserFunction:
@@ -95,34 +88,33 @@ class UserFunction:
 
     Attributes:
         name: as the user wrote it.
-        function: the function itself.
+        function: its place, as `load` has it, or the function itself, which cloudpickle sends.
         timeout_s: the time limit of a call; if it is exceeded, the answers have no verdict.
+        concurrency: 1 calls it in its process's main thread, one call after another; more, in threads.
     """
 
     name: str
-    function: Callable[..., Any]
+    function: str | Callable[..., Any]
     timeout_s: float
+    concurrency: int = 1
 
     def __call__(
-        self,
-        item: "types.Item",
-        answers: Sequence[str],
-        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
+        self, item: "types.Item", answers: Sequence[str], tokens: Tokens
     ) -> list[Judgement]:
         """Judges all answers to one item.
 
         Raises:
-            RewardFailure: the function raised an error or returned something else than documented.
+            RewardFailure: the function raised an error, ended its process or returned something else than
+                documented.
         """
         try:
-            returned = self._call(item, answers, tokens)
-            return _judgements(returned, len(answers))
-        except _Overdue:
+            return self._judged(item, answers, tokens)
+        except TimeoutError:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
-                f"reward.function {self.name!r}: {imports.told(error)}; at row {item.uid!r}, answer "
+                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, answer "
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
@@ -134,42 +126,107 @@ class UserFunction:
         try:
             return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
         except Exception as error:
-            logging.warning("reward.function %r, metrics(): %s", self.name, imports.told(error))
+            logging.warning("reward.function %r, metrics(): %s", self.name, process.told(error))
             return {f"reward/{label}/metrics_failed": 1.0}
 
     def counted(self) -> dict[str, float]:
         """Returns the result of `metrics`; raises its errors, or ValueError if these are not numbers."""
-        found = dict(getattr(self.function, "metrics", dict)())
-        if wrong := [name for name, x in found.items() if not isinstance(x, numbers.Real)]:
-            raise ValueError(f"{wrong[0]!r} is {found[wrong[0]]!r}, no number")
-        return found
+        with _ALONE:
+            return process.running().call(_count, self._source)
 
-    def _call(self, item, answers, tokens) -> Any:
-        given = arguments(item, answers, tokens)
-        if is_async(self.function):
-            future = asyncio.run_coroutine_threadsafe(
-                _awaited(self.function(**given)), _event_loop()
-            )
-        else:
-            future = _in_a_thread(self.function, given)
-        if not futures.wait([future], self.timeout_s).done:
-            future.cancel()
-            raise _Overdue
-        return future.result()
+    @functools.cached_property
+    def _source(self) -> str | bytes:
+        if isinstance(self.function, str):
+            return self.function
+        import cloudpickle
+
+        try:
+            return cloudpickle.dumps(self.function)
+        except Exception as error:
+            raise ValueError(
+                f"it cannot be sent to its process ({imports.told(error)}): give its place instead, "
+                "path/to/file.py:NAME"
+            ) from error
+
+    def _judged(self, item, answers, tokens) -> list[Judgement]:
+        names = ("uid", "question", "answer", "kind", "metadata", "columns")
+        row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
+        tokens = tokens and [list(map(int, x)) for x in tokens]
+
+        def ask() -> list[Judgement]:
+            there = process.running()
+            there.call(_check, self._source)  # importing it may take longer than a call
+            call = (_judge, self._source, row, answers, tokens, self.timeout_s)
+            in_thread = self.concurrency > 1
+            return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
+
+        if self.concurrency > 1:
+            with contextlib.suppress(process.Ended):  # maybe by another call: this one again, alone
+                return ask()
+        with _ALONE:
+            return ask()
 
     def _first_that_fails(self, item, answers, tokens) -> int:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
         for n in range(len(answers)):
             try:
-                one = tokens and tokens[n : n + 1]
-                _judgements(self._call(item, answers[n : n + 1], one), 1)
-            except (Exception, SystemExit):
+                self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
+            except Exception:
                 return n
         return 0
 
 
-class _Overdue(Exception):  # noqa: N818 (says what happened)
-    """A call exceeded its time limit."""
+def load(place: str) -> str:
+    """Imports the function of a place in its process, and returns the place.
+
+    Raises:
+        ValueError: it is not "path/to/file.py:name" or "module:name", it is not there, or importing it fails.
+    """
+    process.running().call(_check, place)
+    return place
+
+
+# ------------------------------------------------------------------------------ in its process
+@functools.cache  # training, validation and the check share one function, and its counts
+def _function(source: str | bytes) -> Callable[..., Any]:
+    """Returns the function of a place or of its pickle."""
+    if isinstance(source, bytes):
+        return pickle.loads(source)
+    try:
+        function = imports.load(source, "reward.function", more=f", or {RULES!r}")
+    except ValueError as error:
+        raise process.Failure(str(error)) from error
+    if not callable(function):
+        kind = type(function).__name__
+        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+    return function
+
+
+def _check(source: str | bytes) -> None:
+    _function(source)
+
+
+def _judge(source, row, answers, tokens, timeout_s) -> Any:
+    function = _function(source)
+    returned = function(**arguments(row, answers, tokens))
+    if is_async(function):
+        return _awaited(returned, len(answers), timeout_s + 1)  # the run's own limit comes first
+    return _judgements(returned, len(answers))
+
+
+async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> list[Judgement]:
+    try:
+        async with asyncio.timeout(limit_s):
+            return _judgements(await returned, num_answers)
+    except SystemExit as error:  # it would end the loop, and every later call with it
+        raise RuntimeError(f"SystemExit: {error}") from error
+
+
+def _count(source: str | bytes) -> dict[str, float]:
+    counts = dict(getattr(_function(source), "metrics", dict)())
+    if wrong := [name for name, x in counts.items() if not isinstance(x, numbers.Real)]:
+        raise ValueError(f"{wrong[0]!r} is {counts[wrong[0]]!r}, not a number")
+    return counts
 
 
 def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
@@ -207,37 +264,6 @@ def _numbers(what: str, values: Any, wanted: int) -> list[float]:
 def is_async(function: Callable[..., Any]) -> bool:
     """Returns whether what a function returns must be awaited."""
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
-
-
-def _in_a_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> futures.Future:
-    """Calls in a daemon thread, because a call that never returns must not keep the program alive."""
-    future = futures.Future()
-    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
-
-    def call():
-        try:
-            future.set_result(function(**given))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=call, daemon=True, name="reward").start()
-    return future
-
-
-@functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the one event loop of all async functions, to which their clients may be bound."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="reward").start()
-    return loop
-
-
-async def _awaited(coroutine: Coroutine) -> Any:
-    """Awaits it; an exit becomes an error, as it would end the loop and every later call with it."""
-    try:
-        return await coroutine
-    except SystemExit as error:
-        raise RuntimeError(f"SystemExit: {error}") from error
 
 
 # ------------------------------------------------------------------------------ several

@@ -9,8 +9,7 @@ import statistics
 import typing
 from collections.abc import Callable, Sequence
 
-from vade_jax import imports
-from vade_jax.rewards import functions
+from vade_jax.rewards import functions, process
 from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import Judgement
 
@@ -90,7 +89,7 @@ def _try_counters(judge: functions.SumOfJudges) -> None:
                 one.counted()
             except Exception as error:
                 raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {imports.told(error)}"
+                    f"reward.function {one.name!r}, metrics(): {process.told(error)}"
                 ) from error
 
 
