@@ -6,8 +6,8 @@
 `--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It gets keyword
 arguments, each a list with an entry for each answer: `prompts`, `completions` (chats), `completion_ids`
 (tokens), and every column of the data. It returns a list with a reward for each answer, None meaning no
-verdict; or two lists, the rewards and whether each answer is correct. It may be async. See docs/rewards.md.
-It runs in the process of `rewards.process`.
+verdict; or two lists, the rewards and whether each answer is correct. It may be async. It runs in the process
+of `rewards.process`. See docs/rewards.md.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ import inspect
 import logging
 import math
 import numbers
-import pathlib
 import pickle
 import threading
 import typing
@@ -38,6 +37,7 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
 
     from vade_jax import types
 
+Texts = Sequence[str]
 Tokens = Sequence["np.ndarray | Sequence[int]"] | None
 RULES = "rules"  # the name of the built-in verifiers among the functions
 _SHOWN = 200  # characters of an answer in an error
@@ -57,11 +57,7 @@ def texts(chats: Sequence[Any]) -> list[str]:
     return [text(chat) for chat in chats]
 
 
-def arguments(
-    item: "types.Item",
-    answers: Sequence[str],
-    tokens: Sequence["np.ndarray | Sequence[int]"] | None,
-) -> dict[str, list[Any]]:
+def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
     Without tokens, as in evaluation, there are no `completion_ids`. If the file's columns are kept, a column
@@ -98,9 +94,7 @@ class UserFunction:
     timeout_s: float
     concurrency: int = 1
 
-    def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Tokens
-    ) -> list[Judgement]:
+    def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item.
 
         Raises:
@@ -118,35 +112,20 @@ class UserFunction:
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
-    def metrics(self, label: str) -> dict[str, float]:
-        """Returns what the function counts under this label, if it has a method `metrics`.
-
-        Where that fails the run goes on, as no reward depends on it: it is said, and counted.
-        """
+    def metrics(self) -> dict[str, float]:
+        """Returns what the function's own `metrics` counts, if it has that; raises RewardFailure."""
         try:
-            return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
+            with _ALONE:
+                return process.running().call(_count, self._source)
         except Exception as error:
-            logging.warning("reward.function %r, metrics(): %s", self.name, process.told(error))
-            return {f"reward/{label}/metrics_failed": 1.0}
-
-    def counted(self) -> dict[str, float]:
-        """Returns the result of `metrics`; raises its errors, or ValueError if these are not numbers."""
-        with _ALONE:
-            return process.running().call(_count, self._source)
+            why = process.told(error)
+            raise RewardFailure(f"reward.function {self.name!r}, metrics(): {why}") from error
 
     @functools.cached_property
     def _source(self) -> str | bytes:
-        if isinstance(self.function, str):
-            return self.function
         import cloudpickle
 
-        try:
-            return cloudpickle.dumps(self.function)
-        except Exception as error:
-            raise ValueError(
-                f"it cannot be sent to its process ({imports.told(error)}): give its place instead, "
-                "path/to/file.py:NAME"
-            ) from error
+        return self.function if isinstance(self.function, str) else cloudpickle.dumps(self.function)
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
@@ -287,12 +266,7 @@ class SumOfJudges:
     correct_above: float = 0.5
     num_threads: int = 1
 
-    def __call__(
-        self,
-        item: "types.Item",
-        answers: Sequence[str],
-        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
-    ) -> list[Judgement]:
+    def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]
         return [self.together(found) for found in zip(*each, strict=True)]
@@ -309,15 +283,19 @@ class SumOfJudges:
     def metrics(self) -> dict[str, float]:
         """Returns the functions' counts since the last call, under the name of each function.
 
-        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`.
+        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`. Where
+        counting fails the run goes on, as no reward depends on it: it is said, and counted.
         """
-        own = [judge for judge in self.judges if isinstance(judge, UserFunction)]
-        places = [judge.name.rpartition(":")[::2] for judge in own]
-        names, found = [name for _, name in places], {}
-        for judge, (where, name) in zip(own, places, strict=True):
-            label = f"{pathlib.Path(where).stem}.{name}" if names.count(name) > 1 else name
-            found |= judge.metrics(label)
-        return found
+        own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}
+        names = [judge.name.rpartition(":")[2] for judge in own]
+        for judge, name in zip(own, names, strict=True):
+            label = imports.label(judge.name) if names.count(name) > 1 else name
+            try:
+                counts |= {f"reward/{label}/{key}": x for key, x in judge.metrics().items()}
+            except RewardFailure as error:
+                logging.warning("%s", error)
+                counts[f"reward/{label}/metrics_failed"] = 1.0
+        return counts
 
     def together(self, found: Sequence[Judgement]) -> Judgement:
         """Returns the weighted sum of the judgements of one answer."""

@@ -9,7 +9,7 @@ import statistics
 import typing
 from collections.abc import Callable, Sequence
 
-from vade_jax.rewards import functions, process
+from vade_jax.rewards import functions
 from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import Judgement
 
@@ -40,9 +40,18 @@ def check(
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
             the data's own answers and no less for empty ones.
     """
-    found = _tried(judge, items, form, encode, opening)
-    _try_counters(judge)
-    judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
+    answers = [_answers(item, form, opening) for item in items]
+    try:
+        found = [
+            [one(item, pair, [encode(text) for text in pair]) for one in judge.judges]
+            for item, pair in zip(items, answers, strict=True)
+        ]
+        for one in judge.judges:
+            if isinstance(one, functions.UserFunction):
+                one.metrics()
+    except functions.RewardFailure as error:
+        raise ValueError(str(error)) from error
+    judged = [map(judge.together, zip(*each, strict=True)) for each in found]
     right, empty = zip(*judged, strict=True)
     known = [one for one in right + empty if one.is_known]
     if not known:
@@ -66,31 +75,10 @@ def check(
     return said + _verdict(*(list(itertools.compress(side, has_answer)) for side in (right, empty)))
 
 
-def _tried(judge, items, form, encode, opening) -> list[list[Sequence[Judgement]]]:
-    """Returns what is said of the right answer to each item and of an empty one: [items][judges][2]."""
-    found = []
-    for item in items:
-        own = in_form(item.answer or "No.", form)
-        if opening:
-            own = own.removeprefix(opening.strip()).lstrip()
-        answers = [own, ""]
-        tokens = [encode(text) for text in answers]
-        try:
-            found.append([one(item, answers, tokens) for one in judge.judges])
-        except functions.RewardFailure as error:
-            raise ValueError(str(error)) from error
-    return found
-
-
-def _try_counters(judge: functions.SumOfJudges) -> None:
-    for one in judge.judges:
-        if isinstance(one, functions.UserFunction):
-            try:
-                one.counted()
-            except Exception as error:
-                raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {process.told(error)}"
-                ) from error
+def _answers(item: "types.Item", form: str, opening: str) -> tuple[str, str]:
+    """Returns the right answer to an item, and an empty one."""
+    own = in_form(item.answer or "No.", form)
+    return own.removeprefix(opening.strip()).lstrip() if opening else own, ""
 
 
 def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:

@@ -351,7 +351,7 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJud
     def make(name: str) -> mix.Judge:
         if name == functions.RULES:
             return mix.by_rules(reward.format, reward.format_weight, opening)
-        return functions.UserFunction(name, functions.load(name), reward.timeout_s)
+        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
     names = reward.functions
     weights = reward.weights or [1.0] * len(names)
