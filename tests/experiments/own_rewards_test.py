@@ -13,7 +13,7 @@ from tests.experiments import evaluate_test, train_test
 from tests.http_server import ScriptedChat, said
 from vade_jax import settings
 from vade_jax.evals import results
-from vade_jax.rewards import functions
+from vade_jax.rewards import functions, process
 from vade_jax.run import build
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import Item
@@ -60,7 +60,7 @@ def files(tmp_path, server, monkeypatch):
         "my_rewards.py",
         "with_trl.py",
     ]
-    functions.load.cache_clear()
+    process.close()  # the next one has this directory
     return tmp_path
 
 

@@ -102,7 +102,13 @@ class UserFunction:
                 documented.
         """
         try:
-            return self._judged(item, answers, tokens)
+            if self.concurrency > 1:
+                with contextlib.suppress(
+                    process.Ended
+                ):  # maybe by another call: this one again, alone
+                    return self._judged(item, answers, tokens)
+            with _ALONE:
+                return self._judged(item, answers, tokens)
         except TimeoutError:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
@@ -123,35 +129,29 @@ class UserFunction:
 
     @functools.cached_property
     def _source(self) -> str | bytes:
+        if isinstance(self.function, str):
+            return self.function
         import cloudpickle
 
-        return self.function if isinstance(self.function, str) else cloudpickle.dumps(self.function)
+        return cloudpickle.dumps(self.function)
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
         row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
         tokens = tokens and [list(map(int, x)) for x in tokens]
-
-        def ask() -> list[Judgement]:
-            there = process.running()
-            there.call(_check, self._source)  # importing it may take longer than a call
-            call = (_judge, self._source, row, answers, tokens, self.timeout_s)
-            in_thread = self.concurrency > 1
-            return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
-
-        if self.concurrency > 1:
-            with contextlib.suppress(process.Ended):  # maybe by another call: this one again, alone
-                return ask()
-        with _ALONE:
-            return ask()
+        there, in_thread = process.running(), self.concurrency > 1
+        there.call(_check, self._source)  # importing it may take longer than a call
+        call = (_judge, self._source, row, answers, tokens, self.timeout_s)
+        return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
 
     def _first_that_fails(self, item, answers, tokens) -> int:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
-        for n in range(len(answers)):
-            try:
-                self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
-            except Exception:
-                return n
+        with _ALONE:
+            for n in range(len(answers)):
+                try:
+                    self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
+                except Exception:
+                    return n
         return 0
 
 
@@ -283,8 +283,8 @@ class SumOfJudges:
     def metrics(self) -> dict[str, float]:
         """Returns the functions' counts since the last call, under the name of each function.
 
-        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`. Where
-        counting fails the run goes on, as no reward depends on it: it is said, and counted.
+        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`.
+        Where counting fails the run goes on, as no reward depends on it: it is said, and counted.
         """
         own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}
         names = [judge.name.rpartition(":")[2] for judge in own]

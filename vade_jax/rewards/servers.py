@@ -3,8 +3,8 @@
     # my_rewards.py; --config.reward.function=my_rewards.py:judge --config.reward.concurrency=8
     judge = servers.Judge("http://localhost:8000", "Qwen/Qwen2.5-72B-Instruct")
 
-Both are functions as `rewards.functions` describes them, in TRL too. A failed request is repeated, unless that
-cannot help. An answer that the server cannot judge has no verdict; a wrong key, model or path is an error.
+Both are functions as `rewards.functions` describes them, in TRL too. A failed request is repeated, unless
+that cannot help. What the server cannot judge has no verdict; a wrong key, model or path is an error.
 """
 
 import collections
@@ -128,10 +128,7 @@ class Judge(Client):
     read: Callable[[str], float | None] = yes_or_no  # reply -> reward; None if the reply has none
     # Other fields of the request, such as max_tokens
     fields: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"temperature": 0.0})
-    prices: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # of a million tokens of requests and replies, for `cost`
+    prices: tuple[float, float] = (0.0, 0.0)  # of a million tokens, asked and replied: for `cost`
 
     __name__ = "judge"  # TRL asks for it
 

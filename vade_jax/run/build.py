@@ -342,11 +342,7 @@ def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer)
 
 
 def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`; `opening` as in `mix.by_rules`.
-
-    Raises:
-        ValueError: there is no such function.
-    """
+    """Returns the judge of `reward.function`, which imports nothing yet; `opening` as in `mix.by_rules`."""
 
     def make(name: str) -> mix.Judge:
         if name == functions.RULES:
