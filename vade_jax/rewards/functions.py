@@ -29,16 +29,12 @@ from typing import Any
 
 from vade_jax import imports
 from vade_jax.rewards import process
-from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
+from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement, Texts, Tokens
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
-    import numpy as np
-
     from vade_jax import types
 
-Texts = Sequence[str]
-Tokens = Sequence["np.ndarray | Sequence[int]"] | None
 RULES = "rules"  # the name of the built-in verifiers among the functions
 _SHOWN = 200  # characters of an answer in an error
 _ALONE = threading.Lock()  # calls in the main thread follow each other
@@ -80,26 +76,18 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
 # ------------------------------------------------------------------------------ one function
 @dataclasses.dataclass(frozen=True)
 class UserFunction:
-    """One function as a `Judge`.
+    """One function as a `Judge`."""
 
-    Attributes:
-        name: as the user wrote it.
-        function: its place, as `load` has it, or the function itself, which cloudpickle sends.
-        timeout_s: the time limit of a call; if it is exceeded, the answers have no verdict.
-        concurrency: 1 calls it in its process's main thread, one call after another; more, in threads.
-    """
-
-    name: str
-    function: str | Callable[..., Any]
-    timeout_s: float
-    concurrency: int = 1
+    name: str  # as the user wrote it
+    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
+    timeout_s: float  # of a call; if it takes longer, the answers have no verdict
+    concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item.
 
         Raises:
-            RewardFailure: the function raised an error, ended its process or returned something else than
-                documented.
+            RewardFailure: the function failed, ended its process or returned something else than documented.
         """
         try:
             if self.concurrency > 1:
@@ -156,11 +144,7 @@ class UserFunction:
 
 
 def load(place: str) -> str:
-    """Imports the function of a place in its process, and returns the place.
-
-    Raises:
-        ValueError: it is not "path/to/file.py:name" or "module:name", it is not there, or importing it fails.
-    """
+    """Imports the function of a place in its process; returns the place, or raises ValueError."""
     process.running().call(_check, place)
     return place
 
@@ -175,10 +159,11 @@ def _function(source: str | bytes) -> Callable[..., Any]:
         function = imports.load(source, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
-    if not callable(function):
-        kind = type(function).__name__
-        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
-    return function
+    if callable(function):
+        return function
+    raise process.Failure(
+        f"reward.function={source!r}: it is {type(function).__name__}, not a function"
+    )
 
 
 def _check(source: str | bytes) -> None:
@@ -186,9 +171,8 @@ def _check(source: str | bytes) -> None:
 
 
 def _judge(source, row, answers, tokens, timeout_s) -> Any:
-    function = _function(source)
-    returned = function(**arguments(row, answers, tokens))
-    if is_async(function):
+    returned = _function(source)(**arguments(row, answers, tokens))
+    if is_async(_function(source)):
         return _awaited(returned, len(answers), timeout_s + 1)  # the run's own limit comes first
     return _judgements(returned, len(answers))
 
@@ -252,19 +236,13 @@ class SumOfJudges:
 
     A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict if no judge
     has one, if a call took too long, or if no judge knows whether it is correct.
-
-    Attributes:
-        judges: at least one.
-        weights: one for each judge.
-        correct_above: an answer is correct above this reward, if no judge says what is correct; if several
-            do, the first decides.
-        num_threads: the number of simultaneous calls.
     """
 
-    judges: Sequence[Judge]
+    judges: Sequence[Judge]  # at least one
     weights: Sequence[float]
+    # An answer is correct above this reward if no judge says so; if several do, the first decides
     correct_above: float = 0.5
-    num_threads: int = 1
+    num_threads: int = 1  # simultaneous calls
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
@@ -281,9 +259,8 @@ class SumOfJudges:
                 raise
 
     def metrics(self) -> dict[str, float]:
-        """Returns the functions' counts since the last call, under the name of each function.
+        """Returns the functions' counts since the last call; of two with one name, after their files' names.
 
-        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`.
         Where counting fails the run goes on, as no reward depends on it: it is said, and counted.
         """
         own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}

@@ -1,9 +1,8 @@
 """The process in which the user's reward functions run, from both sides.
 
-Time limits such as math-verify's are signals, which only a main thread may set; and what hangs or crashes
-must not take the run along. So all functions of a run share one process, which imports each file once. It is
-started without multiprocessing, which would import the run's main module; it prints where the run prints, and
-ends with it.
+Time limits such as math-verify's are signals, which only a main thread may set, and what hangs or crashes
+must not take the run along. So all functions of a run share one process. It is started without
+multiprocessing, which would import the run's main module; it prints where the run prints, and ends with it.
 """
 
 import asyncio
@@ -77,23 +76,18 @@ class Process:
         timeout_s: float | None = None,
         in_thread: bool = False,
     ) -> Any:
-        """Returns `function(*arguments)`, awaited if it is a coroutine; all is pickled.
-
-        Without `in_thread` it is called in the main thread, after other calls, and the process of a call that
-        takes too long is ended.
+        """Returns `function(*arguments)`, pickled, and awaited if it is a coroutine.
 
         Raises:
-            TimeoutError: the call takes longer than `timeout_s`.
-            Failure: it raised an error.
-            Ended: the process ended meanwhile.
+            TimeoutError: it takes longer than `timeout_s`; in the main thread, this ends the process.
+            Failure: it raised an error; Ended: the process ended meanwhile.
         """
         request = pickle.dumps((function, arguments))
         line, other = connection.Pipe()  # of this call: it ends with the process
         try:
             with line:
                 with other:
-                    how = [b"t" if in_thread else b"m"]
-                    socket.send_fds(self._lifeline, how, [other.fileno()])
+                    socket.send_fds(self._lifeline, [b"t" if in_thread else b"m"], [other.fileno()])
                 line.send_bytes(request)
                 if not line.poll(timeout_s):
                     raise TimeoutError

@@ -24,17 +24,10 @@ def check(
     encode: Callable[[str], Sequence[int]],
     opening: str = "",
 ) -> str:
-    """Calls all judges on the right answer to some items, and on an empty one.
+    """Calls all judges on the right answer to some items, in the required `form`, and on an empty one.
 
-    Args:
-        judge: the run's.
-        items: a few items of the data.
-        form: the required format, a key of `answers.FORMATS`.
-        encode: text -> tokens.
-        opening: a tag at the end of the prompt; the tried answers lack it, like a policy's.
-
-    Returns:
-        A line or two for the user, and a warning if the data's own answers earn no more than empty ones.
+    The answers lack the `opening`, a tag at the end of the prompt, like a policy's. Returns a line or two for
+    the user, with a warning if the data's own answers earn no more than empty ones.
 
     Raises:
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
@@ -82,11 +75,7 @@ def _answers(item: "types.Item", form: str, opening: str) -> tuple[str, str]:
 
 
 def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
-    """Returns a warning if the data's own answers earn no more than empty ones, else "".
-
-    Raises:
-        ValueError: moreover all of them earn 0, so there is nothing to learn.
-    """
+    """Returns a warning if the data's own answers earn no more than empty ones; ValueError if all earn 0."""
     own_rewards, empty_rewards = ([x.reward for x in side if x.is_known] for side in (own, empty))
     if not own_rewards or not empty_rewards:
         return ""
