@@ -39,10 +39,10 @@ def judged(function, **options):
 def own(tmp_path):
     """Returns functions of a user's file, by their names."""
 
-    def make(code, *names, **options):
+    def make(code, *names):
         (tmp_path / "own.py").write_text(code)
         places = [f"{tmp_path}/own.py:{name}" for name in names or ["f"]]
-        made = [UserFunction(place, place, **{"timeout_s": 5.0} | options) for place in places]
+        made = [UserFunction(place, place, 5.0) for place in places]
         return made if names else made[0]
 
     return make

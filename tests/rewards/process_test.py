@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -9,7 +10,6 @@ import time
 
 import pytest
 
-from tests.rewards.pool_test import _lives
 from vade_jax.rewards import functions, process
 from vade_jax.rewards.functions import RewardFailure, UserFunction
 from vade_jax.types import Item
@@ -22,10 +22,10 @@ TEXTS = [r"So it is \boxed{\frac{1}{3}}.", r"$\boxed{0.5}$", "no idea"]
 def own(tmp_path):
     """Returns functions of a user's file, by their names."""
 
-    def make(code, *names, **options):
+    def make(code, *names, timeout_s=20.0, concurrency=1):
         (tmp_path / "own.py").write_text(code)
         places = [f"{tmp_path}/own.py:{name}" for name in names or ["f"]]
-        made = [UserFunction(place, place, **{"timeout_s": 20.0} | options) for place in places]
+        made = [UserFunction(place, place, timeout_s, concurrency) for place in places]
         return made if names else made[0]
 
     return make
@@ -40,6 +40,13 @@ def until(condition, seconds=20.0):
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
     return condition()
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 # ------------------------------------------------------------------------------ signals
@@ -156,7 +163,7 @@ def test_a_call_that_takes_too_long_has_no_verdict_and_its_process_begins_anew(o
         assert [(one.is_known, one.reason) for one in found] == [(False, "timeout")] * 3
         assert time.monotonic() - start < 10 and process.running() is not ended
     sleeper = int((tmp_path / "sleeper").read_text())
-    assert until(lambda: not _lives(sleeper))  # what it has started ends with it
+    assert until(lambda: not is_alive(sleeper))  # what it has started ends with it
     assert rewards(f) == [1] * 3 and rewards(g) == [0.5] * 3
 
 
@@ -276,7 +283,7 @@ def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_
         out, _ = program.communicate(timeout=60)
     assert out.count("begun") == 1
     assert "called; the module is __main__ reward 0.25" in out
-    assert not _lives(int(out.split()[-1]))  # it ends with the run
+    assert not is_alive(int(out.split()[-1]))  # it ends with the run
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -284,11 +291,25 @@ def test_it_ends_with_a_run_that_is_killed(tmp_path, busy):
     call = "functions.UserFunction('f', lambda **_: __import__('time').sleep(1000), 1e6)"
     more = f"{call}(item, ['a'], None)" if busy else "__import__('time').sleep(1000)"
     with run(tmp_path, more) as program:
+        assert program.stdout is not None
         pid = next(int(line.split()[1]) for line in program.stdout if line.startswith("pid"))
         time.sleep(0.3)
-        assert _lives(pid)
+        assert is_alive(pid)
         program.kill()
-    assert until(lambda: not _lives(pid))
+    assert until(lambda: not is_alive(pid))
+
+
+def test_sigterm_is_for_the_run_alone(own):
+    """As a scheduler sends it to all processes; what a function forks ends by it as ever."""
+    code = (
+        "import multiprocessing, os, signal, time\n"
+        "def f(completions, **_):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    other = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))\n"
+        "    other.start()\n    time.sleep(0.2)\n    other.terminate()\n    other.join()\n"
+        "    return [other.exitcode] * len(completions)\n"
+    )
+    assert rewards(own(code)) == [-signal.SIGTERM] * 3
 
 
 def test_a_function_may_clean_up_at_the_end(own, tmp_path):

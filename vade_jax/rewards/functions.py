@@ -189,7 +189,7 @@ def _count(source: str | bytes) -> dict[str, float]:
     counts = dict(getattr(_function(source), "metrics", dict)())
     if wrong := [name for name, x in counts.items() if not isinstance(x, numbers.Real)]:
         raise ValueError(f"{wrong[0]!r} is {counts[wrong[0]]!r}, not a number")
-    return counts
+    return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
 def _judgements(returned: Any, num_answers: int) -> list[Judgement]:

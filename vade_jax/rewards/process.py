@@ -140,6 +140,9 @@ def serve(fd: int) -> None:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     lifeline.set_inheritable(False)
+    # The run decides when it ends: a scheduler sends SIGTERM to all processes, and the run then saves.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     threading.Thread(target=read, daemon=True).start()
     while True:
         loop.run_forever()  # async functions go on, until a call comes
@@ -160,7 +163,7 @@ def _reply(line: connection.Connection, wait: Callable[[Coroutine], Any]) -> Non
         answer = (wait(value) if inspect.iscoroutine(value) else value, None)
     except BaseException as error:
         answer = (None, told(error))
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # it is closed
         sys.stdout.flush()
     with contextlib.suppress(OSError), line:  # the run may wait no longer
         line.send(answer)
