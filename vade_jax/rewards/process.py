@@ -170,9 +170,5 @@ def _reply(line: connection.Connection, wait: Callable[[Coroutine], Any]) -> Non
 
 
 def told(error: BaseException) -> str:
-    """Returns an error as one line of text, with the fix where it is about signals in threads."""
-    if isinstance(error, Failure):
-        return str(error)
-    about_signals = any("in main thread" in str(x) for x in (error, error.__context__))
-    fix = " (reward.concurrency=1 calls it in the main thread)" if about_signals else ""
-    return imports.told(error) + fix
+    """Returns an error as one line of text."""
+    return str(error) if isinstance(error, Failure) else imports.told(error)
