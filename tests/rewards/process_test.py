@@ -324,6 +324,15 @@ def test_a_function_may_clean_up_at_the_end(own, tmp_path):
     assert rewards(own(code)) == [1] * 3  # another process
 
 
+def test_a_function_is_found_where_the_run_finds_it_now(tmp_path, monkeypatch):
+    process.running()
+    (tmp_path / "found_later.py").write_text(
+        "f = lambda completions, **_: [0.5] * len(completions)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert rewards(UserFunction("m", functions.load("found_later:f"), 20.0)) == [0.5] * 3
+
+
 def test_it_has_the_runs_environment_but_no_jax_and_little_of_the_devices_memory(own, monkeypatch):
     monkeypatch.setenv("MINE", "7")
     process.close()

@@ -20,6 +20,7 @@ import logging
 import math
 import numbers
 import pickle
+import sys
 import threading
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
@@ -43,14 +44,9 @@ _ALONE = threading.Lock()  # calls in the main thread follow each other
 # ------------------------------------------------------------------------------ what it is given
 def texts(chats: Sequence[Any]) -> list[str]:
     """Returns the text of each of `prompts` or `completions`: of its last message if it is a chat."""
-
-    def text(chat: Any) -> str:
-        content = chat if isinstance(chat, str) else chat[-1]["content"]
-        if isinstance(content, str):
-            return content
-        return "".join(part.get("text", "") for part in content)
-
-    return [text(chat) for chat in chats]
+    contents = [chat if isinstance(chat, str) else chat[-1]["content"] for chat in chats]
+    joined = lambda parts: "".join(part.get("text", "") for part in parts)
+    return [content if isinstance(content, str) else joined(content) for content in contents]
 
 
 def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, list[Any]]:
@@ -62,15 +58,13 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
     row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
-    return (
-        # A copy for each answer, so that a function that changes one does not affect the others.
-        {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
-        | {
-            "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
-            "completions": [[{"role": "assistant", "content": text}] for text in answers],
-        }
-        | ({} if tokens is None else {"completion_ids": [list(map(int, x)) for x in tokens]})
-    )
+    # A copy for each answer, so that a function that changes one does not affect the others.
+    given = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
+    given["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
+    given["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
+    if tokens is not None:
+        given["completion_ids"] = [list(map(int, x)) for x in tokens]
+    return given
 
 
 # ------------------------------------------------------------------------------ one function
@@ -128,7 +122,7 @@ class UserFunction:
         row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
         tokens = tokens and [list(map(int, x)) for x in tokens]
         there, in_thread = process.running(), self.concurrency > 1
-        there.call(_check, self._source)  # importing it may take longer than a call
+        there.call(_check, self._source, sys.path)  # importing it may take longer than a call
         call = (_judge, self._source, row, answers, tokens, self.timeout_s)
         return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
 
@@ -145,7 +139,7 @@ class UserFunction:
 
 def load(place: str) -> str:
     """Imports the function of a place in its process; returns the place, or raises ValueError."""
-    process.running().call(_check, place)
+    process.running().call(_check, place, sys.path)
     return place
 
 
@@ -166,7 +160,8 @@ def _function(source: str | bytes) -> Callable[..., Any]:
     )
 
 
-def _check(source: str | bytes) -> None:
+def _check(source: str | bytes, path: Sequence[str]) -> None:
+    sys.path += [folder for folder in path if folder not in sys.path]  # the run may have new ones
     _function(source)
 
 

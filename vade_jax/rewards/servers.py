@@ -142,9 +142,11 @@ class Judge(Client):
     ) -> list[float | None]:
         """Returns the result of `read` for each answer; None without a reply."""
         columns |= {"prompt": texts(prompts), "completion": texts(completions)}
-        rows = [
-            {k: x[n] for k, x in columns.items() if _per_answer(x)} for n in range(len(prompts))
-        ]
+        # TRL also gives its trainer's state.
+        own = {
+            k: x for k, x in columns.items() if isinstance(x, Sequence) and not isinstance(x, str)
+        }
+        rows = [{k: x[n] for k, x in own.items()} for n in range(len(prompts))]
         return list(self._threads.map(self._judge, rows))
 
     def _judge(self, row: Mapping[str, Any]) -> float | None:
@@ -156,8 +158,8 @@ class Judge(Client):
         text, asked, said = reply
         cost = (asked * self.prices[0] + said * self.prices[1]) / 1e6
         value = self.read(text)
-        is_lost = value is None
-        self.count(prompt_tokens=asked, completion_tokens=said, cost=cost, unreadable=is_lost)
+        tokens = {"prompt_tokens": asked, "completion_tokens": said}
+        self.count(**tokens, cost=cost, unreadable=value is None)
         return value
 
 
@@ -203,8 +205,3 @@ def _rewards(reply: Any) -> Any:
     if not (isinstance(rewards, list) and isinstance(correct, list)):
         raise TypeError(f"rewards {rewards!r:.80}, correct {correct!r:.80}")
     return (rewards, correct) if "correct" in reply else rewards
-
-
-def _per_answer(values: Any) -> bool:
-    """Returns whether a keyword of TRL is a column: it also gives its trainer's state."""
-    return isinstance(values, Sequence) and not isinstance(values, str)
