@@ -85,9 +85,7 @@ class UserFunction:
         """
         try:
             if self.concurrency > 1:
-                with contextlib.suppress(
-                    process.Ended
-                ):  # maybe by another call: this one again, alone
+                with contextlib.suppress(process.Ended):  # by any call: this one again, alone
                     return self._judged(item, answers, tokens)
             with _ALONE:
                 return self._judged(item, answers, tokens)
@@ -104,7 +102,7 @@ class UserFunction:
         """Returns what the function's own `metrics` counts, if it has that; raises RewardFailure."""
         try:
             with _ALONE:
-                return process.running().call(_count, self._source)
+                return process.running().call(_count, self._source, timeout_s=self.timeout_s)
         except Exception as error:
             why = process.told(error)
             raise RewardFailure(f"reward.function {self.name!r}, metrics(): {why}") from error
@@ -115,14 +113,20 @@ class UserFunction:
             return self.function
         import cloudpickle
 
-        return cloudpickle.dumps(self.function)
+        try:
+            return cloudpickle.dumps(self.function)
+        except Exception as error:
+            why = f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+            raise process.Failure(why) from error
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
         row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
         tokens = tokens and [list(map(int, x)) for x in tokens]
         there, in_thread = process.running(), self.concurrency > 1
-        there.call(_check, self._source, sys.path)  # importing it may take longer than a call
+        if self._source not in there.imported:  # which may take longer than a call
+            there.call(_check, self._source, sys.path)
+            there.imported.add(self._source)
         call = (_judge, self._source, row, answers, tokens, self.timeout_s)
         return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
 
@@ -155,9 +159,8 @@ def _function(source: str | bytes) -> Callable[..., Any]:
         raise process.Failure(str(error)) from error
     if callable(function):
         return function
-    raise process.Failure(
-        f"reward.function={source!r}: it is {type(function).__name__}, not a function"
-    )
+    kind = type(function).__name__
+    raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
 
 
 def _check(source: str | bytes, path: Sequence[str]) -> None:

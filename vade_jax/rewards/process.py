@@ -58,6 +58,7 @@ class Process:
     """A process that calls functions, for any number of threads."""
 
     def __init__(self):
+        self.imported: set[Any] = set()  # what callers know to be there
         self._lifeline, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
