@@ -91,7 +91,7 @@ def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
     rows = [("spent", ", ".join(spent))]
     seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
-        # How long the run took is what `experiments.train` says above: with loading, the warm start and the page.
+        # `experiments.train` says how long all took, the warm start and the page included.
         rows.append(("time", f"{np.median(seconds):.2f} s a step (median)"))
     speed = curves.named(records, "perf/throughput").values
     if speed.size:
