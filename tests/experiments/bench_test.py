@@ -78,10 +78,10 @@ def test_draws():
     check(list(selectors.draws(quick=True)))
 
 
-def test_steps_of_selectors(fake_parts, monkeypatch):
+@pytest.mark.usefixtures("fake_parts")
+def test_steps_of_selectors(monkeypatch):
     """The step is one of the loop after the other, here without a model, which takes long to compile."""
-    fake_parts.close, steps = lambda: None, []
-    state, learn = build.make_learner()
+    (state, learn), steps = build.make_learner(), []
 
     def recorded(state, *batch):
         steps.append(int(state.step))
