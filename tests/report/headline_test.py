@@ -49,6 +49,12 @@ def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
 
 
+def test_the_summary_counts_the_steps_that_left_the_policy_as_it_was():
+    records = [{"step": step, "vade/skipped_updates": step // 2} for step in range(4)]
+    assert headline.summary(records) == "  spent  3 steps (1 taught nothing)"
+    assert headline.summary(records[:2]) == "  spent  1 steps"
+
+
 def test_what_was_forgotten_is_told_with_the_families_that_lost_most(tmp_path):
     name = "val-aux/validation/{}forgotten"
     records = [

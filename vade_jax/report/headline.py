@@ -85,6 +85,8 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
 
 def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
     spent = [f"{max(record['step'] for record in records):,} steps"]
+    skipped = curves.named(records, "vade/skipped_updates").values
+    spent[0] += f" ({skipped[-1]:,.0f} taught nothing)" if skipped.size and skipped[-1] else ""
     for name in ("rollouts", "tokens"):
         total = curves.named(records, f"vade/{name}_total").values
         spent += [f"{total[-1]:,.0f} {name}"] if total.size else []
