@@ -14,6 +14,8 @@ from typing import Any
 
 from vade_jax import fields
 
+_SHOWN = 200  # characters of an error, which may quote a user's data
+
 
 def load(place: str, setting: str, more: str = "") -> Any:
     """Imports a file or module and returns the object NAME in it.
@@ -96,7 +98,7 @@ def _import_file(path: str):
 
 def told(error: BaseException) -> str:
     """Returns an error as one line of text, with the file and line of the user's code that caused it."""
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    said = f"{type(error).__name__}: {error!s:.{_SHOWN}}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
         said += " (end its parameters with **kwargs)"
     if any("in main thread" in str(x) for x in (error, error.__context__)):  # about signals

@@ -93,7 +93,7 @@ BASE64 = base64.b64encode(PNG).decode()
         "a.png", {"path": "a.png"}, {"bytes": None, "path": "a.png"}, {"image": "a.png", "max_pixels": 50176},
         {"image": {"path": "a.png"}}, {"image_url": {"url": "a.png"}}, {"type": "image", "url": "file://{here}/a.png"},
         "file://{here}/a.png", "{here}/a.png", BASE64, f"{BASE64[:76]}\n{BASE64[76:]}",
-        {"image": f"data:image/png;base64,{BASE64}"}, {"bytes": BASE64},
+        {"image": f"data:image/png;base64,{BASE64}"}, {"bytes": BASE64}, {"type": "image", "source": {"type": "base64", "data": BASE64}},
     ],
     ids=str,
 )  # fmt: skip

@@ -227,11 +227,13 @@ def test_the_splits_that_save_to_disk_wrote(tmp_path):
     assert not sources.is_of_one_split(str(tmp_path))
 
 
-@pytest.mark.parametrize("layout", ["data/{}-00000-of-00001.jsonl", "{}/metadata.jsonl"])
+@pytest.mark.parametrize(
+    "layout", ["data/{}-00000-of-00001.jsonl", "{}/metadata.jsonl", "data/{}/0000.JSONL"]
+)
 def test_a_copy_of_a_repository_has_its_splits_in_folders(tmp_path, layout):
     for name, size in (("train", 2), ("test", 1), ("validation", 3)):
         path = tmp_path / layout.format(name)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         files.write_jsonl(path, *[{"question": name, "answer": "1"}] * size)
     (tmp_path / "README.md").write_text("---\n---\n")
     (tmp_path / "dataset_infos.json").write_text("{}")

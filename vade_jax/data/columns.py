@@ -81,7 +81,7 @@ def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
     found |= {"answer"} if "solution" in found or is_verl(found) else set()
     if missing := [name for name in _required(has_rules) if name not in found]:
         raise ValueError(
-            f"{label} has no column {missing[0]!r} among {list(names)}; rename or add it"
+            f"{label} has no column {missing[0]!r} among {list(names)!s:.200}; rename or add it"
         )
 
 

@@ -25,7 +25,11 @@ _NAMED = re.compile(
     r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
     re.IGNORECASE,
 )
-_KEYS = ("bytes", "path", "image", "image_url", "url")  # of a mapping; the first that has a value
+# Of a mapping; the first that has a value is the picture, or another mapping.
+_KEYS = (
+    *("bytes", "path", "image", "image_url", "url", "base64", "data", "source"),
+    *("image_path", "file_name"),
+)
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 _FEW = 8  # first values of a list that are looked at for a picture
 

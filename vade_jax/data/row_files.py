@@ -26,7 +26,7 @@ from pyarrow import compute
 from vade_jax import lfs
 
 _FIRST = 64  # first rows of a JSON file, which are read to find the columns
-_SHOWN = 300  # most characters of another library's error
+_SHOWN = 200  # most characters of another library's error
 # What the name of a file says about its content, and how such a content begins.
 FORMATS = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
@@ -55,10 +55,10 @@ class Table(NamedTuple):
 # ------------------------------------------------------------------------------ opening
 def format_of(file: pathlib.Path) -> str:
     """Returns a value of `FORMATS` that a file's name says, or "": "json" of rows.jsonl.gz."""
-    if file.suffix in _COMPRESSED:
-        inner = FORMATS.get(file.with_suffix("").suffix, "")
-        return inner if inner in ("json", "csv", "tsv") else ""
-    return FORMATS.get(file.suffix, "")
+    *_, inner, last = ("", "", *(suffix.lower() for suffix in file.suffixes))
+    if last in _COMPRESSED:
+        return FORMATS[inner] if FORMATS.get(inner) in ("json", "csv", "tsv") else ""
+    return FORMATS.get(last, "")
 
 
 def open_files(files: Sequence[pathlib.Path]) -> Table:

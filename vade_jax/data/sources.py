@@ -131,13 +131,16 @@ def _saved(path: pathlib.Path, split: str) -> pathlib.Path:
 def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
     """Returns the files of rows in a directory, and the split of each.
 
-    They are in the directory itself, else in its folder data/, else in its folders named after splits. Files
+    They are in the directory itself, else in its folder data/, else in folders named after splits. Files
     called .json are rows only where there are no others: many describe the rest.
     """
-    folders = [x for x in path.iterdir() if x.is_dir() and x.name in _SPLITS]
-    for places in ([path], [path / "data"], folders):
-        inside = sorted(file for place in places if place.is_dir() for file in place.iterdir())
-        listed = [x for x in inside if row_files.format_of(x) and x.is_file() and x.name[0] != "."]
+    homes = [home for home in (path, path / "data") if home.is_dir()]
+    folders = [x for home in homes for x in home.iterdir() if x.is_dir() and x.name in _SPLITS]
+    for places in (*([home] for home in homes), folders):
+        inside = sorted(file for place in places for file in place.iterdir())
+        listed = [x for x in inside if row_files.format_of(x) and x.is_file()]
+        # `datasets` leaves cache-*.arrow where rows were mapped or shuffled.
+        listed = [x for x in listed if not x.name.startswith((".", "cache-"))]
         described = [x for x in listed if x.suffix != ".json"]
         if files := described or [x for x in listed if x.name not in _NO_ROWS]:
             inherits = places == folders

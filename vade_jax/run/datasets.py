@@ -183,11 +183,13 @@ def _values(name, row, wanted):
     label = f"selector.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
     if lacking := [x for x in wanted if row.get(x) is None]:
         found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
-        raise ValueError(f"{label} has no {lacking[0]!r} but {found}: name other fields")
+        raise ValueError(f"{label} has no {lacking[0]!r} but {found:.200}: name other fields")
     words = name == "category"  # all other arrays hold numbers
     for field in wanted:
         if not isinstance(row[field], str | int | float if words else int | float):
-            raise ValueError(f"{label} has {field}={row[field]!r}, no {'text or ' * words}number")
+            raise ValueError(
+                f"{label} has {field}={row[field]!r:.80}, no {'text or ' * words}number"
+            )
     return tuple(row[field] for field in wanted)
 
 

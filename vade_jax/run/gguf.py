@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from vade_jax import lfs
 from vade_jax.models.qwen import config, files, weights
 
 
@@ -22,6 +23,7 @@ def to_hugging_face(source: pathlib.Path, target: pathlib.Path, dtype: str) -> N
     Raises:
         ValueError: a package is missing, the file is damaged, or the model is not one of `config.FAMILIES`.
     """
+    lfs.refuse_pointer(source)
     for package in ("torch", "gguf", "transformers"):
         if not importlib.util.find_spec(package):
             raise ValueError(

@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image
 
-from vade_jax import types
+from vade_jax import lfs, types
 from vade_jax.data import images, pictures, row_files
 from vade_jax.rewards import answers
 
@@ -243,6 +243,7 @@ def _rows(path: pathlib.Path) -> Iterator[FileRow]:
         raise ValueError(f"{path} is no {', '.join(_READERS)} file or directory of them")
     index = 0
     for file in files:
+        lfs.refuse_pointer(file)
         try:
             table = _READERS[file.suffix](file)
         except (ValueError, OSError) as error:  # pyarrow's errors are of these

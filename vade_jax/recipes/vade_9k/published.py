@@ -15,6 +15,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from vade_jax import lfs
 from vade_jax.data import columns, pictures, row_files, sources
 from vade_jax.recipes.vade_9k import texts
 
@@ -98,6 +99,8 @@ def open_shards(path: str | pathlib.Path) -> Shards:
     """
     path = pathlib.Path(path)
     files = _find_files(path)
+    for file in files:
+        lfs.refuse_pointer(file)
     suffixes = {file.suffix for file in files}
     if len(suffixes) > 1:
         raise ValueError(f"{path} has {sorted(suffixes)} files: keep one form")
