@@ -111,19 +111,22 @@ class Lora(Section):
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart(Section):
-    """Supervised steps on the built-in data before RL."""
+    """Supervised steps before RL."""
 
     path: ClassVar[str] = "warm_start."
 
     num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
+    # What is taught: "procedural", built-in questions that RL does not ask, to all weights; or "train", the
+    # rows of data.train with their own answers in the form of reward.format, to the weights that RL trains
+    data: str = choice("procedural", "train")
     batch_size: int = number(64, at_least=1)  # Questions in a supervised step
     learning_rate: float = number(1e-3, above=0)  # Peak learning rate of the warm start
     # Decay of AdamW's second moment; lower than in RL, as so few steps need a short memory
     b2: float = number(0.95, at_least=0, below=1)
-    # Weights of the question types, as in data.mixture; empty: those of data.mixture
+    # Weights of the types of built-in questions, as in data.mixture; empty: those of data.mixture
     mixture: Mapping[str, Any] = mapping()
-    # Share of wrong targets for each "family_level": the teacher gives the answer to another item of the
-    # same family and level, which happens to be right at times
+    # Share of wrong targets for each "family_level" of built-in questions: the teacher gives the answer to
+    # another item of the same family and level, which happens to be right at times
     noise: Mapping[str, Any] = mapping()
     # Directory of the warm-started model, reused if it exists; empty: one in the run directory
     directory: str = location()

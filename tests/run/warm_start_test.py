@@ -60,7 +60,8 @@ def test_a_warm_start_that_another_run_makes_now_is_left_to_it(base, tmp_path):
 def test_targets_are_the_answers_with_an_end(base):
     tokenizer = tokens.Tokenizer.load(base)
     texts = [r"\boxed{7}", r"\boxed{red}", r"\boxed{12}"]
-    found = warm_start._targets(texts, tokenizer, 8)
+    ids_of = [[*tokenizer.encode(text), tokenizer.im_end] for text in texts]
+    found = warm_start._targets(ids_of, tokenizer, 8)
     for n, text in enumerate(texts):
         ids = list(found.token_NT[n, : found.length_N[n]])
         assert ids.pop() == tokenizer.im_end

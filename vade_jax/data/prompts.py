@@ -6,19 +6,20 @@ once for every merged cell of its image, and every token gets its M-RoPE positio
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
 
 from vade_jax import types
 from vade_jax.data import columns, images, loading, sources, tokens
-from vade_jax.rewards import verify
+from vade_jax.rewards import answers, verify
 
 RejectedItem = columns.RejectedItem
 UNREAD_MARKS = ("<video>", "<audio>")  # without what stands there, it is another question
@@ -153,6 +154,22 @@ class PromptBuilder:
             patch=self.tokenizer.patch,
         )
 
+    def target(self, answer: str, form: str) -> list[int]:
+        """Returns the tokens of an answer in a form of `answers.FORMATS`, the end of the turn included.
+
+        Where the chat template opens the thoughts, the answer goes on after that tag.
+        """
+        plain = self.tokenizer.clean(answer.encode("utf-8", "replace").decode())
+        text = answers.in_form(plain, form)
+        if form != "boxed":
+            opening = self._opening
+            text = text.removeprefix(opening).removeprefix(opening.strip())
+        return [*self.tokenizer.encode(text), self.tokenizer.im_end]
+
+    @functools.cached_property
+    def _opening(self) -> str:
+        return self.tokenizer.opening(**self._template)
+
     def _pictures(self, item: types.Item) -> list[np.ndarray]:
         """Returns the resized images; rejects the item as soon as they do not fit into a prompt."""
         pictures, num_tokens = [], 0
@@ -225,6 +242,20 @@ class Report:
     details: np.ndarray
     # uint64, hash of the question of each kept row and of its images, as the policy sees them
     asked: np.ndarray
+    lengths: np.ndarray  # int32, tokens of each kept row's own answer, see `target`; 0: it has none
+    # int32 [kept, 4], height and width of each kept row's first image, in its file and as the policy sees it
+    sizes: np.ndarray
+
+
+class _Usable(NamedTuple):
+    """What an audit notes of a row; the last five as in `Report`."""
+
+    uid: str
+    checksum: int
+    details: int
+    asked: int
+    length: int
+    size: tuple[int, int, int, int]
 
 
 def audit(
@@ -233,6 +264,7 @@ def audit(
     stream: loading.Stream = loading.in_turn,
     *,
     has_rules: bool = True,
+    form: str = "boxed",
 ) -> tuple[np.ndarray, Report]:
     """Returns the indices of the rows that can be trained on, int32 [kept], and a report.
 
@@ -246,41 +278,60 @@ def audit(
             progress bar stands still.
         has_rules: whether each row's own answer is verified. A user's reward function may accept answers
             that the built-in rules do not.
+        form: the form of an answer that is asked for, a key of `answers.FORMATS`.
     """
 
-    def usable(index: int) -> tuple[str, int, int, int] | RejectedItem:
+    def usable(index: int) -> _Usable | RejectedItem:
         try:
             item = source[index]
             prompt = builder(item)
             if has_rules:
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
-            checksum = zlib.crc32(text.encode("utf-8", "replace"))
-            return item.uid, checksum, _details(item), _hash(item.question, prompt.images)
+            return _Usable(
+                uid=item.uid,
+                checksum=zlib.crc32(text.encode("utf-8", "replace")),
+                details=_details(item),
+                asked=_hash(item.question, prompt.images),
+                length=len(builder.target(item.answer, form)) if item.answer else 0,
+                size=_sizes(item, prompt),
+            )
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # uid -> index of the row, in the order of the rows
-    checksums, details, asked, rejects = [], [], [], []
+    notes: list[_Usable] = []
+    rejects = []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
-        if not isinstance(found, RejectedItem) and found[0] in kept:
-            found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
+        if not isinstance(found, RejectedItem) and found.uid in kept:
+            found = RejectedItem(found.uid, "same_id", f"row {kept[found.uid]} has this id, too")
         if not isinstance(found, RejectedItem):
-            uid, checksum, detail, question = found
-            kept[uid] = index
-            checksums.append(checksum)
-            details.append(detail)
-            asked.append(question)
+            kept[found.uid] = index
+            notes.append(found)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    of_all, of_details = (np.asarray(x, np.uint32) for x in (checksums, details))
-    asked_of_each = np.asarray(asked, np.uint64)
-    report = Report(len(source), counts, rejects, of_all, of_details, asked_of_each)
+    report = Report(
+        num_items=len(source),
+        counts=counts,
+        rejects=rejects,
+        checksums=np.array([note.checksum for note in notes], np.uint32),
+        details=np.array([note.details for note in notes], np.uint32),
+        asked=np.array([note.asked for note in notes], np.uint64),
+        lengths=np.array([note.length for note in notes], np.int32),
+        sizes=np.array([note.size for note in notes], np.int32).reshape(-1, 4),
+    )
     return np.asarray(list(kept.values()), np.int32), report
+
+
+def _sizes(item: types.Item, prompt: types.Prompt) -> tuple[int, int, int, int]:
+    if not item.images:
+        return 0, 0, 0, 0
+    (before, *_), (after, *_) = item.images, prompt.images
+    return before.height, before.width, *after.shape[:2]
 
 
 def _details(item: types.Item) -> int:

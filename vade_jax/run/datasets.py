@@ -29,6 +29,9 @@ class Subset(Sequence):
     checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
     all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)
     asked: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    # As in `prompts.Report`.
+    lengths: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    sizes: np.ndarray = dataclasses.field(default_factory=_no_hashes)
 
     @property
     def checksum(self) -> int:
@@ -40,8 +43,12 @@ class Subset(Sequence):
 
     def where(self, chosen: np.ndarray | slice) -> "Subset":
         """Returns the rows with these indices, in this order."""
-        hashes = (x[chosen] for x in (self.checksums, self.all_details, self.asked))
-        return Subset(self.source, self.index[chosen], *hashes)
+        of_rows = (self.checksums, self.all_details, self.asked, self.lengths, self.sizes)
+        return Subset(self.source, self.index[chosen], *(x[chosen] for x in of_rows))
+
+    def teachable(self, max_tokens: int) -> "Subset":
+        """Returns the rows with an answer of their own that has at most so many tokens."""
+        return self.where(np.flatnonzero((self.lengths > 0) & (self.lengths <= max_tokens)))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -107,7 +114,9 @@ def load(
 
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward, all_columns=bool(arrays or reward.functions))
-        kept, report = prompts.audit(source, build_prompt, stream, has_rules=reward.has_rules)
+        kept, report = prompts.audit(
+            source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
+        )
         processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
         if processes.is_leader():
             _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
@@ -248,18 +257,19 @@ def _subset(
             "data.drop_too_long=True to leave them out"
         )
     if size and path != "procedural":
+        limit = f"(data.num_{split}={size}"
         if len(kept) < size and processes.is_leader():
-            print(
-                f"{split}: all {len(kept)} usable rows are taken (data.num_{split}={size} allows more)"
-            )
+            print(f"{split}: all {len(kept)} usable rows are taken {limit} allows more)")
+        elif len(kept) > size and processes.is_leader():
+            print(f"{split}: the first {size} of {len(kept)} usable rows are taken {limit})")
         kept = kept[:size]
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    rows = Subset(source, kept, report.checksums, report.details, report.asked)
-    return rows.where(slice(len(kept)))
+    of_rows = (report.checksums, report.details, report.asked, report.lengths, report.sizes)
+    return Subset(source, kept, *(x[: len(kept)] for x in of_rows))
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

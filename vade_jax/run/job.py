@@ -106,7 +106,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
             untrained = warm_start.untrained(
-                run.model, run.seed, workdir, is_taught=run.warm_start.num_steps > 0
+                run.model, run.seed, workdir, is_taught=warm_start.is_from_scratch(run.warm_start)
             )
             checks.model.check_model(run, untrained)
             data = build.load_data(run, untrained, workdir, threads.stream)
@@ -119,7 +119,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(given, workdir)
-        checkpoint = warm_start.warm_started(teaching(run), untrained, workdir, stop)
+        checkpoint = warm_start.warm_started(teaching(run, data), untrained, workdir, stop)
         if checkpoint is None:
             return False
         with checks.user_errors():
@@ -307,10 +307,14 @@ def _values(
     return {**data.arrays, **dict.fromkeys(missing, found)}
 
 
-def teaching(run: settings.Run) -> warm_start.Teaching:
-    """Returns the settings that the run's warm start depends on."""
+def teaching(run: settings.Run, data: datasets.Datasets | None = None) -> warm_start.Teaching:
+    """Returns what a run's warm start depends on; `data` is read if it teaches the rows of data.train."""
     sections = run.model, run.warm_start, run.data, run.batch, run.mesh
-    return warm_start.Teaching(run.seed, *sections, max_tokens=run.sampling.max_tokens)
+    max_tokens, own = run.sampling.max_tokens, None
+    if run.warm_start.data == "train" and data is not None:
+        rows = data.train.teachable(max_tokens)
+        own = warm_start.OwnRows(rows, run.reward.format, run.lora, run.optimizer.frozen)
+    return warm_start.Teaching(run.seed, *sections, max_tokens, own)
 
 
 # ------------------------------------------------------------------------------ the end

@@ -1,25 +1,26 @@
-"""The supervised warm start: trains on a teacher's answers with the update of the RL trainer.
+"""The supervised warm start: trains on right answers with the update of the RL trainer.
 
-It reads the procedural "warmup" split, which is disjoint from training and validation, and writes a Hugging
-Face checkpoint to <workdir>/warm_start.
+The answers are a teacher's to the procedural "warmup" split, which is disjoint from training and validation,
+or those of the rows of data.train. It writes a Hugging Face checkpoint to <workdir>/warm_start.
 """
 
 import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import tqdm
 
-from vade_jax import settings
-from vade_jax.data import hub, procedural
+from vade_jax import rng, settings
+from vade_jax.data import hub, procedural, prompts, tokens
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
@@ -28,12 +29,26 @@ from vade_jax.run.policy import Policy, compute_dtype, place_policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
 from vade_jax.trainer.choosing import Lookahead
-from vade_jax.types import Batch, Rollouts
+from vade_jax.types import Batch, Item, Rollouts
+
+Lesson = Callable[
+    [int], tuple[Item, list[int]]
+]  # number -> a question, and the tokens of its answer
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnRows:
+    """The user's rows, in what form their answers are taught, and to which of the weights: those of RL."""
+
+    rows: datasets.Subset
+    form: str
+    lora: settings.Lora = settings.Lora()  # noqa: RUF009 (frozen)
+    frozen: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Teaching:
-    """The settings that a warm start depends on: some sections of a run, and the seed."""
+    """What a warm start depends on: some sections of a run, the seed, and maybe the user's rows."""
 
     seed: int
     model: settings.Model
@@ -42,6 +57,7 @@ class Teaching:
     batch: settings.Batch
     mesh: settings.Mesh
     max_tokens: int  # tokens of an answer
+    own: OwnRows | None = None  # None: the built-in questions
 
     @property
     def mixture(self) -> Mapping[str, float]:
@@ -56,16 +72,26 @@ class Teaching:
             "warm_start": self.warm_start.to_dict(),
         }
         del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
+        if self.own is None:
+            del wanted["warm_start"]["data"]  # as before there was a choice
+        else:
+            wanted |= {"rows": self.own.rows.checksum, "form": self.own.form}
+            wanted |= {"lora": self.own.lora.to_dict(), "frozen": list(self.own.frozen)}
         prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length", "template")
         wanted["warm_start"]["mixture"] = dict(self.mixture)
         wanted["data"] = {name: self.data.to_dict()[name] for name in prompt}
         return wanted
 
 
+def is_from_scratch(warm_start: settings.WarmStart) -> bool:
+    """Returns whether the preset "tiny_reader" stands for its shape: it would be taught what it knows."""
+    return warm_start.num_steps > 0 and warm_start.data == "procedural"
+
+
 def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool = False) -> str:
     """Returns the checkpoint before any warm start; writes the tiny model if the settings ask for it.
 
-    `is_taught` says that a warm start follows: then "tiny_reader" stands for its shape with random weights.
+    `is_taught` says that "tiny_reader" stands for its shape with random weights: see `is_from_scratch`.
     """
     if not model.preset:
         checkpoint = hub.model(model.checkpoint)
@@ -156,15 +182,22 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
     Returns:
         False if `stop()` was true; the state is then saved next to `target`.
     """
-    wanted = teaching.warm_start
+    wanted, own = teaching.warm_start, teaching.own
     with checks.user_errors():
-        # The warm start trains all weights in float32, even if RL trains an adapter or bfloat16 weights.
+        # Weights that learn are float32, even if RL trains them in bfloat16.
         devices = mesh.make(**teaching.mesh.to_dict())
-        policy = place_policy(base, devices, compute_dtype(teaching.model, devices))
-        checks.data.check_answers_fit(
-            teaching.mixture, teaching.seed, teaching.max_tokens, policy.tokenizer
+        policy = place_policy(
+            base,
+            devices,
+            compute_dtype(teaching.model, devices),
+            own.lora if own else settings.Lora(),
+            rng.adapter_key(jax.random.key(teaching.seed)),
         )
-    state, step = _compile(wanted, teaching.batch, policy)
+        if own is None:
+            checks.data.check_answers_fit(
+                teaching.mixture, teaching.seed, teaching.max_tokens, policy.tokenizer
+            )
+    state, step = _compile(wanted, teaching.batch, policy, own.frozen if own else ())
     saved = checkpoints.Checkpointer(_partial(target), keep=1, every=200, is_sole=True)
     if done := saved.latest_step() or 0:
         state, _, _ = saved.restore(done, state, {})
@@ -189,8 +222,13 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
             if stopped:
                 print(f"warm start stopped after step {number}; run again to resume")
                 return False
-    processes.on_leader(lambda: files.copy_tokenizer(base, target))
-    files.save(target, policy.shape, state.params, write=processes.is_leader())
+
+    def copy_tokenizer():
+        files.copy_tokenizer(base, target)
+        tokens.write_pixels(target, teaching.data.min_pixels, teaching.data.max_pixels)
+
+    processes.on_leader(copy_tokenizer)
+    files.save(target, policy.shape, policy.whole(state.params), write=processes.is_leader())
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     return True
 
@@ -200,7 +238,9 @@ def _partial(target: str) -> str:
     return f"{target}.partial"
 
 
-def _compile(wanted: settings.WarmStart, batch: settings.Batch, policy: Policy):
+def _compile(
+    wanted: settings.WarmStart, batch: settings.Batch, policy: Policy, frozen: tuple[str, ...] = ()
+):
     """Returns the first state and the compiled step."""
     steps = wanted.num_steps
     transform = update.make_optimizer(
@@ -209,12 +249,15 @@ def _compile(wanted: settings.WarmStart, batch: settings.Batch, policy: Policy):
             warmup_steps=min(50, steps // 10),
             decay_steps=steps,
             b2=wanted.b2,
+            frozen=frozen,
         )
     )
     state, shardings = build.make_state(policy, transform)
     logp = build.make_logp(batch, policy, temperature=1.0)
     step = build.compile_update(
-        lambda base: update.make(logp(base), objectives.likelihood, transform), policy, shardings
+        lambda base: update.make(logp(base), objectives.likelihood, transform, frozen=frozen),
+        policy,
+        shardings,
     )
     return state, functools.partial(step, policy.base)
 
@@ -230,24 +273,26 @@ def _read(unread: list) -> float:
 def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
     """Yields the batches after `done`; the next batch is prepared while a step runs."""
     size, steps = teaching.warm_start.batch_size, teaching.warm_start.num_steps
-    source = procedural.Procedural(teaching.seed, size * steps, "warmup", teaching.mixture)
     build_prompt = datasets.prompt_builder(teaching.data, policy.tokenizer)
-    teacher = procedural.Teacher(source, teaching.warm_start.noise, teaching.seed)
+    if teaching.own is None:
+        lesson, max_tokens, at_once = _built_in(teaching, build_prompt), teaching.max_tokens, size
+    else:  # larger than built-in questions: as many are in memory as in RL
+        lesson = _of_rows(teaching.own, teaching.seed, build_prompt)
+        max_tokens = int(teaching.own.rows.lengths.max())
+        at_once = math.gcd(size, teaching.batch.prompts_per_microbatch)
     shape = minibatches.Shape(
         prompts_per_minibatch=size,
-        prompts_per_microbatch=size,
+        prompts_per_microbatch=at_once,
         answers_per_row=1,
         length_multiple=teaching.data.length_multiple,
         ways=mesh.batch_size(policy.mesh),
     )
 
     def make_batch(number):
-        index = range(number * size, (number + 1) * size)
-        items = [source[i] for i in index]
-        answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
+        items, answers = zip(*map(lesson, range(number * size, (number + 1) * size)), strict=True)
         (batch,) = minibatches.split(
             [build_prompt(item) for item in items],
-            _targets(answers, policy.tokenizer, teaching.max_tokens),
+            _targets(answers, policy.tokenizer, max_tokens),
             np.zeros(size, np.float32),
             shape,
         )
@@ -262,15 +307,45 @@ def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
             yield batch
 
 
-def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
-    """Returns the teacher's answers as rollouts, one for each prompt."""
-    answers = []
-    for text in texts:
-        token_T = np.array([*tokenizer.encode(text), tokenizer.im_end])
-        answers.append(Answer(token_T, np.zeros(len(token_T)), finished=True))
+def _built_in(teaching: Teaching, build_prompt: prompts.PromptBuilder) -> Lesson:
+    """Returns built-in questions, each with the answer of a teacher who errs at times."""
+    wanted = teaching.warm_start
+    number = wanted.batch_size * wanted.num_steps
+    source = procedural.Procedural(teaching.seed, number, "warmup", teaching.mixture)
+    teacher = procedural.Teacher(source, wanted.noise, teaching.seed)
+
+    encode, end = build_prompt.tokenizer.encode, build_prompt.tokenizer.im_end
+
+    def lesson(i):
+        item = source[i]
+        return item, [*encode(teacher(item, i)), end]
+
+    return lesson
+
+
+def _of_rows(own: OwnRows, seed: int, build_prompt: prompts.PromptBuilder) -> Lesson:
+    """Returns the rows with their own answers, in another order in each pass over them."""
+
+    @functools.lru_cache(maxsize=2)
+    def order(epoch):
+        return np.random.default_rng([seed, epoch]).permutation(len(own.rows))
+
+    def lesson(i):
+        epoch, place = divmod(i, len(own.rows))
+        item = own.rows[order(epoch)[place]]
+        return item, build_prompt.target(item.answer, own.form)
+
+    return lesson
+
+
+def _targets(answers: Sequence[Sequence[int]], tokenizer, max_tokens: int) -> Rollouts:
+    """Returns the tokens of right answers as rollouts, one for each prompt."""
+    rollouts = [
+        Answer(np.array(token_T), np.zeros(len(token_T)), finished=True) for token_T in answers
+    ]
     return to_rollouts(
-        answers,
-        np.ones(len(answers), np.int32),
+        rollouts,
+        np.ones(len(rollouts), np.int32),
         max_tokens=max_tokens,
         pad=tokenizer.im_end,
         params_version=0,
