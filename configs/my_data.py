@@ -22,8 +22,6 @@ def get_config(arg=None):
     c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""
     held_out = c.data.get_ref("validation")
     c.data.validation_share = default.follow(held_out, lambda path: 0.0 if path else 0.2)
-    if not c.warm_start.num_steps:  # of a policy that can read: what it is taught are your rows
-        c.warm_start.data = "train"
     c.data.min_pixels = 56 * 56
     c.data.max_prompt_length = 512
     c.data.length_multiple = 128

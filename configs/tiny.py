@@ -69,6 +69,7 @@ def taught(c: ConfigDict) -> ConfigDict:
     """Returns the config with its own warm start, which depends on the seed, as sweeps need it."""
     if c.model.preset == "tiny_reader":  # not a smoke test, which has a warm start of two steps
         c.model.preset, c.warm_start.num_steps, c.num_steps = "tiny", 1000, 200
+        c.warm_start.data = "procedural"  # to read, whatever RL is to learn
     return c
 
 

@@ -29,20 +29,17 @@ def main(config: ConfigDict, workdir: str) -> None:
             if not run.warm_start.num_steps:
                 raise ValueError("warm_start.num_steps=0: set it to the supervised steps to take")
             compiled.keep(run.perf, workdir)
-            base = warm_start.untrained(
-                run.model, run.seed, workdir, is_taught=warm_start.is_from_scratch(run.warm_start)
-            )
+            base = warm_start.untrained(run, workdir)
             checks.model.check_model(run, base)
             data = None
-            if run.warm_start.data == "train":
+            if run.teaches_rows:
                 with loading.Threads(run.data.num_threads) as threads:
                     data = build.load_data(run, base, workdir, threads.stream)
                 checks.data.check_data(run, data)
             directory.begin(run.to_dict(), workdir)
         try:
             with user_errors((checks.UserError,)):
-                teaching = job.teaching(run, data)
-                made = warm_start.warm_started(teaching, base, workdir, StopSignal())
+                made = warm_start.warm_started(run, base, workdir, StopSignal(), data)
         except KeyboardInterrupt:  # the second one: see `StopSignal`
             sys.exit("error: stopped at once; the same command goes on after the last save")
         except NotFinite as error:

@@ -24,6 +24,7 @@ from vade_jax.rewards import answers, verify
 RejectedItem = columns.RejectedItem
 UNREAD_MARKS = ("<video>", "<audio>")  # without what stands there, it is another question
 _CHARACTERS = 100  # per token; more than any text has
+_MUCH = 2  # the factor between two areas of a picture that is worth a line
 _TRIES = 3  # attempts to verify an item's own answer; a busy machine can cause timeouts
 
 
@@ -184,6 +185,34 @@ class PromptBuilder:
                     item, f"its first {len(pictures)} images are {num_tokens} tokens"
                 )
         return pictures
+
+    def on_pictures(self, size_I4: np.ndarray) -> str:
+        """Returns a line if the policy was taught with such pictures in much another size, else "".
+
+        `size_I4` is as in `Report`; the picture of median area decides.
+        """
+        size_I4 = size_I4[size_I4[:, 0] > 0]
+        if self.tokenizer.pixels is None or not len(size_I4):
+            return ""
+        middle = np.argsort(size_I4[:, 0] * size_I4[:, 1], kind="stable")[len(size_I4) // 2]
+        height, width, rows, cols = size_I4[middle].tolist()
+        own, shown = height * width, rows * cols
+        taught = min(max(own, self.tokenizer.pixels[0]), self.tokenizer.pixels[1])
+        if shown < _MUCH * taught and taught < _MUCH * shown:
+            return ""
+        is_smaller = shown < taught
+        is_off = {
+            "min_pixels": own < taught if is_smaller else self._limits["min_pixels"] > taught,
+            "max_pixels": self._limits["max_pixels"] < taught if is_smaller else own > taught,
+        }
+        fix = " ".join(
+            f"--config.data.{name}={taught}" for name, is_off in is_off.items() if is_off
+        )
+        scale = math.sqrt(taught / own)
+        return (
+            f"pictures: the median, {width} x {height}, becomes {cols} x {rows}; the policy was taught at "
+            f"{width * scale:.0f} x {height * scale:.0f}: {fix}"
+        )
 
     def _too_long(self, item: types.Item, found: str) -> RejectedItem:
         detail = f"{found}, the limit is max_prompt_length={self.max_length}"

@@ -295,8 +295,9 @@ def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
         found.get(name) or size.get(of_size)
         for name, of_size in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
     )
-    is_known = isinstance(low, int) and isinstance(high, int) and 0 < low <= high
-    return (low, high) if is_known else None
+    if isinstance(low, int) and isinstance(high, int) and 0 < low <= high:
+        return low, high
+    return None
 
 
 def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:

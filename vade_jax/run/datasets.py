@@ -15,7 +15,7 @@ from vade_jax.trainer import processes
 from vade_jax.types import Item
 
 
-def _no_hashes() -> np.ndarray:
+def _none() -> np.ndarray:
     return np.zeros(0, np.uint64)
 
 
@@ -25,13 +25,12 @@ class Subset(Sequence):
 
     source: sources.Source
     index: np.ndarray
-    # Hashes of each row: of what it asks, of what else its verdict may depend on, of question and pictures.
-    checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    asked: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    # As in `prompts.Report`.
-    lengths: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    sizes: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    # Of each row, as in `prompts.Report`.
+    checksums: np.ndarray = dataclasses.field(default_factory=_none)
+    all_details: np.ndarray = dataclasses.field(default_factory=_none)
+    asked: np.ndarray = dataclasses.field(default_factory=_none)
+    lengths: np.ndarray = dataclasses.field(default_factory=_none)
+    sizes: np.ndarray = dataclasses.field(default_factory=_none)
 
     @property
     def checksum(self) -> int:

@@ -105,9 +105,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     given = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
-            untrained = warm_start.untrained(
-                run.model, run.seed, workdir, is_taught=warm_start.is_from_scratch(run.warm_start)
-            )
+            untrained = warm_start.untrained(run, workdir)
             checks.model.check_model(run, untrained)
             data = build.load_data(run, untrained, workdir, threads.stream)
             checks.data.check_data(run, data)
@@ -119,7 +117,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(given, workdir)
-        checkpoint = warm_start.warm_started(teaching(run, data), untrained, workdir, stop)
+        checkpoint = warm_start.warm_started(run, untrained, workdir, stop, data)
         if checkpoint is None:
             return False
         with checks.user_errors():
@@ -305,16 +303,6 @@ def _values(
         if processes.is_leader():
             print(f"states of {len(found):,} prompts: {time.perf_counter() - start:.1f} s")
     return {**data.arrays, **dict.fromkeys(missing, found)}
-
-
-def teaching(run: settings.Run, data: datasets.Datasets | None = None) -> warm_start.Teaching:
-    """Returns what a run's warm start depends on; `data` is read if it teaches the rows of data.train."""
-    sections = run.model, run.warm_start, run.data, run.batch, run.mesh
-    max_tokens, own = run.sampling.max_tokens, None
-    if run.warm_start.data == "train" and data is not None:
-        rows = data.train.teachable(max_tokens)
-        own = warm_start.OwnRows(rows, run.reward.format, run.lora, run.optimizer.frozen)
-    return warm_start.Teaching(run.seed, *sections, max_tokens, own)
 
 
 # ------------------------------------------------------------------------------ the end

@@ -1,12 +1,11 @@
 """Checks the data of a run: held-out questions, lengths of answers, sizes of pictures, rewards."""
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from vade_jax import settings
-from vade_jax.data import images, procedural, tokens
+from vade_jax.data import procedural, tokens
 from vade_jax.rewards import trial
 from vade_jax.run import build
 from vade_jax.run.checks import selector
@@ -14,7 +13,6 @@ from vade_jax.run.datasets import Datasets
 from vade_jax.trainer import processes
 
 NUM_TRIED = 4  # rows that a user's reward functions are tried on
-_MUCH = 2  # the factor of an area from which on a picture is said to be of another size
 
 
 def check_data(run: settings.Run, data: Datasets) -> None:
@@ -29,84 +27,45 @@ def check_data(run: settings.Run, data: Datasets) -> None:
     selector.warn_without_choice(run, len(data.train))
     _check_held_out(run.data, data)
     _check_lengths(run, data)
-    _check_taught(run, data)
-    if line := _on_pictures(run.data, data):
+    if run.teaches_rows:
+        _check_taught(run, data)
+    if line := data.build_prompt.on_pictures(data.train.sizes):
         print(line)
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows' own answers are cut; raises ValueError if no answer that is paid can be given."""
-    for split, rows, limits in (
-        ("train", data.train, run.sampling),
-        ("validation", data.validation, run.eval),
-    ):
-        is_cut = rows.lengths > limits.max_tokens
-        if not is_cut.any():
-            continue
-        limit, longest = f"{limits.path}max_tokens={limits.max_tokens}", rows.lengths.max()
-        # A box without the end of the turn is still read.
-        if (
-            split == "train"
-            and not run.reward.functions
-            and rows.lengths.min() - 1 > limits.max_tokens
-        ):
+    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
+    split_limits = {"train": run.sampling, "validation": run.eval}
+    for split, limits in split_limits.items():
+        length_I, most = getattr(data, split).lengths, limits.max_tokens
+        num_cut, longest = (length_I > most).sum(), length_I.max()
+        limit = f"{limits.path}max_tokens={most}"
+        # A box without the end of the turn is still read, and functions may pay for anything.
+        if split == "train" and length_I.min() - 1 > most and not run.reward.functions:
             raise ValueError(
-                f"{limit} cuts the own answers of all {len(rows):,} rows of data.train, so nothing can be earned: "
-                f"in the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
+                f"{limit} cuts the own answers of all {num_cut:,} rows of data.train, so nothing can be earned: in "
+                f"the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
             )
-        print(
-            f"{split}: {is_cut.sum():,} of {len(rows):,} rows: their own answer takes up to {longest} tokens in "
-            f"the asked form, {limit} cuts it"
-        )
+        if num_cut:
+            print(
+                f"{split}: {num_cut:,} of {len(length_I):,} rows: their own answer takes up to {longest} tokens in "
+                f"the asked form, {limit} cuts it"
+            )
 
 
 def _check_taught(run: settings.Run, data: Datasets) -> None:
-    """Prints which rows the warm start leaves out; raises ValueError if these are all."""
-    if not run.warm_start.num_steps:
-        return
-    if run.warm_start.data == "procedural":
-        if run.data.train != "procedural":
-            print(
-                "warm start: it teaches built-in questions; --config.warm_start.data=train teaches the rows of "
-                "data.train"
-            )
-        return
-    taught, limit = data.train.teachable(run.sampling.max_tokens), run.sampling.max_tokens
-    if not len(taught):
+    """Prints how many rows the warm start teaches if not all; raises ValueError if there is none."""
+    num_taught = len(data.train.teachable(run.sampling.max_tokens))
+    limit = f"fits in sampling.max_tokens={run.sampling.max_tokens}"
+    if not num_taught:
         raise ValueError(
-            f"warm_start.data='train': no row of data.train={run.data.train!r} has an answer of its own that fits "
-            f"in sampling.max_tokens={limit}"
+            f"warm_start.num_steps={run.warm_start.num_steps}: no row of data.train={run.data.train!r} has an "
+            f"answer that {limit}: raise that, or set warm_start.num_steps=0"
         )
-    if len(taught) < len(data.train):
+    if num_taught < len(data.train):
         print(
-            f"warm start: {len(taught):,} of {len(data.train):,} rows are taught; the others have no answer, or one "
-            f"that sampling.max_tokens={limit} cuts"
+            f"warm start: it teaches {num_taught:,} of {len(data.train):,} rows, those with an answer that {limit}"
         )
-
-
-def _on_pictures(data: settings.Data, found: Datasets) -> str:
-    """Returns a line if the policy saw pictures such as the median one in another size, else ""."""
-    tokenizer, size_I4 = found.build_prompt.tokenizer, found.train.sizes
-    size_I4 = size_I4[size_I4[:, 0] > 0]  # rows with a picture
-    if tokenizer.pixels is None or not len(size_I4):
-        return ""
-    by_area = np.argsort(size_I4[:, 0] * size_I4[:, 1], kind="stable")
-    height, width, rows, cols = size_I4[by_area[len(by_area) // 2]].tolist()
-    low, high = tokenizer.pixels
-    own = images.smart_resize(height, width, patch=tokenizer.patch, min_pixels=low, max_pixels=high)
-    area, shown = math.prod(own), rows * cols
-    if shown < _MUCH * area and area < _MUCH * shown:
-        return ""
-    is_small, is_larger_in_file = shown < area, height * width > area
-    limits = {
-        "min_pixels": not is_larger_in_file if is_small else data.min_pixels > area,
-        "max_pixels": data.max_pixels < area if is_small else is_larger_in_file,
-    }
-    fix = " ".join(f"--config.data.{name}={area}" for name, is_off in limits.items() if is_off)
-    return (
-        f"pictures: the median, {width} x {height}, becomes {cols} x {rows}; the policy was taught at {own[1]} x "
-        f"{own[0]}: {fix}"
-    )
 
 
 def _check_held_out(data: settings.Data, found: Datasets) -> None:
