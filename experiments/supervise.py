@@ -31,15 +31,16 @@ def main(config: ConfigDict, workdir: str) -> None:
             compiled.keep(run.perf, workdir)
             base = warm_start.untrained(run, workdir)
             checks.model.check_model(run, base)
-            data = None
+            rows = None
             if run.teaches_rows:
                 with loading.Threads(run.data.num_threads) as threads:
                     data = build.load_data(run, base, workdir, threads.stream)
                 checks.data.check_data(run, data)
+                rows = data.train
             directory.begin(run.to_dict(), workdir)
         try:
             with user_errors((checks.UserError,)):
-                made = warm_start.warm_started(run, base, workdir, StopSignal(), data)
+                made = warm_start.warm_started(run, base, workdir, StopSignal(), rows)
         except KeyboardInterrupt:  # the second one: see `StopSignal`
             sys.exit("error: stopped at once; the same command goes on after the last save")
         except NotFinite as error:

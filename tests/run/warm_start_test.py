@@ -259,9 +259,11 @@ def test_what_rl_trains_is_what_rows_are_taught_to_also_after_a_stop(load, base,
     run, data = load(
         warm_start={"num_steps": 4, "learning_rate": 0.02}, lora={"rank": 4, "targets": "proj$"}
     )
-    whole = warm_start.warm_started(run, str(base), str(tmp_path / "a"), lambda: False, data)
+    whole = warm_start.warm_started(run, str(base), str(tmp_path / "a"), lambda: False, data.train)
     asked = iter([False, True])
-    cut = lambda stop: warm_start.warm_started(run, str(base), str(tmp_path / "b"), stop, data)
+    cut = lambda stop: warm_start.warm_started(
+        run, str(base), str(tmp_path / "b"), stop, data.train
+    )
     assert cut(lambda: next(asked)) is None
     resumed = cut(lambda: False)
     assert whole and resumed
@@ -275,7 +277,7 @@ def test_what_rl_trains_is_what_rows_are_taught_to_also_after_a_stop(load, base,
 
 def test_frozen_weights_are_not_taught(load, base, tmp_path):
     run, data = load(warm_start={"num_steps": 2}, optimizer={"frozen": ("embedding",)})
-    made = warm_start.warm_started(run, str(base), str(tmp_path), lambda: False, data)
+    made = warm_start.warm_started(run, str(base), str(tmp_path), lambda: False, data.train)
     (_, before), (_, after) = files.load(base), files.load(made)
     np.testing.assert_array_equal(before["embedding"], after["embedding"])
     assert np.abs(before["text"]["norm"]["scale"] - after["text"]["norm"]["scale"]).max() > 0

@@ -117,7 +117,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(given, workdir)
-        checkpoint = warm_start.warm_started(run, untrained, workdir, stop, data)
+        checkpoint = warm_start.warm_started(run, untrained, workdir, stop, data.train)
         if checkpoint is None:
             return False
         with checks.user_errors():

@@ -32,6 +32,8 @@ from vade_jax.trainer.choosing import Lookahead
 from vade_jax.types import Batch, Item, Rollouts
 
 Lesson = Callable[[int], tuple[Item, list[int]]]  # number -> question and tokens of its answer
+Rows = datasets.Subset | None  # the user's rows that are taught; None: built-in questions
+Stop = Callable[[], bool]
 
 
 def untrained(run: settings.Run, workdir: str) -> str:
@@ -61,7 +63,7 @@ def untrained(run: settings.Run, workdir: str) -> str:
     return made
 
 
-def recipe(run: settings.Run, rows: datasets.Subset | None = None) -> dict[str, Any]:
+def recipe(run: settings.Run, rows: Rows = None) -> dict[str, Any]:
     """Returns the settings, and the rows, that a finished warm start must have had to be reused."""
     wanted: dict[str, Any] = {
         "seed": run.seed,
@@ -85,26 +87,23 @@ def mixture(run: settings.Run) -> Mapping[str, float]:
 
 
 def warm_started(
-    run: settings.Run,
-    base: str,
-    workdir: str,
-    stop: Callable[[], bool],
-    data: datasets.Datasets | None = None,
+    run: settings.Run, base: str, workdir: str, stop: Stop, rows: Rows = None
 ) -> str | None:
     """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was ready.
 
-    Without a warm start it is `base`; else it is trained from `base`, unless it exists already. `data` is
-    needed if `run.teaches_rows`.
+    Without a warm start it is `base`; else it is trained from `base`, unless it exists already. `rows`
+    are those of data.train, needed if `run.teaches_rows`.
 
     Raises:
         UserError: a warm start exists that was made with other settings, or its settings are unknown.
     """
     if not run.warm_start.num_steps:
         return base
-    rows = None
     if run.teaches_rows:
-        assert data is not None
-        rows = data.train.teachable(run.sampling.max_tokens)
+        assert rows is not None
+        rows = rows.teachable(run.sampling.max_tokens)
+    else:
+        rows = None
     target = run.warm_start.directory or os.path.join(workdir, "warm_start")
     # Without a slash at its end, because other names start with it.
     target = str(pathlib.Path(target))
@@ -154,16 +153,8 @@ def _is_complete(checkpoint: str) -> bool:
 
 
 # ------------------------------------------------------------------------------ training
-def train(
-    run: settings.Run,
-    base: str,
-    target: str,
-    stop: Callable[[], bool],
-    rows: datasets.Subset | None = None,
-) -> bool:
+def train(run: settings.Run, base: str, target: str, stop: Stop, rows: Rows = None) -> bool:
     """Trains the checkpoint in `base` and writes it to `target`; resumes a stopped warm start.
-
-    The lessons are `rows`, or built-in questions.
 
     Returns:
         False if `stop()` was true; the state is then saved next to `target`.
@@ -200,12 +191,9 @@ def train(
             if stopped:
                 print(f"warm start stopped after step {number}; run again to resume")
                 return False
-
-    def copy_tokenizer():
-        files.copy_tokenizer(base, target)
-        tokens.write_pixels(target, run.data.min_pixels, run.data.max_pixels)
-
-    processes.on_leader(copy_tokenizer)
+    pixels = run.data.min_pixels, run.data.max_pixels
+    processes.on_leader(lambda: files.copy_tokenizer(base, target))
+    processes.on_leader(lambda: tokens.write_pixels(target, *pixels))
     files.save(target, policy.shape, policy.whole(state.params), write=processes.is_leader())
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     return True
@@ -216,7 +204,7 @@ def _partial(target: str) -> str:
     return f"{target}.partial"
 
 
-def _that_teaches(run: settings.Run, rows: datasets.Subset | None) -> settings.Run:
+def _that_teaches(run: settings.Run, rows: Rows) -> settings.Run:
     """Returns a run with the optimizer of the warm start, and the weights that it trains, in float32.
 
     On a user's rows these are the weights that RL trains. Built-in questions teach all: those of the tiny
@@ -258,9 +246,7 @@ def _read(unread: list) -> float:
     return float(metrics["actor/loss"])
 
 
-def _batches(
-    run: settings.Run, policy: Policy, done: int, rows: datasets.Subset | None = None
-) -> Iterator[Batch]:
+def _batches(run: settings.Run, policy: Policy, done: int, rows: Rows = None) -> Iterator[Batch]:
     """Yields the batches after `done`; the next batch is prepared while a step runs."""
     size, steps = run.warm_start.batch_size, run.warm_start.num_steps
     build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
