@@ -29,6 +29,9 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
 
 # What one test has compiled, another finds on disk, in whatever process. Not from session to session:
 # a program that is not compiled does not print what XLA has to say about it.
+if "HF_DATASETS_CACHE" not in os.environ:  # rows that tests have read
+    directory = os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="vade_jax_rows_")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     directory = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vade_jax_tests_")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

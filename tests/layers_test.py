@@ -11,6 +11,7 @@ LEVEL = {
     "atomic": 0,
     "arrays": 0,
     "http": 0,
+    "lfs": 0,
     "fields": 0,
     "imports": 0,
     "settings": 0,
@@ -41,6 +42,11 @@ LEAVES = {
 }
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
+    "datasets": {
+        "vade_jax/data/hub.py",
+        "vade_jax/data/row_files.py",
+        "vade_jax/plugins/trl_trainer.py",
+    },
     "huggingface_hub": {"vade_jax/data/hub.py"},
     "httpx": {"vade_jax/http.py"},
     "math_verify": {"vade_jax/rewards/expression_worker.py"},

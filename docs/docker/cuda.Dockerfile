@@ -20,7 +20,7 @@ WORKDIR /home/vade/vade_jax
 COPY constraints/python3.11.txt setup.py pyproject.toml README.md LICENSE ./
 COPY third_party third_party
 COPY vade_jax vade_jax
-RUN pip install --constraint python3.11.txt --editable '.[train,cuda,vllm,hub]' \
+RUN pip install --constraint python3.11.txt --editable '.[train,cuda,vllm]' \
     && install --directory --owner=1000 runs
 COPY configs configs
 COPY experiments experiments

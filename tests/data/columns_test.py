@@ -2,11 +2,13 @@
 
 import base64
 import decimal
+import json
 import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 from pyarrow import parquet
 
 from tests.data import files
@@ -81,6 +83,116 @@ def test_an_image_as_a_data_url(tmp_path):
     assert source[0].images[0].size == (30, 40)
 
 
+PNG = files.png()
+BASE64 = base64.b64encode(PNG).decode()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "a.png", {"path": "a.png"}, {"bytes": None, "path": "a.png"}, {"image": "a.png", "max_pixels": 50176},
+        {"image": {"path": "a.png"}}, {"image_url": {"url": "a.png"}}, {"type": "image", "url": "file://{here}/a.png"},
+        "file://{here}/a.png", "{here}/a.png", BASE64, f"{BASE64[:76]}\n{BASE64[76:]}",
+        {"image": f"data:image/png;base64,{BASE64}"}, {"bytes": BASE64},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_picture_in_every_usual_form_is_seen(tmp_path, shown):
+    (tmp_path / "a.png").write_bytes(PNG)
+    shown = json.loads(json.dumps(shown).replace("{here}", str(tmp_path)))
+    row = {"question": "q", "answer": "1", "images": [shown]}
+    (image,) = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0].images
+    assert image.size == (30, 40)
+
+
+PART = {"type": "image", "image": "a.png"}
+TEXT = {"type": "text", "text": "Red?"}
+SYSTEM = {"role": "system", "content": "Look."}
+
+
+@pytest.mark.parametrize(
+    ("row", "question", "num_images"),
+    [
+        ({"question": "q", "image_2": "a.png", "image_10": "b.png", "image_1": "a.png"}, "q", 3),
+        *(({"question": "q", name: "a.png"}, "q", 1)
+          for name in ("image_path", "Image", "img", "image_file", "file_name", "decoded_image", "image_paths")),
+        ({"question": "q", "messages": [SYSTEM, {"role": "user", "content": [PART, TEXT]}]}, "q", 1),
+        ({"messages": [SYSTEM, {"role": "user", "content": [TEXT, PART, PART]}]}, "Red?<image><image>", 2),
+        ({"message": json.dumps([{"role": "user", "content": [PART, TEXT]}])}, "<image>Red?", 1),
+        ({"conversations": [{"from": "human", "value": "<image>\nRed?"}, {"from": "gpt", "value": "yes"}],
+          "image": "a.png"}, "<image>\nRed?", 1),
+        ({"prompt": [{"role": "user", "content": [{"type": "image"}, TEXT]}], "images": ["a.png"]}, "<image>Red?", 1),
+        ({"prompt": "Red?"}, "Red?", 0),
+        ({"question": "q", "image": "a.png", "image_url": "http://a/b.png"}, "q", 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_pictures_and_questions_are_found_where_others_have_them(
+    tmp_path, row, question, num_images
+):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(PNG)
+    item = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row | {"answer": "yes"}))[0]
+    assert (item.question, len(item.images)) == (question, num_images)
+
+
+def test_numbered_pictures_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (1, 2, 10):
+        Image.new("RGB", (number + 28, 28)).save(tmp_path / f"{number}.png")
+    row = {"question": "q", "answer": "1"} | {f"image_{n}": f"{n}.png" for n in (10, 2, 1)}
+    item = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0]
+    assert [image.width - 28 for image in item.images] == [1, 2, 10]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["a.png", [{"path": "a.png"}], {"bytes": BASE64}, f"data:image/png;base64,{BASE64}"],
+    ids=str,
+)
+def test_a_row_never_trains_without_the_picture_that_it_has(tmp_path, shown):
+    (tmp_path / "a.png").write_bytes(PNG)
+    row = {"question": "q", "answer": "1"}
+    seen = row | {"figure": shown, "image": "a.png"}
+    named = row | {"figure": "none.png"}
+    source = sources.rows(
+        files.write_jsonl(tmp_path / "a.jsonl", row | {"figure": shown}, seen, named)
+    )
+    with pytest.raises(
+        columns.RejectedItem, match=r"column 'figure' holds a picture.*\[unread_image\]"
+    ):
+        source[0]
+    assert (len(source[1].images), len(source[2].images)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *({"image": x} for x in ("x" * 10_000, BASE64[:40] * 500, {"foo": "x" * 10_000}, [["x" * 10_000]], "http://" + "x" * 9_999)),
+        *({name: "x" * 10_000} for name in ("answer", "id", "choices", "tolerance", "level", "kind")),
+        "{" + "x" * 10_000,
+    ],
+    ids=lambda row: str(row)[:20],
+)  # fmt: skip
+def test_a_reject_quotes_little_of_the_data(tmp_path, row):
+    row = row if isinstance(row, str) else {"question": "q", "answer": "1"} | row
+    source = sources.rows(
+        files.write_jsonl(tmp_path / "a.jsonl", {"question": "q", "answer": "1"}, row)
+    )
+    try:
+        source[1]
+    except columns.RejectedItem as error:
+        assert str(error).count("x") < 210 and len(str(error)) < 500
+
+
+def test_a_picture_that_git_lfs_left_out_is_named(tmp_path):
+    (tmp_path / "a.png").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:6\n")
+    row = {"question": "q", "answer": "1", "image": "a.png"}
+    with pytest.raises(
+        columns.RejectedItem, match=r"'a\.png' is a Git LFS pointer, not the picture"
+    ):
+        sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0]
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     known = {"choices": ["x", "y"], "tolerance": 0.05, "ordered": True}
@@ -93,7 +205,7 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     else:
         parquet.write_table(pa.Table.from_pylist([row]), path)
     assert sources.rows(path)[0].metadata == known
-    assert sources.rows(path, all_columns=True).row(0) == row
+    assert sources.rows(path).row(0) == row
     assert sources.rows(path).directory == tmp_path
 
 
@@ -122,7 +234,7 @@ def test_the_rows_of_verl_as_they_are(tmp_path):
     )
     assert first.images[0].size == (30, 40)
     assert first.metadata == {"subset": "hiyouga/geometry3k"}
-    whole = sources.rows(tmp_path / "a.parquet", kind="expr", all_columns=True).row(0)
+    whole = sources.rows(tmp_path / "a.parquet", kind="expr").row(0)
     assert (whole["subset"], whole["ability"]) == ("hiyouga/geometry3k", "math")
     second = sources.rows(tmp_path / "b.parquet", kind="expr")[0]
     assert second.question == "<image>Find x. You FIRST think."
@@ -230,9 +342,10 @@ def test_a_video_is_refused_in_every_form_of_file(tmp_path):
 
 
 def test_a_broken_row_of_verl_is_rejected(tmp_path):
-    rows = [{"prompt": prompt, "reward_model": {"ground_truth": "7"}} for prompt in ([], "?", None)]
+    prompts = [], None, [{"role": "system", "content": "Be brief."}], 5, [5]
+    rows = [{"prompt": prompt, "reward_model": {"ground_truth": "7"}} for prompt in prompts]
     source = sources.rows(files.write_jsonl(tmp_path / "mine.jsonl", *rows))
-    for i in range(3):
+    for i in range(len(rows)):
         with pytest.raises(columns.RejectedItem, match=r"cannot be read|no question"):
             source[i]
 

@@ -130,7 +130,8 @@ def ask(tmp_path, code, url="http://127.0.0.1:9", **environment):
 
 MODEL = "import os; print(sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'}))"
 DATA = """
-rows = hub.table(hub.parse('a/d:{split}'), 'train').to_pylist()
+table = hub.table(hub.parse('a/d:{split}'), 'train')
+rows = [table.read(i) for i in range(table.size)]
 print([(row['problem'], row['images']) for row in rows])
 """
 
@@ -155,7 +156,7 @@ def test_data_of_a_split_and_of_a_commit(tmp_path):
         both = DATA.format(split="train") + DATA.format(split="test")
         train, test = ask(tmp_path, both, server.url).splitlines()
         assert (train, test) == (str([("q0", image), ("q1", image)]), str([("t", image)]))
-        assert "no path here" in ask(tmp_path, DATA.format(split="nothing"), server.url)
+        assert "not a path here" in ask(tmp_path, DATA.format(split="nothing"), server.url)
         code = "name = hub.pin('a/d:train', 'dataset'); print(name, len(sources.rows(name)))"
         pinned, size = ask(tmp_path, code, server.url).split()
         assert pinned == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
@@ -169,7 +170,7 @@ def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
         pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
         said = pin("runs/modle", url=server.url)
         assert said == (
-            "ValueError: runs/modle is no path here, and as a name on the hub: the hub has no such "
+            "ValueError: runs/modle is not a path here, and as a name on the hub: the hub has no such "
             "model, or it is private: hf auth login"
         )
         assert "has no revision 'v9'" in pin("a/m@v9", url=server.url)
@@ -182,6 +183,6 @@ def test_without_the_extra_it_is_named(tmp_path):
         tmp_path, "import sys; sys.modules['huggingface_hub'] = None; hub.pin('a/m', 'model')"
     )
     assert said.startswith(
-        "ValueError: a/m is no path here, and a name on the Hugging Face hub needs"
+        "ValueError: a/m is not a path here, and a name on the Hugging Face hub needs"
     )
-    assert said.endswith("pip install -e '.[hub]'")
+    assert said.endswith("pip install -e '.[train]'")

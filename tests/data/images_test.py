@@ -114,7 +114,7 @@ def test_why_a_file_cannot_be_opened_is_the_same_in_every_run():
     for data in (b"no picture", b""):
         with pytest.raises(OSError) as caught:
             Image.open(io.BytesIO(data))
-        assert images.why_not(caught.value) == "it is in no known format"
+        assert images.why_not(caught.value) == "it is not in a known format"
     assert images.why_not(OSError("broken")) == "broken"
 
 

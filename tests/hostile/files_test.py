@@ -20,7 +20,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.cpu_limit import cpu_limit
-from vade_jax.data import columns, images, prompts, row_files, sources, tokens
+from vade_jax.data import columns, images, prompts, sources, tokens
 from vade_jax.models.qwen import files
 
 SECONDS = 10  # of work that a file or a row may cost
@@ -127,13 +127,13 @@ ROWS = {
         "{", "[", "]", "5", "null", '"text"', "[1]", "{'question': 1}", '{"question": }', "\ufeff{}", "NaN",
         '{"question": "q", "answer": "7"', '{"question": "q"} {"answer": "7"}', "[" * DEEP, '{"a":' * DEEP,
         '{"answer": ' + "9" * 5_000 + "}", '{"question": "\\ud8"}', "\x00", "question,answer", "---", "<html>",
-        {"prompt": 5, "reward_model": 5}, {"prompt": [], "reward_model": {}}, {"prompt": [[]], "reward_model": {}},
+        {"prompt": 5, "reward_model": 5}, {"prompt": [[]], "reward_model": {}},
         {"prompt": [{"role": "user", "content": "q"}], "reward_model": [1]},
-        {"prompt": [{"role": "user"}], "reward_model": {"ground_truth": "7"}},
         {"prompt": [{"role": "user", "content": "q"}], "reward_model": {"ground_truth": 7}, "extra_info": 5},
     ],
     "missing_field": ["{}", '{"question": "q"}', '{"answer": "7"}', {"question": None}, {"answer": None},
         {"answer": None, "prompt": [{"role": "user", "content": "q"}], "reward_model": {}},
+        {"prompt": [], "reward_model": {}},
     ],
     "bad_question": [{"question": x} for x in ([], {}, ["q"], {"q": 1}, float("nan"), float("inf"))],
     "empty_question": [{"question": x} for x in ("", " ", "\n\t", "<image>", "<|im_end|>", "<|im_<|im_end|>end|>")],
@@ -259,7 +259,7 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
         path.write_bytes(damaged(whole, rng))
         try:
             with cpu_limit(SECONDS):
-                source = sources.rows(path, all_columns=True)
+                source = sources.rows(path)
                 assert len(source) <= len(rows)
                 for index in range(len(source)):
                     try:
@@ -320,18 +320,6 @@ def test_a_file_that_is_something_else_is_one_clear_error(tmp_path, builder, suf
         assert set(audit(path, builder)) == {"bad_row"}
     except ValueError as error:
         assert str(path) in str(error) and len(str(error)) < 500
-
-
-def test_ten_kilobytes_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch):
-    one = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000, pa.int32()), ["x" * 5_000])
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"question": one, "answer": one}), path, store_schema=False)
-    assert path.stat().st_size < 20_000
-    monkeypatch.setattr(row_files, "MAX_HELD", 20_000_000)
-    before = pa.total_allocated_bytes()
-    with cpu_limit(SECONDS), pytest.raises(ValueError, match="unpacks to more than"):
-        sources.rows(path)
-    assert pa.total_allocated_bytes() - before < 200_000_000
 
 
 # ------------------------------------------------------------------------------ checkpoints

@@ -6,7 +6,7 @@ import pytest
 
 from vade_jax import fields, settings
 from vade_jax.data import tokens
-from vade_jax.run import build, checks
+from vade_jax.run import build, checks, datasets
 
 NO_SECTIONS = fields.FrozenDict({})
 
@@ -40,6 +40,31 @@ def test_questions_in_both_splits_are_counted_whatever_their_ids(load, capsys):
     assert "validation: 2 of 3 questions are in the training data, too" in capsys.readouterr().out
     load(["a?"], ["d?"])
     assert "training data" not in capsys.readouterr().out
+
+
+def test_columns_that_nothing_reads_are_named(tmp_path, capsys):
+    tokens.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
+    row = {
+        "question": "a?",
+        "answer": "1",
+        "subset": "s",
+        "source": "x",
+        "difficulty": 3,
+        "image_2": None,
+    }
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row | {"question": split}) + "\n")
+    where = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
+    data, reward = settings.Data.from_dict(where), settings.Reward()
+
+    def said(**more):
+        options = {"seed": 0, "reward": reward} | more
+        datasets.load(data, str(tmp_path / "tokens"), str(tmp_path), **options)
+        return capsys.readouterr().out
+
+    assert said() == "train: columns that nothing reads: source, difficulty\n"
+    assert "nothing reads: source\n" in said(arrays={"difficulty": "difficulty"})
+    assert said(reward=settings.Reward(function="mine.py:f")) == ""  # functions get all columns
 
 
 def test_a_validation_that_is_trained_on_is_refused(load):

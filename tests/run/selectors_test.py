@@ -143,7 +143,7 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypa
 def rows(tmp_path, rows):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return datasets.Subset(sources.rows(path, all_columns=True), range(len(rows)))
+    return datasets.Subset(sources.rows(path), range(len(rows)))
 
 
 QUESTION = {"question": "a?", "answer": "7"}

@@ -1,15 +1,19 @@
 """Reads the columns of a row into the fields of an item, under our names or those of other projects.
 
-Rows come from users' files, which may have been made for verl or EasyR1, or be those of MATH or GSM8K. A
-row that cannot become an item raises a `RejectedItem`, which says why.
+Rows come from users' files, which may have been made for verl, TRL or EasyR1, or be those of MATH or GSM8K.
+Pictures are taken from the first of these places that has any: `images` or `image`; numbered columns, image_1
+and so on; a column with another usual name, such as image_path; the chat. A row that cannot become an item
+raises a `RejectedItem`, which says why.
 """
 
 import base64
 import decimal
+import json
 import math
 import os
 import pathlib
 import re
+import urllib.parse
 from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -17,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
+from vade_jax import lfs
 from vade_jax.data import images
 from vade_jax.rewards import answers, reading, verify
 from vade_jax.rewards.values import Number, Relation
@@ -28,7 +33,22 @@ MAX_FILES = 1 << 28  # most bytes of all image files of a row
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 _UNREAD = ("videos", "video", "audios", "audio")  # columns that only other frameworks can use
+_CHATS = ("messages", "message", "conversations", "conversation", "prompt")
+_NUMBERED = re.compile(r"(?:image|img|picture)_?([0-9]+)", re.IGNORECASE)
+_PICTURES = re.compile(
+    r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
+    re.IGNORECASE,
+)
+_KEYS = (
+    "bytes",
+    "path",
+    "image",
+    "image_url",
+    "url",
+)  # of a picture as a mapping, the first that has a value
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 _LONGEST_UID = 200
+_FEW = 8  # first values of a list that are looked at for a picture
 _LONGEST_TEXT = 40  # characters; for a longer answer, "text" (compared by spelling) is not inferred
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -70,31 +90,31 @@ def _are_texts(value: Any) -> bool:
 
 # Columns that an item's metadata keep: {name: (check of the value, complaint if it fails)}.
 _METADATA = {
-    "choices": (_are_texts, "is no list of texts"),
+    "choices": (_are_texts, "is not a list of texts"),
     "tolerance": (
         lambda x: isinstance(x, int | float) and 0 <= x < 1,
         "is not in 0 .. 1",
     ),
     "ordered": (lambda x: isinstance(x, bool), "is neither true nor false"),
-    "paraphrases": (_are_texts, "is no list of texts"),
-    "steps": (_are_texts, "is no list of texts"),
-    **dict.fromkeys(("subset", "domain", "level"), (is_label, "is no text or number")),
+    "paraphrases": (_are_texts, "is not a list of texts"),
+    "steps": (_are_texts, "is not a list of texts"),
+    **dict.fromkeys(("subset", "domain", "level"), (is_label, "is not a text or number")),
 }
 _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA)
 
 
 def is_read(name: str) -> bool:
-    """Returns whether a column with this name is needed, under our name or another."""
-    # `_UNREAD` columns too, because rows with videos or audio must be rejected.
-    return _ALIASES.get(name, name) in (*_COLUMNS, *_UNREAD) or name in _VERL
+    """Returns whether a column with this name is read, under our name or another."""
+    if _ALIASES.get(name, name) in (*_COLUMNS, *_UNREAD, *_VERL, *_CHATS):
+        return True
+    return any(pattern.fullmatch(name) for pattern in (_NUMBERED, _PICTURES))
 
 
 def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
     """Raises ValueError if a table lacks a column that every row needs; `label` names the table."""
     found = {_ALIASES.get(name, name) for name in names}
-    if is_verl(found):
-        found |= {"question", "answer"}
-    found |= {"answer"} if "solution" in found else set()
+    found |= {"question"} if found.intersection(_CHATS) else set()
+    found |= {"answer"} if "solution" in found or is_verl(found) else set()
     if missing := [name for name in _required(has_rules) if name not in found]:
         raise ValueError(
             f"{label} has no column {missing[0]!r} among {list(names)}; rename or add it"
@@ -114,9 +134,50 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     """
     row = _renamed(columns)
     row = of_verl(row) if is_verl(row) else row
+    asked, of_chat = _asked(columns)
+    if not row.get("question") and asked:
+        row["question"] = asked
+    row["images"] = pictures(row.get("images")) or _elsewhere(columns) or of_chat
     if row.get("id") == "":
         del row["id"]
     return _answered({name: value for name, value in row.items() if value is not None})
+
+
+def _elsewhere(columns: Mapping[str, Any]) -> list[Any]:
+    """Returns the pictures in numbered columns, in the order of the numbers, or in the first other column."""
+    numbers = {name: int(match[1]) for name in columns if (match := _NUMBERED.fullmatch(name))}
+    if shown := [
+        x for name in sorted(numbers, key=numbers.__getitem__) for x in pictures(columns[name])
+    ]:
+        return shown
+    names = [name for name in columns if _PICTURES.fullmatch(name)]
+    return next((shown for name in names if (shown := pictures(columns[name]))), [])
+
+
+def _asked(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Returns the text of the user's last turn in a row's chat, with <image> marks, and its pictures.
+
+    A chat is a list of {"role", "content"}, or of {"from", "value"}, or one of these as JSON text. A content
+    is a text, or a list of {"type": "text", "text"} and {"type": "image", "image"} or the like; a picture
+    may be left out there, as TRL has it, and be in a column.
+    """
+    chat = next((columns[name] for name in _CHATS if columns.get(name)), [])
+    if isinstance(chat, str):
+        if not chat.lstrip().startswith("[{"):
+            return chat, []
+        chat = json.loads(chat)
+    users = [turn for turn in chat if (turn.get("role") or turn.get("from")) in ("user", "human")]
+    if not users:
+        return "", []
+    content = users[-1].get("content") or users[-1].get("value") or ""
+    if isinstance(content, str):
+        return content, []
+    is_text = [isinstance(part.get("text"), str) for part in content]
+    texts = [
+        part["text"] if is_one else "<image>" for part, is_one in zip(content, is_text, strict=True)
+    ]
+    shown = [part for part, is_one in zip(content, is_text, strict=True) if not is_one]
+    return "".join(texts), [part for part in shown if _content(part) is not None]
 
 
 def is_verl(columns: Container[str]) -> bool:
@@ -127,12 +188,12 @@ def is_verl(columns: Container[str]) -> bool:
 def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row of verl under our names.
 
-    The question is `extra_info.question` if the row has it, else the user's last turn, which may contain
-    an instruction. The system's turn is left out.
+    The question is `extra_info.question` if the row has it, else that of the chat, which may contain an
+    instruction. The system's turn is left out.
     """
-    asked = [turn["content"] for turn in row["prompt"] if turn["role"] == "user"]
+    asked, _ = _asked({"prompt": row["prompt"]})
     more = {
-        "question": (row.get("extra_info") or {}).get("question") or asked[-1],
+        "question": (row.get("extra_info") or {}).get("question") or asked or None,
         "answer": (row["reward_model"] or {}).get("ground_truth"),
         "subset": row.get("data_source"),
     }
@@ -172,7 +233,7 @@ def id_of(row: Mapping[str, Any], default: str) -> str:
     """Returns the id of a row, or the default if it has none."""
     found = row.get("id", default)
     if not (is_label(found) and len(str(found)) <= _LONGEST_UID and str(found).isprintable()):
-        raise RejectedItem(default, "bad_id", f"{found!r:.80} is no short, plain text or number")
+        raise RejectedItem(default, "bad_id", f"{found!r:.80} is not a short, plain text or number")
     return str(found)
 
 
@@ -181,7 +242,7 @@ def question_of(uid: str, row: Mapping[str, Any], *, has_rules: bool) -> str:
     if missing := [name for name in _required(has_rules) if name not in row]:
         raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
     if not is_label(row["question"]):
-        raise RejectedItem(uid, "bad_question", f"{row['question']!r:.80} is no text")
+        raise RejectedItem(uid, "bad_question", f"{row['question']!r:.80} is not a text")
     return str(row["question"])
 
 
@@ -209,7 +270,7 @@ def images_of(
             found.append(images.opened(file))
         return tuple(found)
     except (OSError, TypeError, ValueError) as error:
-        detail = f"an image cannot be opened: {images.why_not(error)}"
+        detail = f"an image cannot be opened: {images.why_not(error):.300}"
         raise RejectedItem(uid, "bad_image", detail) from error
 
 
@@ -219,7 +280,8 @@ def image_bytes(
     """Returns the content of an image file.
 
     Args:
-        image: a row's value: bytes, a path, a data URL, or {"bytes", "path"}.
+        image: a row's value: bytes, a path or file:// URL, a data URL, base64, or a mapping that holds one of
+            these under a name of `_KEYS`.
         directory: paths are relative to it and may not leave it, not even by a link.
         root: another directory that paths may lead to; "": none.
         max_bytes: the largest size of the file.
@@ -227,27 +289,79 @@ def image_bytes(
     Raises:
         OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
     """
-    if isinstance(image, Mapping):
-        image = image.get("bytes") or image.get("path")
+    given, image = image, _content(image)
     if not isinstance(image, str):
-        file = bytes(memoryview(image))
+        if not isinstance(image, bytes | bytearray | memoryview):
+            raise TypeError(f"{given!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
+        file = bytes(image)
     elif image.startswith("data:"):
         file = base64.b64decode(image.partition(",")[2], validate=True)
+    elif _is_base64(image):
+        file = base64.b64decode("".join(image.split()), validate=True)
     else:
-        path = pathlib.Path(os.path.realpath(directory / image))
-        allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
-        if not any(map(path.is_relative_to, allowed)):
-            raise ValueError(
-                f"{image!r:.200} is outside of the data's directory: if you trust the data, allow "
-                "it with data.image_root"
-            )
-        if not path.is_file():  # reading a pipe or a device might never end
-            raise FileNotFoundError(f"there is no file {image!r:.200}")
-        with path.open("rb") as opened:
-            file = opened.read(max_bytes + 1)
+        file = _read(image, directory, root, max_bytes)
     if len(file) > max_bytes:
         raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
     return file
+
+
+def _content(image: Any) -> Any:
+    """Returns what a picture's mapping holds, also {"image_url": {"url": ...}}; other values unchanged."""
+    while isinstance(image, Mapping):
+        image = next((image[key] for key in _KEYS if image.get(key)), None)
+    return image
+
+
+def _is_base64(text: str) -> bool:
+    """Returns whether a text begins as the file of a picture does in base64."""
+    try:
+        return images.is_picture(base64.b64decode(text.lstrip()[:32], validate=True))
+    except ValueError:
+        return False
+
+
+def _read(path: str, directory: pathlib.Path, root: str, max_bytes: int) -> bytes:
+    """Returns the content of the file at a path or file:// URL."""
+    if path.startswith("file://"):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+    if path.startswith(("http://", "https://")):
+        raise ValueError(f"{path!r:.200} is not fetched: download the pictures, and give paths")
+    place = pathlib.Path(os.path.realpath(directory / path))
+    allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
+    if not any(map(place.is_relative_to, allowed)):
+        raise ValueError(
+            f"{path!r:.200} is outside of the data's directory: if you trust the data, allow "
+            "it with data.image_root"
+        )
+    if not os.path.isfile(place):  # reading a pipe or a device might never end
+        raise FileNotFoundError(f"there is no file {path!r:.200}")
+    with place.open("rb") as opened:
+        file = opened.read(max_bytes + 1)
+    if lfs.is_pointer(file):
+        raise ValueError(f"{path!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
+    return file
+
+
+def refuse_unseen(uid: str, row: Mapping[str, Any], directory: pathlib.Path) -> None:
+    """Raises RejectedItem if a row without pictures has one in a column that is not read."""
+    for name, value in row.items():
+        if not is_read(name) and _is_shown(value, directory):
+            detail = f"the column {name!r:.80} holds a picture and is not read: name it images"
+            raise RejectedItem(uid, "unread_image", detail)
+
+
+def _is_shown(value: Any, directory: pathlib.Path) -> bool:
+    """Returns whether a value is surely a picture: its bytes, or a path that leads to a file."""
+    if isinstance(value, list):
+        return any(_is_shown(one, directory) for one in value[:_FEW])
+    value = _content(value)
+    if isinstance(value, bytes):
+        return images.is_picture(value)
+    if not isinstance(value, str):
+        return False
+    if value.startswith("data:image/") or _is_base64(value):
+        return True
+    return value.lower().endswith(_SUFFIXES) and os.path.isfile(directory / value)
 
 
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +385,7 @@ def _answer(uid: str, answer: Any) -> str:
     if isinstance(answer, decimal.Decimal) and answer.is_finite():  # from a table
         return f"{answer:f}"
     if not is_label(answer) or not str(answer).strip():
-        raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is no text or number")
+        raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is not a text or number")
     return str(answer).strip()
 
 

@@ -5,7 +5,7 @@
 
 A setting of this form is a name on the hub, unless a file or directory of this name exists. A run pins the
 name: its config.json contains the commit, so a resumed run reads the same files. Files are kept in the hub's
-own cache (HF_HOME), so a second run downloads nothing and needs no network. Needs the extra `hub`.
+own cache (HF_HOME), so a second run downloads nothing and needs no network.
 """
 
 import contextlib
@@ -15,9 +15,8 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-import pyarrow as pa
+from vade_jax.data import row_files
 
-FILES = (".jsonl", ".json", ".parquet", ".arrow")  # a text that ends like this is a path
 WEIGHTS = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 _NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>\w[\w.-]*))?"
@@ -46,7 +45,7 @@ class Name:
 
 def parse(text: str) -> Name | None:
     """Returns a setting as a name on the hub; None if it is a path or a plain word."""
-    if os.path.exists(text) or text.endswith(FILES):
+    if os.path.exists(text) or row_files.format_of(pathlib.Path(text)):
         return None
     match = _NAME.fullmatch(text)
     return (
@@ -85,8 +84,8 @@ def model(text: str) -> str:
     return text if name is None else _snapshot(name, "model", list(WEIGHTS))
 
 
-def table(name: Name, split: str) -> pa.Table:
-    """Returns the rows of a data set, mapped into memory; images are not decoded.
+def table(name: Name, split: str) -> row_files.Table:
+    """Returns the rows of a data set; images are not decoded.
 
     Args:
         name: of the data set.
@@ -95,7 +94,7 @@ def table(name: Name, split: str) -> pa.Table:
     Raises:
         ValueError: as in `pin`, or the data set has no such configuration or split.
     """
-    with _one_line(name, "dataset"):
+    with _one_line(name, "dataset"), row_files.silent():
         import datasets
 
         rows = datasets.load_dataset(
@@ -104,7 +103,7 @@ def table(name: Name, split: str) -> pa.Table:
             revision=name.revision or None,
             split=name.split or split,
         )
-    return rows.data.table
+    return row_files.of_table(rows.data.table)
 
 
 def cache() -> pathlib.Path:
@@ -130,8 +129,8 @@ def _one_line(name: Name, kind: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ValueError(
-            f"{name} is no path here, and a name on the Hugging Face hub needs the extra: "
-            "pip install -e '.[hub]'"
+            f"{name} is not a path here, and a name on the Hugging Face hub needs what trains: "
+            "pip install -e '.[train]'"
         ) from error
     except Exception as error:
         found = type(error).__name__
@@ -143,4 +142,6 @@ def _one_line(name: Name, kind: str) -> Iterator[None]:
             "OfflineModeIsEnabled": "the hub is switched off, and no copy is in its cache",
             "ConnectionError": "the hub cannot be reached, and no copy is in its cache",
         }.get(found, f"{found}: {' '.join(str(error).split())}")
-        raise ValueError(f"{name} is no path here, and as a name on the hub: {why}") from error
+        raise ValueError(
+            f"{name} is not a path here, and as a name on the hub: {why:.300}"
+        ) from error

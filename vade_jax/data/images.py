@@ -110,10 +110,18 @@ def opened(file: bytes) -> Image.Image:
     return image
 
 
+def is_picture(head: bytes) -> bool:
+    """Returns whether a file with these first bytes claims to be a picture."""
+    is_boxed = (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or head[4:12] == b"ftypavif"
+    return is_boxed or head.startswith(
+        (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM")
+    )
+
+
 def why_not(error: Exception) -> str:
     """Returns why Pillow cannot open a file, in words that are the same in every run."""
     if isinstance(error, UnidentifiedImageError):  # its text contains a memory address
-        return "it is in no known format"
+        return "it is not in a known format"
     return str(error)
 
 

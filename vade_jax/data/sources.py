@@ -9,7 +9,7 @@ training.
 import operator
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from vade_jax import fields, types
@@ -21,6 +21,8 @@ _SPLITS = {
     **dict.fromkeys(("test", "testing", "testmini"), "test"),
 }
 _SPLIT = re.compile(rf"(?<![a-z])({'|'.join(_SPLITS)})(?![a-z])", re.IGNORECASE)
+# Files that describe data and hold no rows.
+_NO_ROWS = ("dataset_info.json", "dataset_infos.json", "config.json")
 
 
 class Source(Protocol):
@@ -37,33 +39,33 @@ class Source(Protocol):
 def rows(
     path: str | pathlib.Path,
     *,
-    all_columns: bool = False,
     split: str = "",
     has_rules: bool = True,
     keeps_rows: bool = False,
     kind: str = "",
     image_root: str = "",
 ) -> "Rows":
-    """Opens a user's data: a .jsonl, .parquet or .arrow file, a directory of them, or a name on the hub.
+    """Opens a user's data: a file, a directory, or a name on the hub.
 
-    A directory must have files of one format only. For names on the Hugging Face hub see `hub`.
+    A file is one of `row_files.FORMATS`, JSON and CSV also compressed. A directory is one of `save_to_disk`,
+    or holds files of one format, itself or in its folder data/ or in folders named after splits. For names
+    on the Hugging Face hub see `hub`.
 
-    Required columns: question (or problem), and answer. Optional columns: images (or image), kind, id. An
-    image is a path, a data URL, bytes, or {"bytes", "path"}; a row has one or a list of them. Paths are
-    relative to the file and must not leave its directory. More optional columns go into the metadata:
-    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order), and
-    subset, domain and level, by which a run's report groups the questions.
+    Required columns: question (or problem, or a chat), and answer. Optional columns: images (or another
+    name, see `columns`), kind, id. Paths of images are relative to the file and must not leave its
+    directory. More optional columns go into the metadata: choices, tolerance, ordered, paraphrases (other
+    wordings of the question), steps (hints, in order), and subset, domain and level, by which a run's report
+    groups the questions.
 
     The files of MATH and GSM8K, and the rows of verl's data sets (prompt, reward_model, extra_info), can be
     read without changes.
 
     Args:
         path: of the file or directory, or a name on the hub.
-        all_columns: also keep columns with other names, for `Rows.row`.
         split: which split to read, from the hub or from a directory with files of several splits
             (train.arrow, validation.arrow).
         has_rules: whether the built-in rules judge. If not, a row needs no answer and no known kind.
-        keeps_rows: items get all columns that are kept, for reward functions.
+        keeps_rows: items get all columns, for reward functions.
         kind: the kind of rows that name none, and whose answer could be of several kinds.
         image_root: another directory that paths of images may lead to.
 
@@ -71,114 +73,131 @@ def rows(
         ValueError: there is no such file, it cannot be read or has no rows, a column is missing, or it is
             not clear which files of a directory belong to the split.
     """
-    options = {"has_rules": has_rules, "keeps_rows": keeps_rows, "kind": kind, "root": image_root}
-
-    def wanted(name):
-        return all_columns or columns.is_read(name)
-
     path = fields.at_home("the path", str(path))
     if name := hub.parse(path):
-        table = row_files.of_table(hub.table(name, split or "train"), wanted)
-        return _of(table, str(name), hub.cache(), name.repo, options)
-    path = pathlib.Path(path)
-    files = [path]
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.suffix in row_files.OPEN)
-        files = _of_split(path, files, split)
-    if not files or not all(file.is_file() for file in files):
-        raise ValueError(_missing(path))
-    suffixes = {file.suffix for file in files}
-    if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
-        raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
-    table = row_files.OPEN[suffixes.pop()](files, wanted)
-    return _of(table, str(path), files[0].parent, path.stem, options)
+        table, directory, label = hub.table(name, split or "train"), hub.cache(), name.repo
+    elif row_files.is_saved(pathlib.Path(path)):
+        directory = _saved(pathlib.Path(path), split)
+        table, label = row_files.open_saved(directory), pathlib.Path(path).name
+    else:
+        files = _files(pathlib.Path(path), split)
+        table, directory = row_files.open_files(files), files[0].parent
+        label = pathlib.Path(path).stem
+    if table.columns is not None:
+        columns.check(path, table.columns, has_rules=has_rules)
+    if table.size == 0:
+        raise ValueError(f"{path} has no rows")
+    return Rows(
+        table,
+        directory,
+        label,
+        has_rules=has_rules,
+        keeps_rows=keeps_rows,
+        kind=kind,
+        root=image_root,
+    )
 
 
-def _missing(path: pathlib.Path) -> str:
-    known = f"a {', '.join(row_files.OPEN)} file, a directory of them, or a name on the Hugging Face hub"
-    if path.exists():
-        return f"{path} has no rows: give {known}"
-    there = [x.name for x in path.parent.iterdir()] if path.parent.is_dir() else []
-    return f"{path} does not exist: {fields.did_you_mean(path.name, there)}give {known}"
-
-
+# ------------------------------------------------------------------------------ which files
 def is_of_one_split(name: str) -> bool:
     """Returns whether a setting stands for the same rows, whichever split is asked for.
 
-    That is so for a file, a directory whose file names contain no splits, and a name on the hub with a split.
+    That is so for a file, a directory without splits, and a name on the hub with a split.
     """
-    if found := hub.parse(name):
-        return bool(found.split)
+    if parsed := hub.parse(name):
+        return bool(parsed.split)
     path = pathlib.Path(name)
-    if path.is_dir():
-        return not any(split_of(file) for file in path.iterdir() if file.suffix in row_files.OPEN)
-    return path.is_file()
+    if row_files.is_saved(path):
+        return not row_files.saved_splits(path)
+    return not any(_listed(path).values()) if path.is_dir() else path.is_file()
 
 
 def split_of(file: pathlib.Path) -> str | None:
     """Returns "train", "validation" or "test" if the file's name says so, as in geo_test.jsonl, else None."""
-    match = _SPLIT.search(file.stem)
+    match = _SPLIT.search(file.name)
     return match and _SPLITS[match[1].lower()]
 
 
-def _of_split(
-    path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
-) -> Sequence[pathlib.Path]:
-    """Returns the files of one split if the file names distinguish several, else all files.
+def _saved(path: pathlib.Path, split: str) -> pathlib.Path:
+    """Returns the directory of a split in one that `save_to_disk` wrote, or the path if it has no splits."""
+    splits = row_files.saved_splits(path)
+    if not splits:
+        return path
+    if (split or "train") in splits:
+        return path / (split or "train")
+    raise ValueError(f"{path} has the splits {splits}: name one, such as {path / splits[0]}")
+
+
+def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
+    """Returns the files of rows in a directory, and the split of each.
+
+    They are in the directory itself, else in its folder data/, else in its folders named after splits. Files
+    called .json are rows only where there are no others: many describe the rest.
+    """
+    folders = [x for x in path.iterdir() if x.is_dir() and x.name in _SPLITS]
+    for places in ([path], [path / "data"], folders):
+        inside = sorted(file for place in places if place.is_dir() for file in place.iterdir())
+        listed = [x for x in inside if row_files.format_of(x) and x.is_file() and x.name[0] != "."]
+        described = [x for x in listed if x.suffix != ".json"]
+        if files := described or [x for x in listed if x.name not in _NO_ROWS]:
+            inherits = places == folders
+            return {x: split_of(x) or (_SPLITS[x.parent.name] if inherits else None) for x in files}
+    return {}
+
+
+def _files(path: pathlib.Path, split: str) -> list[pathlib.Path]:
+    """Returns the files that hold the rows of a split.
 
     Raises:
-        ValueError: it is not clear which files belong to this split; or all files are for training and
-            another split is asked for, or the other way round. (Files called test may be read for
-            validation if there are no others.)
+        ValueError: there are none, they have several formats, it is not clear which files belong to this
+            split, or all files are for training and another split is asked for, or the other way round.
+            (Files called test may be read for validation if there are no others.)
     """
-    found = [split_of(file) for file in files]
-    if len(set(found)) == 1:
-        only = found[0]
+    known = f"a {', '.join(row_files.FORMATS)} file, a directory of them, or a name on the Hugging Face hub"
+    if not path.exists():
+        there = [x.name for x in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ValueError(
+            f"{path} does not exist: {fields.did_you_mean(path.name, there)}give {known}"
+        )
+    files = _of_split(path, split) if path.is_dir() else [path]
+    if not files or not all(file.is_file() and row_files.format_of(file) for file in files):
+        what = "has no files of rows" if path.is_dir() else "is not a file of rows"
+        raise ValueError(f"{path} {what} by name: give {known}")
+    if len(formats := sorted({row_files.format_of(file) for file in files})) > 1:
+        raise ValueError(f"{path} has {' and '.join(formats)} files: name one of them")
+    return files
+
+
+def _of_split(path: pathlib.Path, split: str) -> list[pathlib.Path]:
+    """Returns the files of one split if the names in a directory distinguish several, else all of them."""
+    listed = _listed(path)
+    files, splits = list(listed), set(listed.values())
+    if len(splits) < 2:
+        only = next(iter(splits), None)
         if only and split and (only == "train") != (split == "train"):
             raise ValueError(
                 f"{path}: all of its files are called {only}, such as {files[0].name}, and {split} was asked "
                 f"for: name a file, or a directory with files of {split}"
             )
         return files
-    if not any(found):
-        return files
-    kept = [file for file, name in zip(files, found, strict=True) if name == split]
-    if not kept or None in found:
+    kept = [file for file in files if listed[file] == split]
+    if not kept or None in splits:
         names = ", ".join(file.name for file in files[:4])
         raise ValueError(f"{path} holds {names}{', ...' * (len(files) > 4)}: name one of them")
     return kept
 
 
-def _of(
-    table: row_files.Table,
-    label: str,
-    directory: pathlib.Path,
-    name: str,
-    options: Mapping[str, Any],
-) -> "Rows":
-    """Returns the rows of a table; `label` names the table in messages.
-
-    Raises:
-        ValueError: a column is missing, or there are no rows.
-    """
-    if table.columns is not None:
-        columns.check(label, table.columns, has_rules=options["has_rules"])
-    if table.size == 0:
-        raise ValueError(f"{label} has no rows")
-    return Rows(table.read, table.size, directory, name, **options)
-
-
 class Rows:
-    """A `Source` of the items that `read(index) -> row` gives; made by `rows`.
+    """A `Source` of the items in a table of rows; made by `rows`.
 
     Attributes:
         directory: the directory that paths of images are relative to.
+        columns: the names of the table's columns.
     """
 
     def __init__(
         self,
-        read: Callable[[int], Mapping[str, Any]],
-        size: int,
+        table: row_files.Table,
         directory: pathlib.Path,
         name: str,
         *,
@@ -187,20 +206,20 @@ class Rows:
         kind: str = "",
         root: str = "",
     ):
-        self._read, self._size = read, size
+        self._table, self.columns = table, table.columns or ()
         self._has_rules, self._keeps_rows, self._kind = has_rules, keeps_rows, kind
         self.directory, self._name, self._root = directory, name, root
 
     def __len__(self) -> int:
-        return self._size
+        return self._table.size
 
     def __getitem__(self, index: int) -> types.Item:
         index = operator.index(index)
-        if not 0 <= index < self._size:
-            raise IndexError(f"index {index} is outside 0 .. {self._size - 1}")
+        if not 0 <= index < len(self):
+            raise IndexError(f"index {index} is outside 0 .. {len(self) - 1}")
         uid = f"{self._name}:{index}"
         try:
-            whole = self._read(index)
+            whole = self._table.read(index)
             row = columns.named(whole)
         except columns.BROKEN as error:
             detail = f"the row cannot be read: {error!s:.200}"
@@ -211,10 +230,13 @@ class Rows:
             answer, kind = columns.answer_of(uid, row, question, self._kind)
         else:
             answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
+        pictures = columns.images_of(uid, row, self.directory, self._root)
+        if not pictures:
+            columns.refuse_unseen(uid, whole, self.directory)
         return types.Item(
             uid=uid,
             question=question,
-            images=columns.images_of(uid, row, self.directory, self._root),
+            images=pictures,
             answer=answer,
             kind=kind,
             metadata=columns.metadata(uid, row),
@@ -223,5 +245,5 @@ class Rows:
 
     def row(self, index: int) -> Mapping[str, Any]:
         """Returns a row as the file has it; a row of verl also has our names."""
-        row = self._read(index)
+        row = self._table.read(index)
         return {**columns.of_verl(row), **row} if columns.is_verl(row) else row

@@ -15,6 +15,7 @@ import jinja2.parser
 import jinja2.sandbox
 import tokenizers
 
+from vade_jax import lfs
 from vade_jax.data import images
 
 # Added tokens in the published order. `PLAIN` are in the vocabulary but not marked as special.
@@ -120,6 +121,7 @@ class Tokenizer:
         path = pathlib.Path(directory) / "tokenizer.json"
         if not path.is_file():
             raise ValueError(f"{path} does not exist; give a checkpoint directory")
+        lfs.refuse_pointer(path)
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import fields, settings
-from vade_jax.data import loading, procedural, prompts, sources, tokens
+from vade_jax.data import columns, loading, procedural, prompts, sources, tokens
 from vade_jax.trainer import processes
 from vade_jax.types import Item
 
@@ -112,7 +113,9 @@ def load(
     build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
 
     def usable(split: str) -> Subset:
-        source = _source(data, split, seed, reward, all_columns=bool(arrays or reward.functions))
+        source = _source(data, split, seed, reward)
+        if split == "train" and isinstance(source, sources.Rows) and not reward.functions:
+            _say_unread(source.columns, arrays)
         kept, report = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
@@ -216,15 +219,12 @@ def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.
     )
 
 
-def _source(
-    data: settings.Data, split: str, seed: int, reward: settings.Reward, *, all_columns: bool
-) -> sources.Source:
+def _source(data: settings.Data, split: str, seed: int, reward: settings.Reward) -> sources.Source:
     """Returns all rows of a split."""
     path = getattr(data, split)
     if path != "procedural":
         return sources.rows(
             path,
-            all_columns=all_columns,
             split=split,
             has_rules=reward.has_rules,
             keeps_rows=bool(reward.functions),
@@ -237,6 +237,14 @@ def _source(
     source = procedural.Mislabelled(source, data.wrong_golds, seed)
     print(f"train: {source.count()} of {len(source)} golds are wrong on purpose")
     return source
+
+
+def _say_unread(names: Sequence[str], arrays: Mapping[str, str]) -> None:
+    """Prints the columns that neither items nor the selector's arrays are made of."""
+    fields_of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
+    unread = [x for x in names if not columns.is_read(x) and x not in fields_of_arrays]
+    if unread and processes.is_leader():
+        print(f"train: columns that nothing reads: {', '.join(unread):.200}")
 
 
 def _subset(

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 
-from vade_jax import atomic, types
+from vade_jax import atomic, lfs, types
 from vade_jax.data import images, tokens
 from vade_jax.models.qwen import config, weights
 
@@ -108,8 +108,10 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Only the header is read now. Values are read from disk when they are indexed.
 
     Raises:
-        ValueError: the file is damaged or cut short, or has another dtype than `DTYPES` (is quantised).
+        ValueError: the file is damaged, cut short or a Git LFS pointer, or has another dtype than `DTYPES`
+            (is quantised).
     """
+    lfs.refuse_pointer(path)
     try:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
             pass
@@ -197,7 +199,10 @@ def _listed(directory: pathlib.Path) -> dict[str, str]:
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: {path.parent} is no Hugging Face checkpoint")
+        raise FileNotFoundError(
+            f"{path} is missing: {path.parent} is not a Hugging Face checkpoint"
+        )
+    lfs.refuse_pointer(path)
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

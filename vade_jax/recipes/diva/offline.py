@@ -81,7 +81,7 @@ def open_source(source: str, kind: str = "") -> sources.Rows:
     Raises:
         ValueError: it is no such file, or has columns that JSON cannot hold.
     """
-    opened = sources.rows(source, all_columns=True, kind=kind)
+    opened = sources.rows(source, kind=kind)
     for index in range(len(opened)):
         try:
             opened[index]
