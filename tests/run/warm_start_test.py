@@ -306,3 +306,11 @@ def test_the_policy_that_reads_is_kept_for_rows_and_begins_anew_for_built_in_que
         run = load(warm_start={"num_steps": 2, "data": data}, model=model)[0]
         warm_start.untrained(run, str(tmp_path / name))
     assert begun == ["tiny_reader", "tiny"]
+
+
+def test_a_run_teaches_its_training_rows(load, tmp_path, monkeypatch):
+    job, data = load(warm_start={"num_steps": 1})
+    taught = []
+    monkeypatch.setattr(warm_start, "train", lambda *all, **_: taught.append(all[-1]))
+    assert not run.train(job, str(tmp_path / "run"))  # as if it was stopped before it was ready
+    assert [x.uid for x in taught[0]] == [x.uid for x in data.train]
