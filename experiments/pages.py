@@ -309,12 +309,15 @@ def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print(f"\n{tables.markdown(head, rows)}\n")  # a table that touches a comment is no table
 
 
+_records = functools.cache(records.read)
+
+
 @functools.cache
 def _read(table: str) -> records.Groups:
     read = []
     for part in table.split("+"):
         name, _, ending = part.partition("*")
-        groups = records.read(RESULTS / f"{name}.parquet")
+        groups = _records(RESULTS / f"{name}.parquet")
         read.append({x: {arm + ending: y for arm, y in of.items()} for x, of in groups.items()})
     return functools.reduce(records.joined, read)
 

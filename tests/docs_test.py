@@ -12,7 +12,6 @@ import pytest
 from experiments import pages as tables
 from tests.samplers import environment
 from vade_jax import imports, samplers, settings
-from vade_jax.rewards import functions
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -92,7 +91,7 @@ def test_the_selector_of_the_page_takes_rows_in_order_until_they_are_mastered():
 
 def test_the_last_number_of_an_answer_is_what_it_says():
     told = ["It is 12.", "3 + 4 = 7, not 8", "1,200", "seven", "-5"]
-    judge = functions.load(f"{ROOT}/docs/examples/last_number.py:last_number")
+    judge = imports.load(f"{ROOT}/docs/examples/last_number.py:last_number", "the page")
     found = judge(completions=told, answer=["12", "7", "1200", "7", "-5"])
     assert found == [1, 0, 1, 0, 1]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from vade_jax import fields, settings
+from vade_jax import fields, imports, settings
 from vade_jax.data import sources
 from vade_jax.evals import in_training
 from vade_jax.evals import settings as evaluation
 from vade_jax.recipes.vade_9k.settings import Build
-from vade_jax.rewards import functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +84,7 @@ def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(h
     (home / "mine.py").write_text(
         "def pay(completions, **kwargs):\n    return [1.0] * len(completions)"
     )
-    assert functions.load("~/mine.py:pay")([1]) == [1.0]
+    assert imports.load("~/mine.py:pay", "reward.function")([1]) == [1.0]
     (home / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}')
     assert len(sources.rows("~/a.jsonl")) == 1
     in_run = settings.Eval(benchmarks="chartqa:~/a.jsonl")

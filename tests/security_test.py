@@ -30,6 +30,10 @@ ALLOWED = {
     # The pages' own templates, from the package; what a run wrote is escaped.
     ("vade_jax/report/page.py", "jinja2.Environment"),
     ("vade_jax/report/sweep_page.py", "jinja2.Environment"),
+    # The user's own function, its arguments and verdicts, between a run and a process that it has started.
+    ("vade_jax/rewards/functions.py", "cloudpickle"),
+    ("vade_jax/rewards/functions.py", "pickle"),
+    ("vade_jax/rewards/process.py", "pickle"),
 }
 
 

@@ -1,6 +1,10 @@
 """The selector object: equal to the loop's own choices, exact after a restart, safe with threads."""
 
+import copy
 import hashlib
+import io
+import json
+import pickle
 import types
 from concurrent import futures
 
@@ -81,6 +85,71 @@ def test_continues_from_a_file(tmp_path, name):
         assert ids == second.select(8)
         observe_all(first, ids)
         observe_all(second, ids)
+
+
+def through_torch(first):
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    again = Selector(IDS, "mopps", seed=3)
+    again.load_state_dict(torch.load(file))  # weights_only, its default
+    return again
+
+
+def through_json(first):
+    again = Selector(IDS, "mopps", seed=3)
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    return again
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, through_torch, through_json]
+)
+def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
+    """MoPPS has the seed among its options."""
+    first = Selector(IDS, "mopps", seed=3)
+    observe_all(first, first.select(8))
+    again = copied(first)
+    for _ in range(2):
+        ids = first.select(8)
+        assert ids == again.select(8)
+        observe_all(first, ids)
+        assert first.state_dict() != again.state_dict()  # it has a state of its own
+        observe_all(again, ids)
+    assert first.state_dict() == again.state_dict()
+
+
+@pytest.mark.parametrize("name", sorted(set(samplers.SAMPLERS) - {"diva", "gdro"}))
+def test_every_selector_can_be_pickled(name):
+    options = {
+        "vcrl": {"replay": "next_step"},
+        "dapo": {"base_options": types.MappingProxyType({})},
+    }
+    arrays = {"category": [f"level {i % 3}" for i in range(8)], "features": np.eye(8, 5)}
+    arrays |= {"pass_rate": np.full(8, 0.5), "self_bleu": [0.5] * 8}
+    first = samplers.SAMPLERS[name](**options.get(name, {}))
+    arrays = {x: y for x, y in arrays.items() if x in first.needs.named()}
+    first = Selector(IDS[:8], name, seed=5, arrays=arrays, **options.get(name, {}))
+    again = pickle.loads(pickle.dumps(first))
+    assert again.state_dict() == first.state_dict()
+
+
+def test_what_a_subclass_adds_is_pickled_too():
+    first = Mine(4)
+    first.note = "kept"
+    again = copy.copy(first)
+    assert type(again) is Mine and again.note == "kept"
+
+
+class Mine(Selector):
+    pass
+
+
+def test_a_state_of_another_version_is_refused(fresh):
+    saved = fresh.state_dict() | {"format": 0}
+    with pytest.raises(ValueError, match=r"has format 0, which another version of vade_jax wrote"):
+        fresh.load_state_dict(saved)
 
 
 def test_a_seed_beyond_a_keys_32_bits_is_refused():
@@ -210,7 +279,7 @@ def test_a_score_by_length_wants_the_tokens_of_the_answers():
             made.observe([3, 5], correct=[1, 1], trials=[4, 4], tokens=tokens)
     made.observe([3, 5, 3], correct=[1, 2, 1], trials=[4, 8, 4], tokens=[11, 8, 13])
     state = made.state_dict()["state"]
-    assert state["token_I"].tolist() == [0, 0, 0, 24, 0, 8, 0, 0, 0, 0]
+    assert state["token_I"] == [0, 0, 0, 24, 0, 8, 0, 0, 0, 0]
     assert made.select(1) == [5]
 
 
@@ -275,7 +344,7 @@ def test_threads_never_choose_alike_and_lose_nothing():
         chosen = list(pool.map(work, range(40)))
     assert len(set(chosen)) == 40
     state = selector.state_dict()["state"]
-    assert state["alpha_I"].sum() == state["beta_I"].sum() == 40 * 4
+    assert sum(state["alpha_I"]) == sum(state["beta_I"]) == 40 * 4
     assert selector.state_dict()["selections"] == 40
 
 
@@ -359,9 +428,15 @@ def test_rates_are_numbers_from_0_to_1(name, array, value):
             lambda saved: saved["state"].update(alpha_I=np.zeros(5, np.float32)),
             r"alpha_I is float32\[5\] there",
         ),
+        (lambda saved: saved["state"].update(alpha_I=[[0.0], []]), r"alpha_I is object\[0\] there"),
+        (lambda saved: saved["state"].update(alpha_I=["a"] * 50), r"alpha_I is <U1\[50\] there"),
+        (
+            lambda saved: saved["state"].update(unseen_I=[0.5] * 50),
+            r"unseen_I is float64.* bool\[50",
+        ),
         (
             lambda saved: saved["state"].update(more=np.zeros(5, np.float32)),
-            "more is .*missing here",
+            "more is not of this one",
         ),
     ],
 )

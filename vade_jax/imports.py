@@ -99,6 +99,8 @@ def told(error: BaseException) -> str:
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
         said += " (end its parameters with **kwargs)"
+    if any("in main thread" in str(x) for x in (error, error.__context__)):  # about signals
+        said += " (reward.concurrency=1 calls it in the main thread)"
     return " ".join(f"{said}{_line(error)}".split())
 
 

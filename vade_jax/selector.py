@@ -8,6 +8,7 @@ for step in range(num_steps):
     selector.save("selector.npz")
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -29,6 +30,7 @@ from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Feedback
 
 FORMAT = 1  # version of the saved state
+_REMADE = ("_functions", "_place", "_identity", "_key", "_state", "_lock")  # left out of a pickle
 
 
 def _in_32_bits(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +48,8 @@ class Selector:
     """Chooses the items to roll out next, and learns from the number of right answers.
 
     With the same seed, the n-th `select` draws what step n of `trainer.loop` draws. Its result depends
-    only on the seed, on n and on the observations so far. Any thread may call any method.
+    only on the seed, on n and on the observations so far. Any thread may call any method. It can be pickled
+    and copied: a copy has a state of its own, and chooses what the original would have chosen.
 
     Args:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
@@ -79,6 +82,7 @@ class Selector:
         _check_arrays(self._functions, name, arrays or {})
         self._ids = _unique(items)
         self._place = {name: i for i, name in enumerate(self._ids)}
+        self._arrays = dict(arrays or {})
         self._identity = _identity(name, options, seed, self._ids, arrays or {})
         self._key = jax.random.key(seed)
         self._state = self._functions.init(len(self._ids), **(arrays or {}))
@@ -177,21 +181,48 @@ class Selector:
             found = self._functions.believe(self._state, proposal)
         return {name: np.asarray(value) for name, value in found.items()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what pickle and copy keep: arguments, the `state_dict`, and what a subclass has added."""
+        kept = {name: value for name, value in vars(self).items() if name not in _REMADE}
+        return {**kept, "saved": self.state_dict()}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        """Makes the selector of `__getstate__`."""
+        saved = kept.pop("saved")
+        vars(self).update(kept)
+        # A selector that draws has its seed among its options.
+        arguments = {**saved["options"], "name": saved["name"], "seed": saved["seed"]}
+        Selector.__init__(self, kept["_ids"], arrays=kept["_arrays"], **arguments)
+        self.load_state_dict(saved)
+
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state, and what identifies the selector, as NumPy arrays and plain values."""
+        """Returns the state, and what identifies the selector, as numbers, texts, lists and dictionaries.
+
+        So `torch.load` reads it with `weights_only=True`, its default, and JSON takes it.
+        """
+        told, arrays = self._saved()
+        return {**told, "state": {name: x.tolist() for name, x in arrays.items()}}
+
+    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Returns what identifies the selector, and the arrays of its state."""
         with self._lock:
-            arrays = {k: np.asarray(v) for k, v in per_item.leaves(self._state).items()}
-            return {**self._identity, "selections": self._selections, "state": arrays}
+            arrays = {name: np.asarray(x) for name, x in per_item.leaves(self._state).items()}
+            return {**self._identity, "selections": self._selections}, arrays
 
     @_in_32_bits
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned.
+        """Continues from what `state_dict` returned; lists may have become arrays or tensors.
 
         Raises:
             ValueError: `saved` is damaged, or was made by a selector with another name, seed, data set or
                 version; the message names what differs.
         """
         _check_mappings(saved)
+        if (version := saved.get("format")) != FORMAT:
+            raise ValueError(
+                f"the saved selector has format {version!r}, which another version of vade_jax wrote, and this "
+                f"one reads {FORMAT}: load it with that version, or begin with a new selector"
+            )
         name, seed = self._identity["name"], self._identity["seed"]
         newer = {"options": _options(name, {}, seed) | saved.get("options", {})}
         here, there = _one_by_one(self._identity), _one_by_one({**saved, **newer})
@@ -207,25 +238,20 @@ class Selector:
             )
         with self._lock:
             fresh, stored = per_item.leaves(self._state), saved.get("state", {})
-            for name in {**fresh, **stored}:
-                here, there = (_array_type(leaves.get(name)) for leaves in (fresh, stored))
-                if here != there:
-                    raise ValueError(
-                        f"the saved selector is damaged: {name} is {there} there, {here} here"
-                    )
+            if more := stored.keys() - fresh.keys():
+                raise ValueError(f"the saved selector is damaged: {min(more)} is not of this one")
             selections = saved.get("selections")
             if type(selections) is not int or selections < 0:
                 raise ValueError(f"the saved selector is damaged: {selections!r} selections there")
-            arrays = [jax.numpy.asarray(stored[name]) for name in fresh]
+            arrays = [_like(x, name, stored.get(name)) for name, x in fresh.items()]
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), arrays)
             self._selections = selections
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes `state_dict` to one .npz file, atomically."""
-        saved = self.state_dict()
-        arrays = saved.pop("state")
+        told, arrays = self._saved()
         with atomic.replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays, selector=json.dumps(saved))
+            np.savez(file, **arrays, selector=json.dumps(told))
 
     def load(self, path: str | os.PathLike) -> None:
         """Continues from what `save` wrote.
@@ -292,9 +318,22 @@ class Selector:
         return np.where(trials > 0, tokens, 0)
 
 
-def _array_type(array: Any) -> str:
-    """Returns the dtype and shape of an array for messages, such as float32[8]; None is "missing"."""
-    return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
+def _like(array: jax.Array, name: str, values: Any) -> jax.Array:
+    """Returns saved values, such as a list, as an array with the dtype and shape of `array`.
+
+    Raises:
+        ValueError: it cannot hold them as they are.
+    """
+    there = np.zeros(0, object)  # where it is no array
+    with contextlib.suppress(TypeError, ValueError):
+        there = np.asarray(values)
+        here = there.astype(array.dtype)
+        if here.shape == array.shape and np.array_equal(here, there, equal_nan=True):
+            return jax.numpy.asarray(here)
+    found = "missing" if values is None else f"{there.dtype}{list(there.shape)}"
+    raise ValueError(
+        f"the saved selector is damaged: {name} is {found} there, {array.dtype}{list(array.shape)} here"
+    )
 
 
 def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:

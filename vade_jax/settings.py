@@ -139,7 +139,7 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    # Training data: "procedural" (built in), a .jsonl/.parquet/.arrow file, a directory, or
+    # Training data: "procedural" (built in), a file or directory of rows (docs/data.md), or
     # OWNER/NAME[@REVISION][:SPLIT] on the Hugging Face hub
     train: str = location()
     # Validation data, in the forms of data.train; a directory made by build_data holds both
@@ -269,7 +269,7 @@ class Reward(Section):
     correct_above: float = number(0.5)
     # Longest call of a reward function, in seconds; after it the call's answers have no verdict
     timeout_s: float = number(300.0, above=0)
-    # Calls of reward functions at a time, each in its own thread
+    # Calls of reward functions at a time: 1 in the main thread of their process, more in threads of it
     concurrency: int = number(1, at_least=1)
 
     @property

@@ -14,7 +14,8 @@ from PIL import Image
 from configs import tiny_gspo
 from experiments.bench import timing
 from vade_jax import samplers, settings
-from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
+from vade_jax.data import batching, loading, prompts, sources, tokens
+from vade_jax.recipes.vade_9k import arrow_files
 from vade_jax.rewards import quantities, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
@@ -31,7 +32,7 @@ def images(quick: bool) -> Iterator[timing.Table]:
     num_rows, num_steps = (4, 10) if quick else (64, 1000)
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory, "train.arrow")
-        row_files.write_arrow(path, map(_row, range(num_rows)))
+        arrow_files.write(path, map(_row, range(num_rows)))
         run = settings.Run.from_dict(tiny_gspo.get_config().to_dict())
         build = prompts.PromptBuilder(
             tokens.Tokenizer.load(warm_start.untrained(run, directory)),
@@ -52,7 +53,7 @@ def _row(number: int) -> dict:
     file = io.BytesIO()
     Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
     return {
-        **dict.fromkeys(row_files.SCHEMA.names),
+        **dict.fromkeys(arrow_files.SCHEMA.names),
         "uid": str(number),
         "question": "What is shown?",
         "images": [file.getvalue()],

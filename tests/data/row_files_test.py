@@ -6,6 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from vade_jax.data import loading, row_files, sources
+from vade_jax.recipes.vade_9k import arrow_files
 
 
 def row(number):
@@ -19,18 +20,18 @@ def row(number):
 
 
 def test_rows_come_back_and_batches_do_not_matter(tmp_path):
-    path, size = tmp_path / "a.arrow", 2 * row_files.BATCH + 3
-    row_files.write_arrow(path, (row(i) for i in range(size)))
+    path, size = tmp_path / "a.arrow", 2 * arrow_files.BATCH + 3
+    arrow_files.write(path, (row(i) for i in range(size)))
     table = row_files.open_arrow(path)
-    assert table.schema == row_files.SCHEMA and len(table) == size
+    assert table.schema == arrow_files.SCHEMA and len(table) == size
     again = table.to_pylist()
-    empty = dict.fromkeys(row_files.SCHEMA.names)
+    empty = dict.fromkeys(arrow_files.SCHEMA.names)
     assert again == [empty | row(i) for i in range(size)]
 
 
 def test_a_file_is_mapped_not_read(tmp_path):
     path = tmp_path / "a.arrow"
-    row_files.write_arrow(path, (row(i) for i in range(400)))  # 20 MB
+    arrow_files.write(path, (row(i) for i in range(400)))  # 20 MB
     before = pa.total_allocated_bytes()
     source = sources.rows(path)
     assert source.row(399)["answer"] == "399"
@@ -39,7 +40,7 @@ def test_a_file_is_mapped_not_read(tmp_path):
 
 def test_threads_read_the_rows_that_one_reads(tmp_path):
     path = tmp_path / "a.arrow"
-    row_files.write_arrow(path, (row(i) for i in range(300)))
+    arrow_files.write(path, (row(i) for i in range(300)))
     source = sources.rows(path)
     with loading.Threads(4) as pool:
         assert pool.map(source.row, range(300)) == [source.row(i) for i in range(300)]
@@ -47,7 +48,7 @@ def test_threads_read_the_rows_that_one_reads(tmp_path):
 
 def test_what_is_no_arrow_file_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
-    row_files.write_arrow(path, [row(1)])
+    arrow_files.write(path, [row(1)])
     (tmp_path / "cut.arrow").write_bytes(path.read_bytes()[:-50_000])
     for name in ("cut.arrow", "none.arrow"):
         with pytest.raises(ValueError, match=f"{name} cannot be read as Arrow"):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import types
 
 import jax
@@ -29,9 +30,10 @@ from experiments.bench import (
     update,
     workload,
 )
+from tests.run.selectors_test import fake_parts  # noqa: F401 (a fixture)
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen import flops, model, presets
+from vade_jax.models.qwen import flops, model, presets, tiny_checkpoint
 from vade_jax.rewards import verify
 from vade_jax.rollout import local
 from vade_jax.run import build
@@ -76,10 +78,21 @@ def test_draws():
     check(list(selectors.draws(quick=True)))
 
 
+@pytest.mark.usefixtures("fake_parts")
 def test_steps_of_selectors(monkeypatch):
-    one, make = jax.devices()[:1], mesh.make
-    monkeypatch.setattr(mesh, "make", lambda **axes: make(**axes, devices=one))
+    """The step is one of the loop after the other, here without a model, which takes long to compile."""
+    (state, learn), steps = build.make_learner(), []
+
+    def recorded(state, *batch):
+        steps.append(int(state.step))
+        return learn(state, *batch)
+
+    monkeypatch.setattr(build, "load_policy", lambda run, model: None)
+    monkeypatch.setattr(build, "make_learner", lambda *_, **__: (state, recorded))
+    copy = lambda directory, *_: shutil.copytree(tiny_checkpoint.READER_FILES, directory)
+    monkeypatch.setattr(tiny_checkpoint, "write", copy)
     (table,) = selectors.steps(quick=True)
+    assert steps == list(range(len(steps))) and len(steps) > 2
     *of_selectors, step = table.rows
     check([dataclasses.replace(table, rows=of_selectors)])
     few = ("vade", "mmr1", "sec")

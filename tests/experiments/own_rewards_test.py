@@ -11,9 +11,9 @@ import pytest
 from experiments import train
 from tests.experiments import evaluate_test, train_test
 from tests.http_server import ScriptedChat, said
-from vade_jax import settings
+from vade_jax import imports, settings
 from vade_jax.evals import results
-from vade_jax.rewards import functions
+from vade_jax.rewards import functions, process
 from vade_jax.run import build
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import Item
@@ -58,9 +58,10 @@ def files(tmp_path, server, monkeypatch):
     assert sorted(path.name for path in tmp_path.glob("*.py")) == [
         "my_judge.py",
         "my_rewards.py",
+        "verifier.py",
         "with_trl.py",
     ]
-    functions.load.cache_clear()
+    process.close()  # the next one has this directory
     return tmp_path
 
 
@@ -136,6 +137,13 @@ def test_the_other_functions_of_the_page(files, name, expected):
     own = functions.UserFunction(name, functions.load(name), 30.0)
     found = own(ITEM, TEXTS, [[1, 2]] * 3)
     assert [(x.reward, x.correct) for x in found] == [(pytest.approx(x), y) for x, y in expected]
+
+
+def test_the_verifier_alone(files):
+    scores = imports.load("verifier.py:compute_score", "the page")
+    assert [scores("mine", text, "7") for text in TEXTS] == [1, 0, 0]
+    right = functions.UserFunction("verifier.py:right", "verifier.py:right", 30.0)
+    assert [x.reward for x in right(ITEM, TEXTS, None)] == [1, 0, 0]
 
 
 def test_a_function_that_fails_before_the_first_step_is_one_line(c, files, capsys):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import safetensors.numpy
 
 from experiments import train
 from tests.run.selectors_test import NAMES, fake_parts, smoke  # noqa: F401 (a fixture)
@@ -238,23 +239,37 @@ def cut_off(rollouts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "masked", "skipped"),
-    [(end_at_once, False, 0), (cut_off, False, 0), (cut_off, True, 3)],
+    ("change", "masked", "kl_coef", "skipped"),
+    [
+        (end_at_once, False, 0.01, 0),
+        (end_at_once, False, 0.0, 3),
+        (cut_off, False, 0.01, 0),
+        (cut_off, True, 0.01, 3),
+    ],
 )
 def test_a_run_of_nothing_but(
-    change, masked, skipped, tmp_path, one_device, small_checkpoint, monkeypatch
+    change, masked, kl_coef, skipped, tmp_path, one_device, small_checkpoint, monkeypatch
 ):
-    """Empty answers, or answers that were all cut off: three steps of the whole program."""
+    """Empty answers, or answers that were all cut off: three steps of the whole program.
+
+    All are wrong, so their advantages are 0. The weights stay where no KL pulls, or no answer counts.
+    """
     make = engines.make
     monkeypatch.setattr(engines, "make", lambda *args, **kw: Answers(make(*args, **kw), change))
     monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = smoke("vade")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every, c.checkpoint.every = 0, 9, 9
-    c.loss.kl_coef, c.loss.mask_cut_off = 0.0, masked
+    c.loss.kl_coef, c.loss.mask_cut_off = kl_coef, masked
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")
     assert [record["step"] for record in records] == [0, 1, 2, 3]
     assert records[-1]["vade/skipped_updates"] == skipped
     assert records[-1]["response_length/clip_ratio"] == float(change is cut_off)
     assert np.isfinite([x for r in records for x in r.values() if isinstance(x, float)]).all()
+    start, end = (
+        safetensors.numpy.load_file(path / "model.safetensors")
+        for path in (small_checkpoint, tmp_path / "run" / "policy")
+    )
+    moved = [name for name in start if not np.array_equal(start[name], end[name])]
+    assert bool(moved) == (skipped == 0), moved

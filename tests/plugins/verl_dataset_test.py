@@ -172,7 +172,7 @@ def test_a_resumed_run_chooses_what_the_whole_one_did(tmp_path, batch_size, stop
 
     again = dataset(data)
     loaded = loader(data, again, batch_size)
-    loaded.load_state_dict(torch.load(tmp_path / "data.pt", weights_only=False))
+    loaded.load_state_dict(torch.load(tmp_path / "data.pt"))
     run = batches(again, loaded)
     assert [next(run) for _ in range(6)] == expected
 
@@ -193,7 +193,7 @@ def test_validation_is_left_alone(tmp_path):
 def test_the_category_may_be_a_column_or_a_field_of_one(tmp_path):
     chosen = {"name": "pooled", "category_column": "extra_info.index"}
     state = dataset(config(tmp_path, selector=chosen)).selector.state_dict()["state"]
-    assert state["category_I"].tolist() == [i % 7 for i in range(NUM_ROWS)]
+    assert state["category_I"] == [i % 7 for i in range(NUM_ROWS)]
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def make_runs(tmp_path):
 
 
 def test_the_outcome_of_a_run(tmp_path):
-    run = comparison.outcome(recorded(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
-    assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
+    run = recorded(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]).outcome
+    assert (run.last, run.best, run.rollouts) == (0.3, 0.6, 256)
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
     assert (run.effective_ratio, run.varied, run.hopeless) == (0.5, 0.6, 0.25)
     assert run.forgotten == pytest.approx(0.03)  # of .02, .03, .04
@@ -80,7 +80,7 @@ def test_a_forecast_is_too_high_by_the_mean_of_the_steps_that_have_one():
         of_step = {"vade/predicted_effective_ratio": predicted}
         steps.append({"step": step, "vade/effective_ratio_correct": observed} | of_step)
     run = records.Recorded("x", {"seed": 0}, steps, math.nan)
-    assert comparison.outcome(run).overshoot == pytest.approx((0.5 - 0.1) / 2)
+    assert run.outcome.overshoot == pytest.approx((0.5 - 0.1) / 2)
 
 
 def test_arms_are_paired_by_seed(groups):

@@ -28,7 +28,7 @@ def test_the_summary_says_what_was_learned_and_spent(tmp_path):
     assert "0.500 in the first quarter, 0.500 in the last" in text
     assert "off by 0.250 a step; observed - predicted +0.250" in text
     assert "2 steps, 128 rollouts, 2,000 tokens" in text
-    assert "1 min 20 s, 40.00 s a step" in text
+    assert "  40.00 s a step (median)\n" in text and " min " not in text  # one clock: train's
     assert "500 tokens/s" in text
     assert str(tmp_path / "figures") in text
     assert "rollouts/" not in text  # only what is there
@@ -47,6 +47,12 @@ def test_the_summary_of_make_train_fits_80_columns(tmp_path, monkeypatch):
 def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([]) == "no step was made: nothing to report"
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
+
+
+def test_the_summary_counts_the_steps_that_left_the_policy_as_it_was():
+    records = [{"step": step, "vade/skipped_updates": step // 2} for step in range(4)]
+    assert headline.summary(records) == "  spent  3 steps (1 taught nothing)"
+    assert headline.summary(records[:2]) == "  spent  1 steps"
 
 
 def test_what_was_forgotten_is_told_with_the_families_that_lost_most(tmp_path):

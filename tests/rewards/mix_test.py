@@ -26,8 +26,14 @@ def test_a_weight_outside_the_unit_interval_is_refused():
 
 
 def test_rewards_do_without_jax():
-    code = "import sys, vade_jax.rewards.mix; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    code = (
+        "import sys\n"
+        "from vade_jax.rewards import functions, servers, trial, verify\n"
+        "assert verify.verify(r'\\boxed{\\frac{1}{2}}', '0.5', 'float').correct\n"
+        "print(sorted({'jax', 'jaxlib', 'flax', 'torch'} & set(sys.modules)))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], timeout=60, text=True)
+    assert said == "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Reward functions before a run: what the user is told, and which mistakes end it."""
 
-from unittest import mock
-
 import pytest
 
 from vade_jax.rewards import functions, trial
@@ -19,17 +17,15 @@ def check(*parts):
 
 
 def test_the_data_and_the_threshold_are_told():
-    seen = []
-
-    def f(completions, completion_ids, **_):
-        seen.extend(functions.texts(completions))
-        assert completion_ids == [list(map(ord, text)) for text in functions.texts(completions)]
-        return [float("7" in text) for text in functions.texts(completions)]
+    def f(completions, completion_ids, id, **_):
+        told = functions.texts(completions)
+        assert completion_ids == [list(map(ord, text)) for text in told]
+        assert id[0] != "row 3" or told == ["<think>\n\n</think>\n\n\\boxed{7}", ""]
+        return [float("7" in text) for text in told]
 
     said = check(f)
     assert "on 2 rows: the data's own answers get 0.5 on average, empty ones 0" in said
     assert "rewards alone: an answer counts as correct above reward.correct_above=0.5" in said
-    assert seen[:2] == ["<think>\n\n</think>\n\n\\boxed{7}", ""]
     assert "alone" not in check(f, lambda completions, **_: ([0, 0], [1, 0]))
 
 
@@ -75,9 +71,13 @@ def test_a_function_that_pays_own_answers_more_is_left_alone():
     assert "WARNING" not in trial.check(judge, [item], "boxed", lambda text: [])
 
 
-@pytest.mark.parametrize("counted", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
-def test_what_cannot_be_counted_is_a_mistake(counted):
-    function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))
-    function.metrics = counted
+@pytest.mark.parametrize("counts", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
+def test_what_cannot_be_counted_is_a_mistake(counts):
+    class Counting:
+        metrics = staticmethod(counts)
+
+        def __call__(self, completions, **_):
+            return [1] * len(completions)
+
     with pytest.raises(ValueError, match=r"'mine.py:f', metrics\(\): \w+Error: "):
-        check(function)
+        check(Counting())

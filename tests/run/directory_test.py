@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from vade_jax import settings
 from vade_jax.run import directory, job
 from vade_jax.run.checks import place
+from vade_jax.run.recorder import checkpointer
 from vade_jax.store import metrics
+from vade_jax.types import TrainState
 
 
 def open_for(run, workdir):
@@ -233,3 +236,56 @@ def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_
         directory.own(str(tmp_path))
     directory.own(str(tmp_path)).close()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a\\b", r"has '\\\\', and checkpoints"),
+        ("a[1]", r"has '\[', and"),
+        ("a*", r"has '\*', and"),
+        ("what?", r"has '\?', and"),
+        ("a\nb", r"has '\\n', and"),
+        ("a\x7f", r"has '\\x7f', and"),
+        ("a\udcff", r"has '\\udcff', and"),  # a byte that is no UTF-8
+        ("logs:", r"has 'gs:/', and"),
+        ("a\\b/c", r"has '\\\\', and"),
+        ("/".join(["x" * 200] * 20), r"is longer than 3500 bytes: give a shorter"),
+        ("x" * 256, r"cannot be made \(File name too long\)"),
+    ],
+)
+def test_a_name_below_which_checkpoints_could_not_be_read_is_refused(tmp_path, name, told):
+    with pytest.raises(ValueError, match=rf"^--workdir=.*{told}") as error:
+        directory.own(str(tmp_path / name))
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
+
+
+NAMES = [
+    "-dash",
+    " a ",
+    "a%20b",
+    "a%",
+    "日本é",
+    "a:b",
+    "s3:",
+    "$HOME",
+    "{x}",
+    "it's",
+    'a"b',
+    "a#b",
+    "a|b",
+    "x" * 255,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_below_an_odd_name_is_read_again(tmp_path, name):
+    workdir, state = (
+        str(tmp_path / name),
+        TrainState(params={"w": np.ones(2)}, opt_state={}, step=np.int32(1)),
+    )
+    directory.make(workdir, "--workdir")
+    with contextlib.closing(checkpointer(settings.Checkpoint(), workdir)) as saved:
+        saved.save(1, state, {}, {}, {}, force=True)
+    with contextlib.closing(checkpointer(settings.Checkpoint(), workdir)) as saved:
+        assert saved.restore(saved.latest_step(), state, {})[0].params["w"].tolist() == [1, 1]

@@ -1,6 +1,7 @@
 """What a run records, from steps made by hand, and how it goes on from there."""
 
 import contextlib
+import re
 import time
 from unittest import mock
 
@@ -182,6 +183,21 @@ def test_the_bar_shows_all_of_its_numbers_in_80_columns(make, tmp_path, capfd):
     line = capfd.readouterr().err.split("\r")[-1]
     assert line.endswith("left, valid=0.430, score=0.35, effective=0.72]")
     assert len(line) == 80
+
+
+def test_the_time_left_leaves_out_the_first_step_which_compiles(make, tmp_path, capfd, monkeypatch):
+    """1,000 s of compiling, then 7 s a step, of ten."""
+    now = [0.0]
+    for clock in ("time.time", "tqdm.std.time"):
+        monkeypatch.setattr(clock, lambda: now[0])
+    made, _ = make(tmp_path)
+    made._bar.total, left = 10, []
+    for step, seconds in enumerate((1000, 7, 7, 7), 1):
+        now[0] += seconds
+        made.step(step, {}, step_data())
+        made._bar.refresh()
+        left.append(re.findall(r"\[(\S+) left", capfd.readouterr().err)[-1])
+    assert left == ["?", "00:56", "00:49", "00:42"]
 
 
 def test_validation_alone_leaves_no_rollouts(make, tmp_path):

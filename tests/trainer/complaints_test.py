@@ -134,7 +134,7 @@ def test_schedules_follow_updates_and_budgets_answers():
 
 @pytest.mark.parametrize("name", ["uniform", "vade"])
 def test_uniform_groups_alone_are_trained_on_where_none_is_dropped(name):
-    """Their advantages are 0. KL and weight decay still count, so no update is skipped (verl#7401)."""
+    """Their advantages are 0. A KL may still pull, so the learner gets them, and decides (verl#7401)."""
     rates = {uid: float(int(uid) % 2) for uid in loop_test.PASS_RATE}
     given = Given()
     progress, recorder = loop_test.run(name, 3, learn=given, engine=fake.FakeEngine(rates))

@@ -23,6 +23,9 @@ class Recorder:
         self.saved.append((progress.step, last))
         self.progress.append(progress)
 
+    def close(self):
+        pass
+
 
 def items(num_items):
     return [

@@ -433,7 +433,7 @@ class Journal:
         return np.full(batch.old_logp_NT.shape, float(params), np.float32)
 
 
-def run_learner(num_prompts=4, invalid=(), cut_off=None, **options):
+def run_learner(num_prompts=4, invalid=(), cut_off=None, equal=(), **options):
     journal = Journal()
     learn = update.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
     rollouts = small.rollouts([4] * num_prompts)
@@ -442,6 +442,7 @@ def run_learner(num_prompts=4, invalid=(), cut_off=None, **options):
         rollouts = rollouts.replace(finished_N=~cut_off)
     state = TrainState(params=-1, opt_state=(), step=jnp.int32(0))
     prompts, advantage_N = small.prompts(num_prompts), small.advantages(4 * num_prompts)
+    advantage_N[np.isin(rollouts.group_N, equal)] = 0
     state, metrics = learn(state, prompts, rollouts, advantage_N)
     return journal, rollouts, state, metrics
 
@@ -469,6 +470,33 @@ def test_a_minibatch_without_a_valid_answer_is_no_update():
     assert journal.updates[0].mask_NT.any()
     journal, _, state, metrics = run_learner(invalid=(0, 1, 2, 3))
     assert journal.updates == [] and state.step == 0 and metrics == {}
+
+
+@pytest.mark.parametrize("old_logp", ["behaviour", "trainer"])
+def test_a_minibatch_whose_advantages_are_all_0_is_no_update(old_logp):
+    """Prompts 0 and 1 are the first of two mini-batches; of prompt 1 alone an answer may still teach."""
+    journal, _, state, metrics = run_learner(equal=(0, 1), old_logp=old_logp)
+    assert (state.step, metrics["actor/updates"], metrics["actor/loss"]) == (1, 1, 1.0)
+    assert journal.updates[0].advantage_N.all()
+    assert len(journal.scores) == (old_logp == "trainer")
+    journal, _, state, metrics = run_learner(equal=(0, 2, 3), old_logp=old_logp)
+    assert (state.step, len(journal.updates)) == (1, 1)
+    journal, _, state, metrics = run_learner(equal=range(4), old_logp=old_logp)
+    assert (state.params, state.step, metrics) == (-1, 0, {})
+    assert journal.updates == journal.scores == []
+
+
+def test_a_kl_pulls_where_all_advantages_are_0():
+    journal, _, state, metrics = run_learner(equal=range(4), reference=-7)
+    assert len(journal.updates) == state.step == metrics["actor/updates"] == 2
+
+
+def test_an_answer_that_is_masked_teaches_nothing_by_its_advantage():
+    """Of prompt 1 only the cut-off answer has an advantage, which a range of rewards might give it."""
+    journal, _, state, _ = run_learner(
+        equal=(0, 2, 3), cut_off=np.repeat([False, True, False, False], 4), mask_cut_off=True
+    )
+    assert journal.updates == [] and state.step == 0
 
 
 def test_what_does_not_fill_the_last_minibatch_is_masked():

@@ -1,19 +1,13 @@
 """Reads the columns of a row into the fields of an item, under our names or those of other projects.
 
-Rows come from users' files, which may have been made for verl, TRL or EasyR1, or be those of MATH or GSM8K.
-Pictures are taken from the first of these places that has any: `images` or `image`; numbered columns, image_1
-and so on; a column with another usual name, such as image_path; the chat. A row that cannot become an item
-raises a `RejectedItem`, which says why.
+Rows come from users' files, which may have been made for verl, TRL or EasyR1, or be those of MATH or GSM8K. A
+row that cannot become an item raises a `RejectedItem`, which says why.
 """
 
-import base64
 import decimal
-import json
 import math
-import os
 import pathlib
 import re
-import urllib.parse
 from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -21,34 +15,17 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
-from vade_jax import lfs
-from vade_jax.data import images
+from vade_jax.data import images, pictures
 from vade_jax.rewards import answers, reading, verify
 from vade_jax.rewards.values import Number, Relation
 
 # What reading a row may raise, because lines are parsed and tables decoded only when a row is read.
 BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
 BROKEN += (pa.ArrowException,)
-MAX_FILES = 1 << 28  # most bytes of all image files of a row
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 _UNREAD = ("videos", "video", "audios", "audio")  # columns that only other frameworks can use
-_CHATS = ("messages", "message", "conversations", "conversation", "prompt")
-_NUMBERED = re.compile(r"(?:image|img|picture)_?([0-9]+)", re.IGNORECASE)
-_PICTURES = re.compile(
-    r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
-    re.IGNORECASE,
-)
-_KEYS = (
-    "bytes",
-    "path",
-    "image",
-    "image_url",
-    "url",
-)  # of a picture as a mapping, the first that has a value
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 _LONGEST_UID = 200
-_FEW = 8  # first values of a list that are looked at for a picture
 _LONGEST_TEXT = 40  # characters; for a longer answer, "text" (compared by spelling) is not inferred
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -72,18 +49,6 @@ def is_label(value: Any) -> bool:
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
-def is_empty(value: Any) -> bool:
-    """Returns whether a table's value means "no image": null, NaN, "", or a struct of nulls and ""."""
-    if isinstance(value, Mapping):
-        return bool(value) and all(x is None or x == "" for x in value.values())
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
-
-
-def pictures(value: Any) -> list[Any]:
-    """Returns the images in a column's value, which is one or a list; those that `is_empty` are left out."""
-    return [x for x in (value if isinstance(value, list) else [value]) if not is_empty(x)]
-
-
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
@@ -105,15 +70,14 @@ _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA
 
 def is_read(name: str) -> bool:
     """Returns whether a column with this name is read, under our name or another."""
-    if _ALIASES.get(name, name) in (*_COLUMNS, *_UNREAD, *_VERL, *_CHATS):
-        return True
-    return any(pattern.fullmatch(name) for pattern in (_NUMBERED, _PICTURES))
+    known = (*_COLUMNS, *_UNREAD, *_VERL)
+    return _ALIASES.get(name, name) in known or pictures.is_column(name)
 
 
 def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
     """Raises ValueError if a table lacks a column that every row needs; `label` names the table."""
     found = {_ALIASES.get(name, name) for name in names}
-    found |= {"question"} if found.intersection(_CHATS) else set()
+    found |= {"question"} if found.intersection(pictures.CHATS) else set()
     found |= {"answer"} if "solution" in found or is_verl(found) else set()
     if missing := [name for name in _required(has_rules) if name not in found]:
         raise ValueError(
@@ -134,50 +98,12 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     """
     row = _renamed(columns)
     row = of_verl(row) if is_verl(row) else row
-    asked, of_chat = _asked(columns)
-    if not row.get("question") and asked:
+    if not row.get("question") and (asked := pictures.asked(columns)[0]):
         row["question"] = asked
-    row["images"] = pictures(row.get("images")) or _elsewhere(columns) or of_chat
+    row["images"] = pictures.listed(row.get("images")) or pictures.elsewhere(columns)
     if row.get("id") == "":
         del row["id"]
     return _answered({name: value for name, value in row.items() if value is not None})
-
-
-def _elsewhere(columns: Mapping[str, Any]) -> list[Any]:
-    """Returns the pictures in numbered columns, in the order of the numbers, or in the first other column."""
-    numbers = {name: int(match[1]) for name in columns if (match := _NUMBERED.fullmatch(name))}
-    if shown := [
-        x for name in sorted(numbers, key=numbers.__getitem__) for x in pictures(columns[name])
-    ]:
-        return shown
-    names = [name for name in columns if _PICTURES.fullmatch(name)]
-    return next((shown for name in names if (shown := pictures(columns[name]))), [])
-
-
-def _asked(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Returns the text of the user's last turn in a row's chat, with <image> marks, and its pictures.
-
-    A chat is a list of {"role", "content"}, or of {"from", "value"}, or one of these as JSON text. A content
-    is a text, or a list of {"type": "text", "text"} and {"type": "image", "image"} or the like; a picture
-    may be left out there, as TRL has it, and be in a column.
-    """
-    chat = next((columns[name] for name in _CHATS if columns.get(name)), [])
-    if isinstance(chat, str):
-        if not chat.lstrip().startswith("[{"):
-            return chat, []
-        chat = json.loads(chat)
-    users = [turn for turn in chat if (turn.get("role") or turn.get("from")) in ("user", "human")]
-    if not users:
-        return "", []
-    content = users[-1].get("content") or users[-1].get("value") or ""
-    if isinstance(content, str):
-        return content, []
-    is_text = [isinstance(part.get("text"), str) for part in content]
-    texts = [
-        part["text"] if is_one else "<image>" for part, is_one in zip(content, is_text, strict=True)
-    ]
-    shown = [part for part, is_one in zip(content, is_text, strict=True) if not is_one]
-    return "".join(texts), [part for part in shown if _content(part) is not None]
 
 
 def is_verl(columns: Container[str]) -> bool:
@@ -191,7 +117,7 @@ def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
     The question is `extra_info.question` if the row has it, else that of the chat, which may contain an
     instruction. The system's turn is left out.
     """
-    asked, _ = _asked({"prompt": row["prompt"]})
+    asked, _ = pictures.asked({"prompt": row["prompt"]})
     more = {
         "question": (row.get("extra_info") or {}).get("question") or asked or None,
         "answer": (row["reward_model"] or {}).get("ground_truth"),
@@ -204,7 +130,7 @@ def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row without aliases. If it has a column and its alias, the alias fills an empty value."""
     row = {name: value for name, value in columns.items() if name not in _ALIASES}
     for alias, name in _ALIASES.items():
-        if alias in columns and not pictures(row.get(name)):
+        if alias in columns and not pictures.listed(row.get(name)):
             row[name] = columns[alias]
     return row
 
@@ -256,112 +182,36 @@ def answer_of(
 
 
 def images_of(
-    uid: str, row: Mapping[str, Any], directory: pathlib.Path, root: str
+    uid: str, columns: Mapping[str, Any], row: Mapping[str, Any], directory: pathlib.Path, root: str
 ) -> tuple[Image.Image, ...]:
-    """Opens the images of a row without decoding them; see `image_bytes` for where they may be."""
-    if unread := [name for name in _UNREAD if pictures(row.get(name))]:
+    """Opens the images of a row without decoding them; see `pictures.image_bytes` for where they may be.
+
+    Args:
+        uid: the row's id.
+        columns: the row as the file has it.
+        row: the row under our names.
+        directory: paths are relative to it.
+        root: another directory that paths may lead to; "": none.
+
+    Raises:
+        RejectedItem: an image cannot be opened, or a column that is not read holds one.
+    """
+    if unread := [name for name in _UNREAD if pictures.listed(row.get(name))]:
         detail = f"the row has {unread[0]}: images are all that is read"
         raise RejectedItem(uid, "not_an_image", detail)
-    found, room = [], MAX_FILES
+    found, room = [], pictures.MAX_FILES
     try:
-        for image in pictures(row.get("images")):
-            file = image_bytes(image, directory, root, room)
+        for image in row["images"]:
+            file = pictures.image_bytes(image, directory, root, room)
             room -= len(file)
             found.append(images.opened(file))
-        return tuple(found)
     except (OSError, TypeError, ValueError) as error:
         detail = f"an image cannot be opened: {images.why_not(error):.300}"
         raise RejectedItem(uid, "bad_image", detail) from error
-
-
-def image_bytes(
-    image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
-) -> bytes:
-    """Returns the content of an image file.
-
-    Args:
-        image: a row's value: bytes, a path or file:// URL, a data URL, base64, or a mapping that holds one of
-            these under a name of `_KEYS`.
-        directory: paths are relative to it and may not leave it, not even by a link.
-        root: another directory that paths may lead to; "": none.
-        max_bytes: the largest size of the file.
-
-    Raises:
-        OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
-    """
-    given, image = image, _content(image)
-    if not isinstance(image, str):
-        if not isinstance(image, bytes | bytearray | memoryview):
-            raise TypeError(f"{given!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
-        file = bytes(image)
-    elif image.startswith("data:"):
-        file = base64.b64decode(image.partition(",")[2], validate=True)
-    elif _is_base64(image):
-        file = base64.b64decode("".join(image.split()), validate=True)
-    else:
-        file = _read(image, directory, root, max_bytes)
-    if len(file) > max_bytes:
-        raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
-    return file
-
-
-def _content(image: Any) -> Any:
-    """Returns what a picture's mapping holds, also {"image_url": {"url": ...}}; other values unchanged."""
-    while isinstance(image, Mapping):
-        image = next((image[key] for key in _KEYS if image.get(key)), None)
-    return image
-
-
-def _is_base64(text: str) -> bool:
-    """Returns whether a text begins as the file of a picture does in base64."""
-    try:
-        return images.is_picture(base64.b64decode(text.lstrip()[:32], validate=True))
-    except ValueError:
-        return False
-
-
-def _read(path: str, directory: pathlib.Path, root: str, max_bytes: int) -> bytes:
-    """Returns the content of the file at a path or file:// URL."""
-    if path.startswith("file://"):
-        path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
-    if path.startswith(("http://", "https://")):
-        raise ValueError(f"{path!r:.200} is not fetched: download the pictures, and give paths")
-    place = pathlib.Path(os.path.realpath(directory / path))
-    allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
-    if not any(map(place.is_relative_to, allowed)):
-        raise ValueError(
-            f"{path!r:.200} is outside of the data's directory: if you trust the data, allow "
-            "it with data.image_root"
-        )
-    if not os.path.isfile(place):  # reading a pipe or a device might never end
-        raise FileNotFoundError(f"there is no file {path!r:.200}")
-    with place.open("rb") as opened:
-        file = opened.read(max_bytes + 1)
-    if lfs.is_pointer(file):
-        raise ValueError(f"{path!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
-    return file
-
-
-def refuse_unseen(uid: str, row: Mapping[str, Any], directory: pathlib.Path) -> None:
-    """Raises RejectedItem if a row without pictures has one in a column that is not read."""
-    for name, value in row.items():
-        if not is_read(name) and _is_shown(value, directory):
-            detail = f"the column {name!r:.80} holds a picture and is not read: name it images"
-            raise RejectedItem(uid, "unread_image", detail)
-
-
-def _is_shown(value: Any, directory: pathlib.Path) -> bool:
-    """Returns whether a value is surely a picture: its bytes, or a path that leads to a file."""
-    if isinstance(value, list):
-        return any(_is_shown(one, directory) for one in value[:_FEW])
-    value = _content(value)
-    if isinstance(value, bytes):
-        return images.is_picture(value)
-    if not isinstance(value, str):
-        return False
-    if value.startswith("data:image/") or _is_base64(value):
-        return True
-    return value.lower().endswith(_SUFFIXES) and os.path.isfile(directory / value)
+    if not found and (name := pictures.unseen(columns, directory)):
+        detail = f"the column {name!r:.80} holds a picture and is not read: name it images"
+        raise RejectedItem(uid, "unread_image", detail)
+    return tuple(found)
 
 
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,15 +11,12 @@ a data set may be larger than the memory. Here is what it does not do:
 - A number of a float32 column keeps the digits that were written.
 """
 
-import bisect
 import contextlib
 import glob
-import itertools
 import json
-import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +26,6 @@ from pyarrow import compute
 from vade_jax import lfs
 
 _FIRST = 64  # first rows of a JSON file, which are read to find the columns
-BATCH = 64  # rows that are written at a time
 _SHOWN = 300  # most characters of another library's error
 # What the name of a file says about its content, and how such a content begins.
 FORMATS = {
@@ -39,26 +35,6 @@ FORMATS = {
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 _NOT_UTF8 = re.compile(r"\\x[89a-f][0-9a-f]")  # a byte that is not UTF-8, as the reader writes it
-SCHEMA = pa.schema(
-    [
-        ("uid", pa.string()),
-        ("question", pa.string()),
-        ("images", pa.list_(pa.large_binary())),  # the original files, not decoded
-        ("answer", pa.string()),
-        ("kind", pa.string()),
-        ("choices", pa.list_(pa.string())),
-        ("tolerance", pa.float64()),
-        ("ordered", pa.bool_()),
-        ("paraphrases", pa.list_(pa.string())),
-        ("steps", pa.list_(pa.string())),
-        ("subset", pa.string()),
-        ("domain", pa.string()),
-        ("level", pa.string()),
-        ("sha256", pa.string()),  # of the question, the answer and the images
-        ("num_tokens", pa.int32()),  # length of the prompt, image tokens included
-        ("num_patches", pa.int32()),
-    ]
-)
 
 
 class Table(NamedTuple):
@@ -326,22 +302,6 @@ def open_arrow(path: str | pathlib.Path) -> pa.Table:
         raise ValueError(f"{path} cannot be read as Arrow: {error!s:.{_SHOWN}}") from error
 
 
-def write_arrow(path: str | pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows of `SCHEMA`. Equal rows give equal bytes, and only a batch of rows is in memory."""
-    batch = []
-    with open(path, "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-        for row in rows:
-            batch.append(row)
-            if len(batch) == BATCH:
-                writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
-                batch = []
-        if batch:
-            writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
-        writer.close()  # writes the footer before the fsync below, so that it is on disk too
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def of_table(table: pa.Table) -> Table:
     """Returns the rows of an Arrow table."""
     return Table(len(table), table.column_names, row_of(table))
@@ -353,18 +313,11 @@ def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
     A number of a float16 or float32 column becomes the shortest decimal that rounds to it: 45.67 in a
     float32 column is read as 45.67, not as 45.66999816894531.
     """
-    convert = _converted(pa.struct(rows.schema))
-    # A slice of a table goes through all of its batches; a file has thousands.
-    batches = [batch for batch in rows.to_batches() if len(batch)]
-    ends = list(itertools.accumulate(map(len, batches)))
+    from datasets import table
 
-    def read(index: int) -> dict[str, Any]:
-        number = bisect.bisect_right(ends, index)
-        batch = batches[number]
-        row = batch.slice(index - ends[number] + len(batch), 1).to_pylist()[0]
-        return row if convert is None else convert(row)
-
-    return read
+    convert = _converted(pa.struct(rows.schema)) or _same
+    indexed = table.InMemoryTable(rows)  # a slice of Arrow's own goes through all of its batches
+    return lambda index: convert(indexed.fast_slice(index, 1).to_pylist()[0])
 
 
 def _converted(kind: pa.DataType) -> Callable[[Any], Any] | None:

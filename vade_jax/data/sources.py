@@ -52,7 +52,7 @@ def rows(
     on the Hugging Face hub see `hub`.
 
     Required columns: question (or problem, or a chat), and answer. Optional columns: images (or another
-    name, see `columns`), kind, id. Paths of images are relative to the file and must not leave its
+    name, see `pictures`), kind, id. Paths of images are relative to the file and must not leave its
     directory. More optional columns go into the metadata: choices, tolerance, ordered, paraphrases (other
     wordings of the question), steps (hints, in order), and subset, domain and level, by which a run's report
     groups the questions.
@@ -230,13 +230,10 @@ class Rows:
             answer, kind = columns.answer_of(uid, row, question, self._kind)
         else:
             answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
-        pictures = columns.images_of(uid, row, self.directory, self._root)
-        if not pictures:
-            columns.refuse_unseen(uid, whole, self.directory)
         return types.Item(
             uid=uid,
             question=question,
-            images=pictures,
+            images=columns.images_of(uid, whole, row, self.directory, self._root),
             answer=answer,
             kind=kind,
             metadata=columns.metadata(uid, row),

@@ -136,7 +136,7 @@ class SelectingSampler:
         else:
             self._out.pop(key, None)
         # A group without verdicts is an observation, too: "uniform" counts it as a visit.
-        self._answers += [(key, right) for right in right_N] or [(key, float("nan"))]
+        self._answers += [(key, right) for right in right_N.tolist()] or [(key, float("nan"))]
         if not self._out and not self._queue:
             self._learn(least=1)
 

@@ -12,7 +12,8 @@ import numpy as np
 from vade_jax import atomic, tables
 from vade_jax.report import cost, curves
 from vade_jax.report.cost import LATE
-from vade_jax.report.curves import Curve, Mean
+from vade_jax.report.curves import Mean
+from vade_jax.report.outcome import Outcome
 from vade_jax.report.records import Groups, Recorded
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
@@ -56,63 +57,6 @@ NOTES = (
     f"answers less than half right; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
 )
-
-
-# ------------------------------------------------------------------------------ one run
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One run in numbers; NaN where nothing was measured."""
-
-    name: str
-    seed: int  # runs of two arms with the same seed make a pair
-    validations: Curve  # accuracy, the mean over the validation sets
-    last: float
-    late: float  # mean of the last `LATE` validations: less noisy than the last one
-    best: float
-    effective_ratio: float  # mean over the steps, see `curves.effective`
-    varied: float  # share of all rolled-out groups whose rewards differ, mean over the steps
-    overshoot: float  # the predicted effective ratio less the observed one, mean over the steps
-    rollouts: float
-    forgotten: float  # share of known validation questions, mean of the last `LATE` values
-    hopeless: float  # share of rollouts on prompts that cannot be answered correctly
-    costs: Mapping[str, float]  # by metric of `cost.COSTS`
-
-    def rollouts_to_reach(self, target: float) -> float:
-        """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none.
-
-        The validation before the first step is none: a policy that RL makes worse has reached nothing.
-        """
-        rollouts, scores = self.validations.against("rollouts")
-        # The tolerance lets a mean reach an equal mean that was rounded differently.
-        reached = np.flatnonzero((scores >= target - 1e-9) & (self.validations.steps > 0))
-        return float(rollouts[reached[0]]) if reached.size else np.nan
-
-
-def outcome(run: Recorded) -> Outcome:
-    """Returns one run in numbers."""
-    records = run.records
-    validations = curves.validation(records)
-    scores = validations.values
-    ratio = curves.effective(records).values
-    varied = curves.named(records, curves.EFFECTIVE).values
-    predicted, observed = curves.predicted_and_observed(records)
-    total = curves.rollouts(records).values
-    forgotten = curves.forgotten(records).values
-    return Outcome(
-        name=run.name,
-        seed=run.seed,
-        validations=validations,
-        last=scores[-1] if scores.size else np.nan,
-        late=cost.late(validations),
-        best=max(scores[validations.steps > 0], default=np.nan),
-        effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
-        varied=float(np.mean(varied)) if varied.size else np.nan,
-        overshoot=-curves.forecast_error(predicted, observed)[1] if predicted.size else np.nan,
-        rollouts=total[-1] if total.size else np.nan,
-        forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
-        hopeless=run.hopeless,
-        costs=cost.of_run(records),
-    )
 
 
 # ------------------------------------------------------------------------------ arms
@@ -169,14 +113,14 @@ def compare(groups: Groups, *, baseline: str = "uniform", at: str = "steps") -> 
 
 def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
     runs = {}
-    for run in map(outcome, recorded):
+    for run in recorded:
         if run.seed in runs:
             raise ValueError(
                 f"{arm}: {run.name} and {runs[run.seed].name} both have seed "
                 f"{run.seed}: give one of them"
             )
         runs[run.seed] = run
-    return dict(sorted(runs.items()))
+    return {seed: runs[seed].outcome for seed in sorted(runs)}
 
 
 def _arm(

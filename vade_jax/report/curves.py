@@ -1,6 +1,7 @@
 """Curves of the metrics in metrics.jsonl, their averages over seeds, and means with intervals."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -58,10 +59,13 @@ class Curve:
 
     steps: np.ndarray
     values: np.ndarray
-    # By axis of `AXES` except steps: what was spent up to each step; an axis that was not recorded is left
-    # out.
-    spent: Mapping[str, np.ndarray]
+    records: Records  # all of the run
     smooths: bool = True  # whether it is noisy enough for a moving average
+
+    @functools.cached_property
+    def spent(self) -> Mapping[str, np.ndarray]:
+        """What was spent up to each step, by axis of `AXES` except steps, as far as it was recorded."""
+        return {axis: _at(self.steps, *column) for axis, column in totals(self.records).items()}
 
     def smooth(self) -> "Curve":
         """Returns the curve of the bold line: the moving average if the curve is noisy."""
@@ -88,13 +92,13 @@ def validation(records: Records) -> Curve:
     The sets are those of the last validation: a resumed run may validate on other sets than before, or
     with another number of answers to a question.
     """
-    wanted = {m["set"] for name in validation_names(records) if (m := _VALIDATION.fullmatch(name))}
+    by_step = _most_samples(records)
+    wanted = next(filter(None, reversed(by_step)), {}).keys()
     steps, values = [], []
-    for record in records:
-        found = _most_samples(record)
-        if wanted and wanted <= found.keys():
+    for record, names in zip(records, by_step, strict=True):
+        if wanted and wanted <= names.keys():
             steps.append(record["step"])
-            scores = [record[found[name][1]] for name in sorted(wanted)]
+            scores = [record[names[name]] for name in sorted(wanted)]
             values.append(np.mean(np.array(scores, np.float64)))
     return _finite(records, np.array(steps, np.int64), np.array(values), smooths=False)
 
@@ -113,18 +117,15 @@ def forgotten_families(records: Records) -> list[str]:
 
 def validation_names(records: Records) -> list[str]:
     """Returns `val/<set>/acc/mean@k` with the largest k, for each set of the last validation."""
-    found = next(filter(None, map(_most_samples, reversed(records))), {})
-    return [found[key][1] for key in sorted(found)]
+    found = next(filter(None, reversed(_most_samples(records))), {})
+    return [found[key] for key in sorted(found)]
 
 
-def _most_samples(record: metrics.Record) -> dict[str, tuple[int, str]]:
-    """Returns (k, metric) of the largest k, by validation set of a record."""
-    best: dict[str, tuple[int, str]] = {}
-    for name in record:
-        if match := _VALIDATION.fullmatch(name):
-            entry = (int(match["samples"]), name)
-            best[match["set"]] = max(entry, best.get(match["set"], entry))
-    return best
+def _most_samples(records: Records) -> list[dict[str, str]]:
+    """Returns the metric with the largest k, by validation set, of each record."""
+    found = filter(None, map(_VALIDATION.fullmatch, set().union(*records)))
+    names = [(m["set"], m.string) for m in sorted(found, key=lambda m: int(m["samples"]))]
+    return [{of: name for of, name in names if name in record} for record in records]
 
 
 def rollouts(records: Records) -> Curve:
@@ -141,9 +142,7 @@ def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
     finite = np.isfinite(values)
-    steps, values = steps[finite], values[finite]
-    spent = {axis: _at(steps, *column) for axis, column in totals(records).items()}
-    return Curve(steps, values, spent, smooths)
+    return Curve(steps[finite], values[finite], records, smooths)
 
 
 def totals(records: Records) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -285,10 +284,10 @@ def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:
     The values are taken as independent draws from a normal distribution. With two or three seeds the
     95 % interval is wide (12.7 and 4.3 standard errors to each side).
     """
-    from scipy import stats  # slow to import, and only tables need it
+    from scipy import special  # slow to import, and only tables need it
 
     x = np.asarray([value for value in values if np.isfinite(value)], float)
     if x.size < 2:
         return Mean(float(x[0]) if x.size else np.nan, np.nan, x.size)
-    half = stats.sem(x) * stats.t.ppf((1 + level) / 2, x.size - 1)
+    half = x.std(ddof=1) / np.sqrt(x.size) * special.stdtrit(x.size - 1, (1 + level) / 2)
     return Mean(float(x.mean()), float(half), x.size)

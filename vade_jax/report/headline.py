@@ -85,14 +85,16 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
 
 def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
     spent = [f"{max(record['step'] for record in records):,} steps"]
+    skipped = curves.named(records, "vade/skipped_updates").values
+    spent[0] += f" ({skipped[-1]:,.0f} taught nothing)" if skipped.size and skipped[-1] else ""
     for name in ("rollouts", "tokens"):
         total = curves.named(records, f"vade/{name}_total").values
         spent += [f"{total[-1]:,.0f} {name}"] if total.size else []
     rows = [("spent", ", ".join(spent))]
     seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
-        each = f"{np.median(seconds):.2f} s a step (median)"
-        rows.append(("time", f"{_clock(seconds.sum())}, {each}"))
+        # `experiments.train` says how long all took, the warm start and the page included.
+        rows.append(("time", f"{np.median(seconds):.2f} s a step (median)"))
     speed = curves.named(records, "perf/throughput").values
     if speed.size:
         rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s a device (median)"))

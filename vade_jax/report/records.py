@@ -6,6 +6,7 @@ only what a comparison needs, a kilobyte a run.
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import operator
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vade_jax import atomic
-from vade_jax.report import cost, curves, foresight
+from vade_jax.report import cost, curves, foresight, outcome
 from vade_jax.report.foresight import Foresight
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
@@ -65,6 +66,11 @@ class Recorded:
     def seed(self) -> int:
         """The seed, by which runs of different arms are paired."""
         return int(self.config["seed"])
+
+    @functools.cached_property
+    def outcome(self) -> outcome.Outcome:
+        """The run in numbers, which one table after another asks for."""
+        return outcome.of_run(self.records, self.hopeless)
 
 
 Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
@@ -191,11 +197,11 @@ def _short(foresight: Foresight) -> str:
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
     """Returns the records of a run from its columns; null in a column means: this step has no value."""
     found = [{"step": step} for step in row.pop("step") or ()]
+    short = f"%.{DIGITS}g".__mod__  # the fastest way, and a table has a million numbers
     for name, values in row.items():
         for record, value in zip(found, values, strict=True) if values else ():
             if value is not None:
-                is_float = isinstance(value, float)
-                record[name] = float(f"{value:.{DIGITS}g}") if is_float else value
+                record[name] = float(short(value)) if isinstance(value, float) else value
     return found
 
 
@@ -278,11 +284,16 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
+@functools.cache
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
+
+
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Inverts `_leaves`."""
     config: dict[str, Any] = {}
     for name, value in leaves.items():
-        *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
+        *parents, last = _path(name)
         section = config
         for parent in parents:
             section = section.setdefault(parent, {})

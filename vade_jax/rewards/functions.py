@@ -6,10 +6,12 @@
 `--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It gets keyword
 arguments, each a list with an entry for each answer: `prompts`, `completions` (chats), `completion_ids`
 (tokens), and every column of the data. It returns a list with a reward for each answer, None meaning no
-verdict; or two lists, the rewards and whether each answer is correct. It may be async. See docs/rewards.md.
+verdict; or two lists, the rewards and whether each answer is correct. It may be async. It runs in the process
+of `rewards.process`. See docs/rewards.md.
 """
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -17,44 +19,37 @@ import inspect
 import logging
 import math
 import numbers
-import pathlib
+import pickle
+import sys
 import threading
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent import futures
+from types import SimpleNamespace
 from typing import Any
 
 from vade_jax import imports
-from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
+from vade_jax.rewards import process
+from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement, Texts, Tokens
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
-    import numpy as np
-
     from vade_jax import types
 
 RULES = "rules"  # the name of the built-in verifiers among the functions
 _SHOWN = 200  # characters of an answer in an error
+_ALONE = threading.Lock()  # calls in the main thread follow each other
 
 
 # ------------------------------------------------------------------------------ what it is given
 def texts(chats: Sequence[Any]) -> list[str]:
     """Returns the text of each of `prompts` or `completions`: of its last message if it is a chat."""
-
-    def text(chat: Any) -> str:
-        content = chat if isinstance(chat, str) else chat[-1]["content"]
-        if isinstance(content, str):
-            return content
-        return "".join(part.get("text", "") for part in content)
-
-    return [text(chat) for chat in chats]
+    contents = [chat if isinstance(chat, str) else chat[-1]["content"] for chat in chats]
+    joined = lambda parts: "".join(part.get("text", "") for part in parts)
+    return [content if isinstance(content, str) else joined(content) for content in contents]
 
 
-def arguments(
-    item: "types.Item",
-    answers: Sequence[str],
-    tokens: Sequence["np.ndarray | Sequence[int]"] | None,
-) -> dict[str, list[Any]]:
+def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
     Without tokens, as in evaluation, there are no `completion_ids`. If the file's columns are kept, a column
@@ -63,113 +58,136 @@ def arguments(
     row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
-    return (
-        # A copy for each answer, so that a function that changes one does not affect the others.
-        {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
-        | {
-            "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
-            "completions": [[{"role": "assistant", "content": text}] for text in answers],
-        }
-        | ({} if tokens is None else {"completion_ids": [list(map(int, x)) for x in tokens]})
-    )
-
-
-# ------------------------------------------------------------------------------ where it comes from
-@functools.cache  # training, validation and the check share one function, and its counts
-def load(name: str) -> Callable[..., Any]:
-    """Returns the function of "path/to/file.py:name" or "module:name".
-
-    Raises:
-        ValueError: there is no such file, module or function, or importing it fails.
-    """
-    found = imports.load(name, "reward.function", more=f", or {RULES!r}")
-    if not callable(found):
-        raise ValueError(f"reward.function={name!r}: it is {type(found).__name__}, no function")
-    return found
+    # A copy for each answer, so that a function that changes one does not affect the others.
+    given = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
+    given["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
+    given["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
+    if tokens is not None:
+        given["completion_ids"] = [list(map(int, x)) for x in tokens]
+    return given
 
 
 # ------------------------------------------------------------------------------ one function
 @dataclasses.dataclass(frozen=True)
 class UserFunction:
-    """One function as a `Judge`.
+    """One function as a `Judge`."""
 
-    Attributes:
-        name: as the user wrote it.
-        function: the function itself.
-        timeout_s: the time limit of a call; if it is exceeded, the answers have no verdict.
-    """
+    name: str  # as the user wrote it
+    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
+    timeout_s: float  # of a call; if it takes longer, the answers have no verdict
+    concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
-    name: str
-    function: Callable[..., Any]
-    timeout_s: float
-
-    def __call__(
-        self,
-        item: "types.Item",
-        answers: Sequence[str],
-        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
-    ) -> list[Judgement]:
+    def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item.
 
         Raises:
-            RewardFailure: the function raised an error or returned something else than documented.
+            RewardFailure: the function failed, ended its process or returned something else than documented.
         """
         try:
-            returned = self._call(item, answers, tokens)
-            return _judgements(returned, len(answers))
-        except _Overdue:
+            if self.concurrency > 1:
+                with contextlib.suppress(process.Ended):  # by any call: this one again, alone
+                    return self._judged(item, answers, tokens)
+            with _ALONE:
+                return self._judged(item, answers, tokens)
+        except TimeoutError:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
-                f"reward.function {self.name!r}: {imports.told(error)}; at row {item.uid!r}, answer "
+                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, answer "
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
-    def metrics(self, label: str) -> dict[str, float]:
-        """Returns what the function counts under this label, if it has a method `metrics`.
-
-        Where that fails the run goes on, as no reward depends on it: it is said, and counted.
-        """
+    def metrics(self) -> dict[str, float]:
+        """Returns what the function's own `metrics` counts, if it has that; raises RewardFailure."""
         try:
-            return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
+            with _ALONE:
+                return process.running().call(_count, self._source, timeout_s=self.timeout_s)
         except Exception as error:
-            logging.warning("reward.function %r, metrics(): %s", self.name, imports.told(error))
-            return {f"reward/{label}/metrics_failed": 1.0}
+            why = process.told(error)
+            raise RewardFailure(f"reward.function {self.name!r}, metrics(): {why}") from error
 
-    def counted(self) -> dict[str, float]:
-        """Returns the result of `metrics`; raises its errors, or ValueError if these are not numbers."""
-        found = dict(getattr(self.function, "metrics", dict)())
-        if wrong := [name for name, x in found.items() if not isinstance(x, numbers.Real)]:
-            raise ValueError(f"{wrong[0]!r} is {found[wrong[0]]!r}, no number")
-        return found
+    @functools.cached_property
+    def _source(self) -> str | bytes:
+        if isinstance(self.function, str):
+            return self.function
+        import cloudpickle
 
-    def _call(self, item, answers, tokens) -> Any:
-        given = arguments(item, answers, tokens)
-        if is_async(self.function):
-            future = asyncio.run_coroutine_threadsafe(
-                _awaited(self.function(**given)), _event_loop()
-            )
-        else:
-            future = _in_a_thread(self.function, given)
-        if not futures.wait([future], self.timeout_s).done:
-            future.cancel()
-            raise _Overdue
-        return future.result()
+        try:
+            return cloudpickle.dumps(self.function)
+        except Exception as error:
+            why = f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+            raise process.Failure(why) from error
+
+    def _judged(self, item, answers, tokens) -> list[Judgement]:
+        names = ("uid", "question", "answer", "kind", "metadata", "columns")
+        row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
+        tokens = tokens and [list(map(int, x)) for x in tokens]
+        there, in_thread = process.running(), self.concurrency > 1
+        if self._source not in there.imported:  # which may take longer than a call
+            there.call(_check, self._source, sys.path)
+            there.imported.add(self._source)
+        call = (_judge, self._source, row, answers, tokens, self.timeout_s)
+        return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
 
     def _first_that_fails(self, item, answers, tokens) -> int:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
-        for n in range(len(answers)):
-            try:
-                one = tokens and tokens[n : n + 1]
-                _judgements(self._call(item, answers[n : n + 1], one), 1)
-            except (Exception, SystemExit):
-                return n
+        with _ALONE:
+            for n in range(len(answers)):
+                try:
+                    self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
+                except Exception:
+                    return n
         return 0
 
 
-class _Overdue(Exception):  # noqa: N818 (says what happened)
-    """A call exceeded its time limit."""
+def load(place: str) -> str:
+    """Imports the function of a place in its process; returns the place, or raises ValueError."""
+    process.running().call(_check, place, sys.path)
+    return place
+
+
+# ------------------------------------------------------------------------------ in its process
+@functools.cache  # training, validation and the check share one function, and its counts
+def _function(source: str | bytes) -> Callable[..., Any]:
+    """Returns the function of a place or of its pickle."""
+    if isinstance(source, bytes):
+        return pickle.loads(source)
+    try:
+        function = imports.load(source, "reward.function", more=f", or {RULES!r}")
+    except ValueError as error:
+        raise process.Failure(str(error)) from error
+    if callable(function):
+        return function
+    kind = type(function).__name__
+    raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+
+
+def _check(source: str | bytes, path: Sequence[str]) -> None:
+    sys.path += [folder for folder in path if folder not in sys.path]  # the run may have new ones
+    _function(source)
+
+
+def _judge(source, row, answers, tokens, timeout_s) -> Any:
+    returned = _function(source)(**arguments(row, answers, tokens))
+    if is_async(_function(source)):
+        return _awaited(returned, len(answers), timeout_s + 1)  # the run's own limit comes first
+    return _judgements(returned, len(answers))
+
+
+async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> list[Judgement]:
+    try:
+        async with asyncio.timeout(limit_s):
+            return _judgements(await returned, num_answers)
+    except SystemExit as error:  # it would end the loop, and every later call with it
+        raise RuntimeError(f"SystemExit: {error}") from error
+
+
+def _count(source: str | bytes) -> dict[str, float]:
+    counts = dict(getattr(_function(source), "metrics", dict)())
+    if wrong := [name for name, x in counts.items() if not isinstance(x, numbers.Real)]:
+        raise ValueError(f"{wrong[0]!r} is {counts[wrong[0]]!r}, not a number")
+    return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
 def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
@@ -209,37 +227,6 @@ def is_async(function: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
-def _in_a_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> futures.Future:
-    """Calls in a daemon thread, because a call that never returns must not keep the program alive."""
-    future = futures.Future()
-    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
-
-    def call():
-        try:
-            future.set_result(function(**given))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=call, daemon=True, name="reward").start()
-    return future
-
-
-@functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the one event loop of all async functions, to which their clients may be bound."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="reward").start()
-    return loop
-
-
-async def _awaited(coroutine: Coroutine) -> Any:
-    """Awaits it; an exit becomes an error, as it would end the loop and every later call with it."""
-    try:
-        return await coroutine
-    except SystemExit as error:
-        raise RuntimeError(f"SystemExit: {error}") from error
-
-
 # ------------------------------------------------------------------------------ several
 @dataclasses.dataclass(frozen=True)
 class SumOfJudges:
@@ -247,26 +234,15 @@ class SumOfJudges:
 
     A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict if no judge
     has one, if a call took too long, or if no judge knows whether it is correct.
-
-    Attributes:
-        judges: at least one.
-        weights: one for each judge.
-        correct_above: an answer is correct above this reward, if no judge says what is correct; if several
-            do, the first decides.
-        num_threads: the number of simultaneous calls.
     """
 
-    judges: Sequence[Judge]
+    judges: Sequence[Judge]  # at least one
     weights: Sequence[float]
+    # An answer is correct above this reward if no judge says so; if several do, the first decides
     correct_above: float = 0.5
-    num_threads: int = 1
+    num_threads: int = 1  # simultaneous calls
 
-    def __call__(
-        self,
-        item: "types.Item",
-        answers: Sequence[str],
-        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
-    ) -> list[Judgement]:
+    def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]
         return [self.together(found) for found in zip(*each, strict=True)]
@@ -281,17 +257,20 @@ class SumOfJudges:
                 raise
 
     def metrics(self) -> dict[str, float]:
-        """Returns the functions' counts since the last call, under the name of each function.
+        """Returns the functions' counts since the last call; of two with one name, after their files' names.
 
-        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`.
+        Where counting fails the run goes on, as no reward depends on it: it is said, and counted.
         """
-        own = [judge for judge in self.judges if isinstance(judge, UserFunction)]
-        places = [judge.name.rpartition(":")[::2] for judge in own]
-        names, found = [name for _, name in places], {}
-        for judge, (where, name) in zip(own, places, strict=True):
-            label = f"{pathlib.Path(where).stem}.{name}" if names.count(name) > 1 else name
-            found |= judge.metrics(label)
-        return found
+        own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}
+        names = [judge.name.rpartition(":")[2] for judge in own]
+        for judge, name in zip(own, names, strict=True):
+            label = imports.label(judge.name) if names.count(name) > 1 else name
+            try:
+                counts |= {f"reward/{label}/{key}": x for key, x in judge.metrics().items()}
+            except RewardFailure as error:
+                logging.warning("%s", error)
+                counts[f"reward/{label}/metrics_failed"] = 1.0
+        return counts
 
     def together(self, found: Sequence[Judgement]) -> Judgement:
         """Returns the weighted sum of the judgements of one answer."""

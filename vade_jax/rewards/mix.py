@@ -33,10 +33,10 @@ class Judgement:
 
 
 UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
+Texts = Sequence[str]
+Tokens = Sequence["np.ndarray | Sequence[int]"] | None
 # (item, texts of all answers to it, their tokens) -> a judgement of each
-Judge = Callable[
-    ["types.Item", Sequence[str], Sequence["np.ndarray | Sequence[int]"] | None], list[Judgement]
-]
+Judge = Callable[["types.Item", Texts, Tokens], list[Judgement]]
 
 
 def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
@@ -55,13 +55,8 @@ def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
         del tokens
         verdicts = [verify.verify_item(whole(text), item, form=form) for text in texts]
         return [
-            Judgement(
-                reward(verdict, format_weight),
-                float(verdict.correct),
-                verdict.extracted,
-                verdict.reason,
-            )
-            for verdict in verdicts
+            Judgement(reward(x, format_weight), float(x.correct), x.extracted, x.reason)
+            for x in verdicts
         ]
 
     return judge
@@ -79,15 +74,10 @@ def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
 
 
 def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
-    """Returns the penalty for an answer's length, in -1 .. 0 (arXiv 2503.14476, Eq. 13).
+    """Returns the penalty for an answer's length in tokens, in -1 .. 0 (arXiv 2503.14476, Eq. 13).
 
-    0 up to max_tokens - buffer, then linear, -1 at max_tokens. The end token counts. An answer that
-    was cut off has max_tokens tokens, so it costs -1.
-
-    Args:
-        length: tokens of the answer.
-        max_tokens: the most that an answer may have.
-        buffer: tokens before the limit in which the cost grows; 0 for no cost at all.
+    0 up to max_tokens - buffer, then linear, -1 at max_tokens; with a buffer of 0 no length costs anything.
+    The end token counts. An answer that was cut off has max_tokens tokens, so it costs -1.
 
     Raises:
         ValueError: the buffer is not in 0 .. max_tokens - 1.

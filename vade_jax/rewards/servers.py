@@ -3,12 +3,12 @@
     # my_rewards.py; --config.reward.function=my_rewards.py:judge --config.reward.concurrency=8
     judge = servers.Judge("http://localhost:8000", "Qwen/Qwen2.5-72B-Instruct")
 
-Both are functions as `rewards.functions` describes them, in TRL too. A failed request is
-repeated, unless that cannot help. An answer that the server cannot judge has no verdict; a wrong key, model
-or path ends the run. Their counts become the metrics `reward/<name>/*`.
+Both are functions as `rewards.functions` describes them, in TRL too. A failed request is repeated, unless
+that cannot help. What the server cannot judge has no verdict; a wrong key, model or path is an error.
 """
 
 import collections
+import dataclasses
 import logging
 import re
 import threading
@@ -49,42 +49,27 @@ def yes_or_no(reply: str) -> float | None:
     return verdict.get(last[-1])
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Client:
-    """Sends requests to one server from a bounded number of threads, and counts them.
-
-    Args:
-        url: http(s)://host[:port][/path].
-        api_key_env: the environment variable that holds the key; empty: none.
-        concurrency: requests in flight, over all calls.
-        retries: the number of retries of a request.
-        timeout_s: the longest wait for a reply.
-        backoff_s: the first pause before a retry (see `http.retrying`).
+    """Asks one server from a bounded number of threads, and counts it.
 
     Raises:
         ValueError: the URL is not valid, or the variable of the key is not set.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key_env: str = "",
-        concurrency: int = 16,
-        retries: int = 3,
-        timeout_s: float = 60.0,
-        backoff_s: float = 1.0,
-    ):
-        self._http = http.Client(
-            url, timeout_s=timeout_s, headers=http.bearer(api_key_env), by_proxy=True
-        )
-        self._tries, self._backoff_s = retries + 1, backoff_s
-        self._threads = futures.ThreadPoolExecutor(concurrency, "reward_server")
+    url: str = dataclasses.field(kw_only=False)  # http(s)://host[:port][/path]
+    api_key_env: str = ""  # environment variable that holds the key; empty: none
+    concurrency: int = 16  # requests in flight, over all calls
+    retries: int = 3  # of a request
+    timeout_s: float = 60.0  # the longest wait for a reply
+    backoff_s: float = 1.0  # the first pause before a retry (see `http.retrying`)
+
+    def __post_init__(self):
+        headers = http.bearer(self.api_key_env)
+        self._http = http.Client(self.url, timeout_s=self.timeout_s, headers=headers, by_proxy=True)
+        self._threads = futures.ThreadPoolExecutor(self.concurrency, "reward_server")
         self._counts, self._lock = collections.Counter(), threading.Lock()
         self._is_down = False
-
-    def map(self, function: Callable[[Any], Any], inputs: Sequence[Any]) -> list[Any]:
-        """Returns `function(x)` of all inputs, made in the client's threads."""
-        return list(self._threads.map(function, inputs))
 
     def ask(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
         """Returns what `read` finds in a reply; None if no reply has it after all tries.
@@ -94,11 +79,6 @@ class Client:
         Raises:
             RuntimeError: the server has no such path or model, or rejects the key.
         """
-        start = time.perf_counter()
-        retrying = http.retrying(
-            self._tries, self._backoff_s, on_retry=lambda: self.count(retries=1)
-        )
-        self.count(requests=1)
 
         def attempt() -> Any:
             reply = self._http.ask("POST", path, body)
@@ -107,19 +87,20 @@ class Client:
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise http.TransientError(f"a reply of another form: {error!r}") from error
 
+        start, count_retry = time.perf_counter(), lambda: self.count(retries=1)
         try:
-            found = retrying(attempt)
+            value = http.retrying(self.retries + 1, self.backoff_s, on_retry=count_retry)(attempt)
             self._is_down = False
-            return found
+            return value
         except http.RefusedError as error:
             if error.status in http.HOPELESS:
-                raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
+                raise RuntimeError(f"server {self.url}{path}: {error}") from error
         except http.TransientError as error:
             if not self._is_down:  # printed once, not for each of a thousand answers
-                logging.getLogger(__name__).warning("no reply from %s: %s", self._http.url, error)
+                logging.getLogger(__name__).warning("no reply from %s: %s", self.url, error)
             self._is_down = True
         finally:
-            self.count(seconds=time.perf_counter() - start)
+            self.count(requests=1, seconds=time.perf_counter() - start)
         self.count(failures=1)
         return None
 
@@ -135,100 +116,87 @@ class Client:
         return {"requests": 0, "retries": 0, "failures": 0, **counts}
 
 
-class Judge:
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Judge(Client):
     """A language model behind OpenAI's chat API that judges one answer in each request.
 
-    Args:
-        url: the server; without a path /v1 is meant.
-        model: the model's name on the server.
-        question: the question, with {prompt}, {completion} and columns of the data in braces.
-        read: reply -> reward; None if the reply has none.
-        fields: other fields of the request, such as max_tokens.
-        prices: the prices of a million tokens of requests and of replies, for `cost` in the metrics.
-        **options: arguments of `Client`.
+    A URL without a path means /v1.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        *,
-        question: str = QUESTION,
-        read: Callable[[str], float | None] = yes_or_no,
-        fields: Mapping[str, Any] = {"temperature": 0.0},
-        prices: tuple[float, float] = (0.0, 0.0),
-        **options: Any,
-    ):
-        url = url.rstrip("/")
-        self._client = Client(url if urllib.parse.urlsplit(url).path else url + "/v1", **options)
-        self._request = {"model": model, **fields}
-        self._question, self._read, self._prices = question, read, prices
-        self.metrics = self._client.metrics
-        self.__name__ = "judge"  # TRL asks for it
+    model: str = dataclasses.field(kw_only=False)  # its name on the server
+    question: str = QUESTION  # with {prompt}, {completion} and columns of the data in braces
+    read: Callable[[str], float | None] = yes_or_no  # reply -> reward; None if the reply has none
+    # Other fields of the request, such as max_tokens
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"temperature": 0.0})
+    prices: tuple[float, float] = (0.0, 0.0)  # of a million tokens, asked and replied: for `cost`
+
+    __name__ = "judge"  # TRL asks for it
+
+    def __post_init__(self):
+        self.url = self.url.rstrip("/")
+        self.url += "" if urllib.parse.urlsplit(self.url).path else "/v1"
+        super().__post_init__()
 
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
     ) -> list[float | None]:
         """Returns the result of `read` for each answer; None without a reply."""
-        said = {**columns, "prompt": texts(prompts), "completion": texts(completions)}
-        rows = [{k: x[n] for k, x in said.items() if _per_answer(x)} for n in range(len(prompts))]
-        return self._client.map(self._judge, rows)
+        columns |= {"prompt": texts(prompts), "completion": texts(completions)}
+        # TRL also gives its trainer's state.
+        own = {
+            k: x for k, x in columns.items() if isinstance(x, Sequence) and not isinstance(x, str)
+        }
+        rows = [{k: x[n] for k, x in own.items()} for n in range(len(prompts))]
+        return list(self._threads.map(self._judge, rows))
 
     def _judge(self, row: Mapping[str, Any]) -> float | None:
-        message = {"role": "user", "content": self._question.format(**row)}
-        request = {**self._request, "messages": [message]}
-        reply = self._client.ask("/chat/completions", request, _said)
+        message = {"role": "user", "content": self.question.format(**row)}
+        request = {"model": self.model, **self.fields, "messages": [message]}
+        reply = self.ask("/chat/completions", request, _said)
         if reply is None:
             return None
-        text, tokens = reply
-        cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
-        found = self._read(text)
-        self._client.count(
-            prompt_tokens=tokens[0],
-            completion_tokens=tokens[1],
-            cost=cost,
-            unreadable=found is None,
-        )
-        return found
+        text, asked, said = reply
+        cost = (asked * self.prices[0] + said * self.prices[1]) / 1e6
+        value = self.read(text)
+        tokens = {"prompt_tokens": asked, "completion_tokens": said}
+        self.count(**tokens, cost=cost, unreadable=value is None)
+        return value
 
 
-class RewardServer:
-    """A reward model behind a URL, which gets all answers to a prompt in one request.
+@dataclasses.dataclass(kw_only=True, eq=False)
+class RewardServer(Client):
+    """A reward model behind a URL with its path, which gets all answers to a prompt in one request.
 
     The request is {"prompts": texts, "completions": texts, and the columns}, the reply {"rewards": [...]}
     with a number or null for each answer, and optionally {"correct": [...]}.
-
-    Args:
-        url: the server, with its path.
-        columns: the data's columns to send as well.
-        **options: arguments of `Client`.
     """
 
-    def __init__(self, url: str, *, columns: Sequence[str] = ("answer",), **options: Any):
-        path = urllib.parse.urlsplit(url).path
-        self._client = Client(url.removesuffix(path), **options)
-        self._path, self._columns = path or "/", columns
-        self.metrics = self._client.metrics
-        self.__name__ = "reward_server"
+    columns: Sequence[str] = ("answer",)  # the data's columns to send as well
+
+    __name__ = "reward_server"
+
+    def __post_init__(self):
+        self._path = urllib.parse.urlsplit(self.url).path
+        self.url = self.url.removesuffix(self._path)
+        super().__post_init__()
 
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
     ):
         """Returns the server's rewards, and which answers are correct if it says so."""
         body = {"prompts": texts(prompts), "completions": texts(completions)}
-        body |= {name: list(columns[name]) for name in self._columns}
-        ask = lambda body: self._client.ask(self._path, body, _rewards)
-        (found,) = self._client.map(ask, [body])
-        return [None] * len(prompts) if found is None else found
+        body |= {name: list(columns[name]) for name in self.columns}
+        value = self._threads.submit(self.ask, self._path or "/", body, _rewards).result()
+        return [None] * len(prompts) if value is None else value
 
 
-def _said(reply: Any) -> tuple[str, tuple[int, int]]:
+def _said(reply: Any) -> tuple[str, int, int]:
     """Returns the text of a chat completion, and how many tokens the request and the text have."""
     text, usage = reply["choices"][0]["message"]["content"] or "", reply.get("usage") or {}
-    tokens = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-    if not isinstance(text, str) or not all(isinstance(n, int) for n in tokens):
-        raise TypeError(f"content {text!r:.80}, tokens {tokens!r:.80}")
-    return text, (tokens[0], tokens[1])
+    asked, said = (usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens"))
+    if not (isinstance(text, str) and isinstance(asked, int) and isinstance(said, int)):
+        raise TypeError(f"content {text!r:.80}, usage {usage!r:.80}")
+    return text, asked, said
 
 
 def _rewards(reply: Any) -> Any:
@@ -237,8 +205,3 @@ def _rewards(reply: Any) -> Any:
     if not (isinstance(rewards, list) and isinstance(correct, list)):
         raise TypeError(f"rewards {rewards!r:.80}, correct {correct!r:.80}")
     return (rewards, correct) if "correct" in reply else rewards
-
-
-def _per_answer(values: Any) -> bool:
-    """Returns whether a keyword of TRL is a column: it also gives its trainer's state."""
-    return isinstance(values, Sequence) and not isinstance(values, str)

@@ -9,7 +9,6 @@ import statistics
 import typing
 from collections.abc import Callable, Sequence
 
-from vade_jax import imports
 from vade_jax.rewards import functions
 from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import Judgement
@@ -25,25 +24,27 @@ def check(
     encode: Callable[[str], Sequence[int]],
     opening: str = "",
 ) -> str:
-    """Calls all judges on the right answer to some items, and on an empty one.
+    """Calls all judges on the right answer to some items, in the required `form`, and on an empty one.
 
-    Args:
-        judge: the run's.
-        items: a few items of the data.
-        form: the required format, a key of `answers.FORMATS`.
-        encode: text -> tokens.
-        opening: a tag at the end of the prompt; the tried answers lack it, like a policy's.
-
-    Returns:
-        A line or two for the user, and a warning if the data's own answers earn no more than empty ones.
+    The answers lack the `opening`, a tag at the end of the prompt, like a policy's. Returns a line or two for
+    the user, with a warning if the data's own answers earn no more than empty ones.
 
     Raises:
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
             the data's own answers and no less for empty ones.
     """
-    found = _tried(judge, items, form, encode, opening)
-    _try_counters(judge)
-    judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
+    answers = [_answers(item, form, opening) for item in items]
+    try:
+        found = [
+            [one(item, pair, [encode(text) for text in pair]) for one in judge.judges]
+            for item, pair in zip(items, answers, strict=True)
+        ]
+        for one in judge.judges:
+            if isinstance(one, functions.UserFunction):
+                one.metrics()
+    except functions.RewardFailure as error:
+        raise ValueError(str(error)) from error
+    judged = [map(judge.together, zip(*each, strict=True)) for each in found]
     right, empty = zip(*judged, strict=True)
     known = [one for one in right + empty if one.is_known]
     if not known:
@@ -67,39 +68,14 @@ def check(
     return said + _verdict(*(list(itertools.compress(side, has_answer)) for side in (right, empty)))
 
 
-def _tried(judge, items, form, encode, opening) -> list[list[Sequence[Judgement]]]:
-    """Returns what is said of the right answer to each item and of an empty one: [items][judges][2]."""
-    found = []
-    for item in items:
-        own = in_form(item.answer or "No.", form)
-        if opening:
-            own = own.removeprefix(opening.strip()).lstrip()
-        answers = [own, ""]
-        tokens = [encode(text) for text in answers]
-        try:
-            found.append([one(item, answers, tokens) for one in judge.judges])
-        except functions.RewardFailure as error:
-            raise ValueError(str(error)) from error
-    return found
-
-
-def _try_counters(judge: functions.SumOfJudges) -> None:
-    for one in judge.judges:
-        if isinstance(one, functions.UserFunction):
-            try:
-                one.counted()
-            except Exception as error:
-                raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {imports.told(error)}"
-                ) from error
+def _answers(item: "types.Item", form: str, opening: str) -> tuple[str, str]:
+    """Returns the right answer to an item, and an empty one."""
+    own = in_form(item.answer or "No.", form)
+    return own.removeprefix(opening.strip()).lstrip() if opening else own, ""
 
 
 def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
-    """Returns a warning if the data's own answers earn no more than empty ones, else "".
-
-    Raises:
-        ValueError: moreover all of them earn 0, so there is nothing to learn.
-    """
+    """Returns a warning if the data's own answers earn no more than empty ones; ValueError if all earn 0."""
     own_rewards, empty_rewards = ([x.reward for x in side if x.is_known] for side in (own, empty))
     if not own_rewards or not empty_rewards:
         return ""

@@ -342,16 +342,12 @@ def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer)
 
 
 def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`; `opening` as in `mix.by_rules`.
-
-    Raises:
-        ValueError: there is no such function.
-    """
+    """Returns the judge of `reward.function`, which imports nothing yet; `opening` as in `mix.by_rules`."""
 
     def make(name: str) -> mix.Judge:
         if name == functions.RULES:
             return mix.by_rules(reward.format, reward.format_weight, opening)
-        return functions.UserFunction(name, functions.load(name), reward.timeout_s)
+        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
     names = reward.functions
     weights = reward.weights or [1.0] * len(names)

@@ -22,7 +22,7 @@ import orbax.checkpoint as ocp
 from vade_jax import settings, types
 from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, model, peft
-from vade_jax.run import gguf
+from vade_jax.run import directory, gguf
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
 
@@ -66,6 +66,7 @@ def convert(
     if "model_type" in _json(source / files.CONFIG):
         if step is not None or base:
             raise ValueError(f"--step and --model are for orbax; {source} is Hugging Face's")
+        directory.check_name(target, "--target")
         shape = files.load_config(source)
         _, params = files.load(source, jnp.dtype(dtype), _shardings(model.abstract(shape)))
         with contextlib.closing(ocp.StandardCheckpointer()) as writer:

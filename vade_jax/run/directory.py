@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,10 @@ MAY_CHANGE = (
 )
 # Directories that are written under another name and then renamed.
 REPLACED = (*EXPORTED, "tiny_model", "warm_start")
+# What the path of a checkpoint must not have: orbax takes * ? [ ] for patterns and gs:/ for a bucket, and
+# tensorstore a backslash for a separator. A message with control characters would not be a line.
+_ODD = re.compile(r"[\\*?\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|gs:/")
+LONGEST = 3500  # bytes of a path; a system has 4,096, of which a checkpoint's files need some
 _locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory
 
 
@@ -95,13 +100,26 @@ def make(directory: str | os.PathLike, name: str) -> None:
     """Makes a directory if it is missing; `name` is the setting that named it.
 
     Raises:
-        ValueError: it cannot be made.
+        ValueError: it cannot be made, or has a name that `check_name` refuses.
     """
+    check_name(directory, name)
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
         reason = "is a file" if os.path.isfile(directory) else f"cannot be made ({error.strerror})"
         raise ValueError(f"{name}={directory} {reason}: give another directory") from error
+
+
+def check_name(directory: str | os.PathLike, name: str) -> None:
+    """Raises ValueError if checkpoints below a directory could not be read again; `name` as in `make`."""
+    path = os.path.abspath(directory)
+    if odd := _ODD.search(path + "/"):
+        raise ValueError(
+            f"{name}={path!r} has {odd[0]!r}, and checkpoints below it could not be read again: give a "
+            "directory without it"
+        )
+    if len(path.encode()) > LONGEST:
+        raise ValueError(f"{name}={path} is longer than {LONGEST} bytes: give a shorter one")
 
 
 def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool]) -> None:

@@ -82,7 +82,7 @@ def opened(
     Raises:
         UserError: a mistake in the settings, or the directory is another run's.
     """
-    # Absolute: a reward function may change the current directory.
+    # Absolute: a hook may change the current directory.
     workdir = os.path.abspath(fields.at_home("workdir", workdir))
     with checks.user_errors():
         checks.check(run, hooks)

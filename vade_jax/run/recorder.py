@@ -17,7 +17,7 @@ import tqdm
 from vade_jax import fields, settings
 from vade_jax.run.checks import beginning
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import loop, processes, waiting
+from vade_jax.trainer import loop, processes, timing, waiting
 from vade_jax.trainer.producer import Made
 from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Array, Metrics
@@ -88,13 +88,17 @@ class RunRecorder:
         if self._metrics is None:
             return
         self._metrics.write(step, values)
-        self._has_stepped |= data is not None
+        is_first = data is not None and not self._has_stepped
+        self._has_stepped |= is_first
         self._watch(values, draw=data is None)
         if data is not None:
             self._log_written.result()
             path = rollout_log.path(self._workdir, step)
             self._log_written = self._log_thread.submit(_write_log, path, data)
-            self._bar.update()  # draws at most ten times a second
+            if is_first:
+                timing.count_compiled(self._bar)
+            else:
+                self._bar.update()  # draws at most ten times a second
             if step == 1:
                 self._bar.write(first_answer(data))
 

@@ -27,7 +27,7 @@ from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.checks import place
 from vade_jax.run.policy import Policy
 from vade_jax.store import checkpoints
-from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
+from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, timing, update
 from vade_jax.trainer.choosing import Lookahead
 from vade_jax.types import Batch, Item, Rollouts
 
@@ -183,7 +183,10 @@ def train(run: settings.Run, base: str, target: str, stop: Stop, rows: Rows = No
         for number, batch in enumerate(_batches(run, policy, done, rows), done + 1):
             state, metrics = step(state, batch)
             unread.append((number, metrics))
-            bar.update(size)
+            if number == done + 1:
+                timing.count_compiled(bar, size)
+            else:
+                bar.update(size)
             stopped = stop()
             if number % 20 == 0 or number == last or stopped:
                 bar.set_postfix(loss=f"{_read(unread):.3f}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
+import tqdm
 
 from vade_jax.types import Metrics, Prompt, Rollouts
 
@@ -65,6 +66,14 @@ class Clock:
             "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self.seconds["gen"],
         }
+
+
+def count_compiled(bar: tqdm.tqdm, count: int = 1) -> None:
+    """Adds to a bar what took the time of compiling, which its estimate of the rest then leaves out."""
+    bar.n += count
+    bar.initial = bar.last_print_n = bar.n
+    bar.start_t = bar.last_print_t = time.time()  # tqdm's clock
+    bar.refresh()
 
 
 @functools.cache

@@ -75,15 +75,16 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
-        A mini-batch without a valid answer is skipped, because momentum and weight decay would move the
-        weights anyway. `actor/updates` counts the others; if all are skipped there are no metrics.
+        A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
+        weights anyway: no answer of it is valid, or all advantages are 0 and there is no KL term.
+        `actor/updates` counts the others; if all are skipped there are no metrics.
         """
         start = time.perf_counter()
         if self.mask_cut_off:
             finished_N = rollouts.valid_N & rollouts.finished_N
             rollouts = rollouts.replace(valid_N=finished_N)
         cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
-        cut = [batch for batch in cut if batch.mask_NT.any()]
+        cut = [batch for batch in cut if self._teaches(batch)]
         if not cut:
             return state, {}
         # All old log-probs are computed before the first update: with the weights that made the answers, or
@@ -99,6 +100,13 @@ class Learner:
         seconds = time.perf_counter() - start
         metrics |= self.utilisation(prompts, rollouts, seconds)
         return state, metrics | minibatches.padding(cut)
+
+    def _teaches(self, batch: Batch) -> bool:
+        # Decided on the host, from what every process has: no program is compiled for it.
+        valid_AN = batch.mask_NT.any(-1)
+        return bool(
+            np.any(valid_AN if self.reference is not None else valid_AN & (batch.advantage_N != 0))
+        )
 
     def _with_logprobs(self, params, batch):
         if self.old_logp != "trainer" and self.reference is None:

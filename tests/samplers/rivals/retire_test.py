@@ -142,19 +142,21 @@ def test_groups_of_four_retire_a_prompt_after_three():
 
 
 def chance_of_retiring(pass_rate, visits, num_rollouts=8):
-    """The probability that an item retires within so many visits: over all sums that counts can have."""
+    """The probability that an item retires within so many visits: over all sums that counts can have.
+
+    Right answers at visit v, decayed by 3/4 each, are a whole number of 4**-v: its chance is at that place.
+    """
     answers = np.arange(num_rollouts + 1)
     chance_G = np.array([math.comb(num_rollouts, s) for s in answers], float)
     chance_G *= pass_rate**answers * (1 - pass_rate) ** answers[::-1]
-    active, trials = {0.0: 1.0}, 0.0
-    for _ in range(visits):
-        trials, after = 0.75 * trials + num_rollouts, collections.defaultdict(float)
-        for right, chance in active.items():
-            for s in answers:
-                if (0.75 * right + s + 1) / (trials + 2) <= 0.9 + 1e-9:
-                    after[0.75 * right + s] += chance * chance_G[s]
-        active = dict(after)
-    return 1 - sum(active.values())
+    active, trials = np.ones(1), 0.0
+    for visit in range(visits):
+        trials, unit = 0.75 * trials + num_rollouts, 4**visit
+        after = np.zeros(3 * len(active) - 2 + num_rollouts * unit)
+        for s, chance in enumerate(chance_G):
+            after[s * unit :][: 3 * len(active) : 3] += chance * active
+        active = after[: math.floor((0.9 * (trials + 2) - 1) * unit + 1e-6) + 1]
+    return 1 - active.sum()
 
 
 def test_luck_hardly_retires_a_prompt():

@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import columns, images, row_files
+from vade_jax.data import images, pictures, row_files
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
@@ -171,12 +171,12 @@ class FileRow:
 
     def image(self, *names: str) -> Image.Image:
         """Returns the image of the first column that has one, after decoding it once as a check."""
-        column = next((name for name in names if not columns.is_empty(self[name])), None)
+        column = next((name for name in names if not pictures.is_empty(self[name])), None)
         if column is None:
             raise self.bad(names[0], "no image")
         value = self[column]
         try:
-            value = columns.image_bytes(value, self.file.parent)
+            value = pictures.image_bytes(value, self.file.parent)
             images.opened(value).load()
         # Decoders raise OSError, SyntaxError, struct.error and more.
         except Exception as error:

@@ -10,7 +10,7 @@ import functools
 import re
 
 from vade_jax import types
-from vade_jax.data import columns
+from vade_jax.data import pictures
 from vade_jax.evals.benchmarks import base
 
 INSTRUCTION = "Answer with the option's letter from the given choices directly."
@@ -29,7 +29,7 @@ def _item(row: base.FileRow) -> types.Item:
     return types.Item(
         uid=f"scienceqa:{row.index}",
         question=row.text("question"),
-        images=() if columns.is_empty(row["image"]) else (row.image("image"),),
+        images=() if pictures.is_empty(row["image"]) else (row.image("image"),),
         answer=base.letters(choices)[answer],
         kind="choice",
         metadata={

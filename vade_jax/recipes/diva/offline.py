@@ -20,7 +20,7 @@ import tqdm
 from PIL import Image
 
 from vade_jax import settings
-from vade_jax.data import columns, images, prompts, sources
+from vade_jax.data import columns, images, pictures, prompts, sources
 from vade_jax.evals.chat import Chat, Unanswered
 from vade_jax.recipes.diva import variants, wordings
 from vade_jax.rollout.vllm import client
@@ -248,17 +248,18 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
     """
 
     def written(image: Any) -> str:
-        if isinstance(image, Mapping):
-            image = image.get("bytes") or image.get("path")
-        if isinstance(image, str) and not image.startswith("data:"):
-            path = os.path.relpath(os.path.join(source.directory, image), directory)
+        value = pictures.inside(image)
+        if isinstance(value, str) and value.startswith("data:"):
+            return value
+        if isinstance(value, str) and os.path.isfile(
+            place := os.path.join(source.directory, value)
+        ):
+            path = os.path.relpath(place, directory)
             if not path.startswith(os.pardir):
                 return path
-            image = columns.image_bytes(image, source.directory)
-        if isinstance(image, str):
-            return image
-        kind = str(images.opened(image).format).lower()
-        return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+        file = pictures.image_bytes(image, source.directory)
+        kind = str(images.opened(file).format).lower()
+        return f"data:image/{kind};base64,{base64.b64encode(file).decode()}"
 
     def as_text(value):
         if isinstance(value, bytes):
@@ -266,9 +267,12 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
         return str(value)
 
     row = dict(source.row(index))
-    for name in ("image", "images"):
-        if row.get(name) is not None:
-            row[name] = [written(image) for image in columns.pictures(row[name])]
+    shown = columns.named(row)["images"]
+    for name in filter(pictures.is_column, list(row)):
+        if name not in pictures.CHATS:
+            del row[name]
+    if shown:
+        row["images"] = [written(image) for image in shown]
     try:
         return json.loads(json.dumps(row, default=as_text))
     except TypeError as error:

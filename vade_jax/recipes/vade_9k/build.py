@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vade_jax import tables
-from vade_jax.data import loading, prompts, row_files, tokens
+from vade_jax.data import loading, prompts, tokens
 from vade_jax.evals import benchmarks
-from vade_jax.recipes.vade_9k import audit, draw, published
+from vade_jax.recipes.vade_9k import arrow_files, audit, draw, published
 from vade_jax.recipes.vade_9k.settings import TABLE_3, Build, Subset
 
 Splits = Mapping[str, Sequence[Mapping[str, Any]]]  # rows of "train" and "validation"
@@ -61,7 +61,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
         with_images = (
             row | {"images": [(pictures / x).read_bytes() for x in row["pictures"]]} for row in rows
         )
-        row_files.write_arrow(building / f"{name}.arrow", with_images)
+        arrow_files.write(building / f"{name}.arrow", with_images)
     shutil.rmtree(pictures)
     _write_index(building / "index.json", settings, splits)
     os.rename(building, target)

@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from vade_jax import types
-from vade_jax.data import columns, images
+from vade_jax.data import columns, images, pictures
 from vade_jax.data.loading import Threads
 from vade_jax.recipes.vade_9k import audit, published, texts
 from vade_jax.recipes.vade_9k.settings import Subset
@@ -53,7 +53,7 @@ class Drawn:
     num_rows: int  # that it has
     num_seen: int  # rows that were looked at before there were enough
     other_turns: int  # questions of rows looked at that gave enough without them
-    # One row of `row_files.SCHEMA` each, but for its images, and "pictures" (the names of their
+    # One row of `arrow_files.SCHEMA` each, but for its images, and "pictures" (the names of their
     # files, by content) and "dhash".
     kept: list[dict[str, Any]]
     rejects: list[Reject]  # all others that were looked at
@@ -171,7 +171,7 @@ class Drawer:
             raise texts.Refused("no_image", "the row has no image")
         made = texts.normalise(sample)
         try:
-            files = [columns.image_bytes(image, directory) for image in sample.images]
+            files = [pictures.image_bytes(image, directory) for image in sample.images]
         except (OSError, TypeError, ValueError) as error:
             raise texts.Refused("bad_image", f"an image cannot be read: {error}") from error
         try:

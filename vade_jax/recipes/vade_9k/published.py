@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vade_jax.data import columns, row_files, sources
+from vade_jax.data import columns, pictures, row_files, sources
 from vade_jax.recipes.vade_9k import texts
 
 Row = Mapping[str, Any]
@@ -238,7 +238,7 @@ def _text(row: Row, name: str) -> str:
 
 
 def _images(row: Row, name: str) -> list[Any]:
-    return columns.pictures(row.get(name))
+    return pictures.listed(row.get(name))
 
 
 def _unmarked(said: Sequence[str], images: Sequence[Any]) -> list[str]:

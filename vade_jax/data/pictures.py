@@ -1,0 +1,172 @@
+"""Finds the pictures of a row, wherever its makers have put them, and reads their files.
+
+A row's pictures are those of the first of these places that has any: `images` or `image`; numbered columns,
+image_1 and so on; a column with another usual name, such as image_path; the chat. A row without pictures is
+refused if another column holds one: it would be trained on as a question of text alone.
+"""
+
+import base64
+import json
+import math
+import os
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from vade_jax import lfs
+from vade_jax.data import images
+
+CHATS = ("messages", "message", "conversations", "conversation", "prompt")
+MAX_FILES = 1 << 28  # most bytes of all image files of a row
+_NUMBERED = re.compile(r"(?:image|img|picture)_?([0-9]+)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
+    re.IGNORECASE,
+)
+_KEYS = ("bytes", "path", "image", "image_url", "url")  # of a mapping; the first that has a value
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
+_FEW = 8  # first values of a list that are looked at for a picture
+
+
+# ------------------------------------------------------------------------------ where they are
+def is_empty(value: Any) -> bool:
+    """Returns whether a table's value means "no image": null, NaN, "", or a struct of nulls and ""."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(x is None or x == "" for x in value.values())
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def listed(value: Any) -> list[Any]:
+    """Returns the images in a column's value, which is one or a list; those that `is_empty` are left out."""
+    return [x for x in (value if isinstance(value, list) else [value]) if not is_empty(x)]
+
+
+def is_column(name: str) -> bool:
+    """Returns whether pictures are looked for in a column with this name."""
+    is_chat = name in CHATS
+    return is_chat or any(pattern.fullmatch(name) for pattern in (_NUMBERED, _NAMED))
+
+
+def elsewhere(row: Mapping[str, Any]) -> list[Any]:
+    """Returns the pictures of numbered columns, in order, else of another column, else of the chat."""
+    numbers = {int(match[1]): name for name in row if (match := _NUMBERED.fullmatch(name))}
+    if shown := [x for number in sorted(numbers) for x in listed(row[numbers[number]])]:
+        return shown
+    names = [name for name in row if _NAMED.fullmatch(name)]
+    return next((shown for name in names if (shown := listed(row[name]))), asked(row)[1])
+
+
+def asked(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Returns the text of the user's last turn in a row's chat, with <image> marks, and its pictures.
+
+    A chat is a list of {"role", "content"} or of {"from", "value"}, or such a list as JSON, or the user's
+    text alone. A content is a text, or a list of {"type": "text", "text"}, {"type": "image", "image"} and
+    the like. A part may stand for a picture that is in a column, as TRL has it.
+
+    Raises:
+        ValueError: it begins like JSON and is not.
+    """
+    chat = next((row[name] for name in CHATS if row.get(name)), [])
+    if isinstance(chat, str):
+        if not chat.lstrip().startswith("[{"):
+            return chat, []
+        chat = json.loads(chat)
+    turns = [turn for turn in chat if isinstance(turn, Mapping)] if isinstance(chat, list) else []
+    users = [turn for turn in turns if (turn.get("role") or turn.get("from")) in ("user", "human")]
+    content = (users[-1].get("content") or users[-1].get("value") or "") if users else ""
+    parts = [content] if isinstance(content, str) else [x for x in content if x is not None]
+    texts = [part.get("text") if isinstance(part, Mapping) else str(part) for part in parts]
+    shown = [part for part, text in zip(parts, texts, strict=True) if text is None]
+    marked = "".join("<image>" if text is None else text for text in texts)
+    return marked, [part for part in shown if inside(part) is not None]
+
+
+def unseen(row: Mapping[str, Any], directory: pathlib.Path) -> str | None:
+    """Returns the first column of a row that holds a picture and is never looked at, or None."""
+    others = (name for name in row if not is_column(name))
+    return next((name for name in others if _is_shown(row[name], directory)), None)
+
+
+def _is_shown(value: Any, directory: pathlib.Path) -> bool:
+    """Returns whether a value is surely a picture: its bytes, or a path that leads to a file."""
+    if isinstance(value, list):
+        return any(_is_shown(one, directory) for one in value[:_FEW])
+    value = inside(value)
+    if isinstance(value, bytes):
+        return images.is_picture(value)
+    if not isinstance(value, str):
+        return False
+    if value.startswith("data:image/") or _is_base64(value):
+        return True
+    return value.lower().endswith(_SUFFIXES) and os.path.isfile(directory / value)
+
+
+# ------------------------------------------------------------------------------ their files
+def image_bytes(
+    image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
+) -> bytes:
+    """Returns the content of an image file.
+
+    Args:
+        image: a row's value: bytes, a path or file:// URL, a data URL, base64, or a mapping that holds one of
+            these as its bytes, path, image, image_url or url.
+        directory: paths are relative to it and may not leave it, not even by a link.
+        root: another directory that paths may lead to; "": none.
+        max_bytes: the largest size of the file.
+
+    Raises:
+        OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
+    """
+    value = inside(image)
+    if not isinstance(value, str):
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError(f"{image!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
+        file = bytes(value)
+    elif value.startswith("data:"):
+        file = base64.b64decode(value.partition(",")[2], validate=True)
+    elif _is_base64(value):
+        file = base64.b64decode("".join(value.split()), validate=True)
+    else:
+        file = _read(value, directory, root, max_bytes)
+    if len(file) > max_bytes:
+        raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
+    return file
+
+
+def inside(image: Any) -> Any:
+    """Returns what a picture's mapping holds, also {"image_url": {"url": ...}}; other values unchanged."""
+    while isinstance(image, Mapping):
+        image = next((image[key] for key in _KEYS if image.get(key)), None)
+    return image
+
+
+def _is_base64(text: str) -> bool:
+    """Returns whether a text begins as the file of a picture does in base64."""
+    try:
+        return images.is_picture(base64.b64decode(text.lstrip()[:32], validate=True))
+    except ValueError:
+        return False
+
+
+def _read(path: str, directory: pathlib.Path, root: str, max_bytes: int) -> bytes:
+    """Returns the content of the file at a path or file:// URL."""
+    if path.startswith("file://"):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+    if path.startswith(("http://", "https://")):
+        raise ValueError(f"{path!r:.200} is not fetched: download the pictures, and give paths")
+    place = pathlib.Path(os.path.realpath(directory / path))
+    allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
+    if not any(map(place.is_relative_to, allowed)):
+        raise ValueError(
+            f"{path!r:.200} is outside of the data's directory: if you trust the data, allow "
+            "it with data.image_root"
+        )
+    if not os.path.isfile(place):  # reading a pipe or a device might never end
+        raise FileNotFoundError(f"there is no file {path!r:.200}")
+    with place.open("rb") as opened:
+        file = opened.read(max_bytes + 1)
+    if lfs.is_pointer(file):
+        raise ValueError(f"{path!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
+    return file

@@ -1,0 +1,175 @@
+"""The process in which the user's reward functions run, from both sides.
+
+Time limits such as math-verify's are signals, which only a main thread may set, and what hangs or crashes
+must not take the run along. So all functions of a run share one process. It is started without
+multiprocessing, which would import the run's main module; it prints where the run prints, and ends with it.
+"""
+
+import asyncio
+import atexit
+import collections
+import contextlib
+import inspect
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from multiprocessing import connection
+from typing import Any
+
+from vade_jax import imports
+
+_END_SECONDS = 3.0  # in which functions can clean up when the run ends
+_CODE = "import sys; sys.path[:] = {}; from vade_jax.rewards import process; process.serve({})"
+_running: "Process | None" = None
+_starting = threading.Lock()
+
+
+class Failure(ValueError):  # noqa: N818 (says what happened)
+    """An error in the process, as one line of text."""
+
+
+class Ended(Failure):
+    """The process ended before it replied."""
+
+
+# ------------------------------------------------------------------------------ in the run
+def running() -> "Process":
+    """Returns the process, started if there is none."""
+    global _running
+    with _starting:
+        _running = _running or Process()
+        return _running
+
+
+@atexit.register
+def close() -> None:
+    """Ends the process; its functions can clean up. The next call starts another."""
+    if _running is not None:
+        _running.end(_END_SECONDS)
+
+
+class Process:
+    """A process that calls functions, for any number of threads."""
+
+    def __init__(self):
+        self.imported: set[Any] = set()  # what callers know to be there
+        self._lifeline, other = socket.socketpair()
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CODE.format(sys.path, other.fileno())],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                # Functions that use JAX leave the device's memory to the run.
+                env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+                start_new_session=True,  # Ctrl-C is for the run
+            )
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float | None = None,
+        in_thread: bool = False,
+    ) -> Any:
+        """Returns `function(*arguments)`, pickled, and awaited if it is a coroutine.
+
+        Raises:
+            TimeoutError: it takes longer than `timeout_s`; in the main thread, this ends the process.
+            Failure: it raised an error; Ended: the process ended meanwhile.
+        """
+        request = pickle.dumps((function, arguments))
+        line, other = connection.Pipe()  # of this call: it ends with the process
+        try:
+            with line:
+                with other:
+                    socket.send_fds(self._lifeline, [b"t" if in_thread else b"m"], [other.fileno()])
+                line.send_bytes(request)
+                if not line.poll(timeout_s):
+                    raise TimeoutError
+                value, error = line.recv()
+        except TimeoutError:
+            if not in_thread:
+                self.end()
+            raise
+        except (EOFError, OSError) as lost:
+            code = self.end(1.0)
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            raise Ended(f"its process ended {how}") from lost
+        if error is not None:
+            raise Failure(error)
+        return value
+
+    def end(self, seconds: float = 0.0) -> int:
+        """Ends the process, and after some seconds by force; returns its exit code."""
+        global _running
+        self._lifeline.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # and what it has started
+        with _starting:
+            _running = None if _running is self else _running
+        return self._process.wait()
+
+
+# ------------------------------------------------------------------------------ in the process
+def serve(fd: int) -> None:
+    """Makes the calls of the run until it ends."""
+    lifeline, lines = socket.socket(fileno=fd), collections.deque()
+    loop = asyncio.new_event_loop()
+
+    def read() -> None:
+        fds = [fd]
+        while fds:
+            how, fds, *_ = socket.recv_fds(lifeline, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            line = connection.Connection(fds[0]) if fds else None
+            loop.call_soon_threadsafe(take, line, how == b"t")
+        time.sleep(_END_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    def take(line: connection.Connection | None, in_thread: bool) -> None:
+        lines.append((line, in_thread))
+        loop.stop()
+
+    def wait_in_thread(coroutine: Coroutine) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    lifeline.set_inheritable(False)
+    # The run decides when it ends: a scheduler sends SIGTERM to all processes, and the run then saves.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        loop.run_forever()  # async functions go on, until a call comes
+        while lines:
+            line, in_thread = lines.popleft()
+            if line is None:
+                return
+            if in_thread:
+                threading.Thread(target=_reply, args=(line, wait_in_thread), daemon=True).start()
+            else:
+                _reply(line, loop.run_until_complete)
+
+
+def _reply(line: connection.Connection, wait: Callable[[Coroutine], Any]) -> None:
+    try:
+        function, arguments = pickle.loads(line.recv_bytes())
+        value = function(*arguments)
+        answer = (wait(value) if inspect.iscoroutine(value) else value, None)
+    except BaseException as error:
+        answer = (None, told(error))
+    with contextlib.suppress(OSError, ValueError):  # it is closed
+        sys.stdout.flush()
+    with contextlib.suppress(OSError), line:  # the run may wait no longer
+        line.send(answer)
+
+
+def told(error: BaseException) -> str:
+    """Returns an error as one line of text."""
+    return str(error) if isinstance(error, Failure) else imports.told(error)
