@@ -122,6 +122,13 @@ def test_a_run_that_can_earn_nothing_does_not_start(load, tmp_path, capsys):
     ):
         load(["a?", "x?"], ["b?"], of(length - 2))
     load(["a?", "x?"], ["b?"], of(length - 1))  # the end alone is cut: the box is read
+    thoughts = of(length - 1, format="think_boxed")  # and it is right without the empty thought
+    load(["a?", "x?"], ["b?"], thoughts)
+    thoughts["sampling"]["max_tokens"] -= 1
+    with pytest.raises(
+        ValueError, match="so nothing can be earned: in the asked form they take up"
+    ):
+        load(["a?", "x?"], ["b?"], thoughts)
     capsys.readouterr()
     load(["a?", "x?"], ["b?"], of(2, function="mine.py:mine"))  # it may pay for anything
     assert "train: 2 of 2 rows: their own answer" in capsys.readouterr().out

@@ -35,13 +35,15 @@ def check_data(run: settings.Run, data: Datasets) -> None:
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
     """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
-    split_limits = {"train": run.sampling, "validation": run.eval}
-    for split, limits in split_limits.items():
+    form, target = run.reward.format, data.build_prompt.target
+    # A bare box is right as well, even without the end of the turn.
+    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
+    for split, limits in {"train": run.sampling, "validation": run.eval}.items():
         length_I, most = getattr(data, split).lengths, limits.max_tokens
         num_cut, longest = (length_I > most).sum(), length_I.max()
         limit = f"{limits.path}max_tokens={most}"
-        # A box without the end of the turn is still read, and functions may pay for anything.
-        if split == "train" and length_I.min() - 1 > most and not run.reward.functions:
+        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
+        if by_rules and length_I.min() - not_needed > most:
             raise ValueError(
                 f"{limit} cuts the own answers of all {num_cut:,} rows of data.train, so nothing can be earned: in "
                 f"the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
