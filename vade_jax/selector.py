@@ -27,7 +27,7 @@ from vade_jax import atomic, fields, rng, samplers
 from vade_jax.arrays import bucket, pad_rows
 from vade_jax.losses import advantages
 from vade_jax.samplers import base, per_item, ranking
-from vade_jax.types import Feedback
+from vade_jax.types import Array, Feedback
 
 FORMAT = 1  # version of the saved state
 _REMADE = ("_functions", "_place", "_identity", "_key", "_state", "_lock")  # left out of a pickle
@@ -203,7 +203,7 @@ class Selector:
         told, arrays = self._saved()
         return {**told, "state": {name: x.tolist() for name, x in arrays.items()}}
 
-    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what identifies the selector, and the arrays of its state."""
         with self._lock:
             arrays = {name: np.asarray(x) for name, x in per_item.leaves(self._state).items()}
@@ -318,7 +318,7 @@ class Selector:
         return np.where(trials > 0, tokens, 0)
 
 
-def _like(array: jax.Array, name: str, values: Any) -> jax.Array:
+def _like(array: Array, name: str, values: Any) -> jax.Array:
     """Returns saved values, such as a list, as an array with the dtype and shape of `array`.
 
     Raises:

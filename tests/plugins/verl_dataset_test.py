@@ -172,9 +172,17 @@ def test_a_resumed_run_chooses_what_the_whole_one_did(tmp_path, batch_size, stop
 
     again = dataset(data)
     loaded = loader(data, again, batch_size)
-    loaded.load_state_dict(torch.load(tmp_path / "data.pt"))
+    loaded.load_state_dict(torch.load(tmp_path / "data.pt", weights_only=False))
     run = batches(again, loaded)
     assert [next(run) for _ in range(6)] == expected
+
+
+def test_a_state_of_an_older_version_is_refused(tmp_path):
+    rows = dataset(config(tmp_path))
+    saved = rows.state_dict()
+    del saved["answers"]
+    with pytest.raises(ValueError, match=r"has \['queue', 'selector'\] of its data set, not"):
+        rows.load_state_dict(saved)
 
 
 def test_validation_is_left_alone(tmp_path):

@@ -25,6 +25,7 @@ from vade_jax.plugins import choosing
 
 TESTED = "0.9.1"
 ID = "selector_id"  # key of the row's id in its extra_info
+FIELDS = {"selector", "queue", "answers"}  # of a saved data set
 PATIENCE = 64  # batches without any reward after which the run stops
 
 HOOKS = {
@@ -155,8 +156,17 @@ class SelectingDataset(RLHFDataset):
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned."""
+        """Continues from what `state_dict` returned.
+
+        Raises:
+            ValueError: another data set or version, or a selector with other settings or rows, has saved it.
+        """
         if self.selector is not None:
+            if set(saved) != FIELDS:
+                raise ValueError(
+                    f"the checkpoint has {sorted(saved)} of its data set, not {sorted(FIELDS)}: another data "
+                    "set or version has written it; start a new run from its model"
+                )
             self.selector.load_state_dict(saved["selector"])
             self._queue = list(saved["queue"])
             self._answers = [(name, right) for name, right in saved["answers"]]
