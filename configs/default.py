@@ -5,8 +5,10 @@ into the typed, frozen settings that all other code takes.
 """
 
 import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FieldReference
 
 from vade_jax import samplers, settings
 
@@ -22,6 +24,28 @@ def _options(name: str) -> ConfigDict:
     """Returns a selector's hyperparameters, without G and the seed, which are settings of the run."""
     options = samplers.find(name).options().to_dict()
     return ConfigDict({x: options[x] for x in options if x not in ("num_rollouts", "seed")})
+
+
+class _Op(NamedTuple):
+    """An operation of ml_collections, whose own are arithmetic alone."""
+
+    fn: Callable[..., Any]
+    args: list[FieldReference]
+
+
+def follow(reference: FieldReference, function: Callable[[Any], Any]) -> FieldReference:
+    """Returns a value that is `function` of another one, also of a later value, until it is set itself."""
+    return FieldReference(
+        function(reference.get()), op=_Op(lambda _, value: function(value), [reference])
+    )
+
+
+def built_in(c: ConfigDict, num_train: int, num_validation: int) -> None:
+    """Sets the built-in data, and how many questions they have; of a user's file all rows are taken."""
+    for split, number in {"train": num_train, "validation": num_validation}.items():
+        c.data[split] = "procedural"
+        count = lambda path, number=number: number if path == "procedural" else 0
+        c.data[f"num_{split}"] = follow(c.data.get_ref(split), count)
 
 
 def grpo(c: ConfigDict) -> None:

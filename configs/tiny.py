@@ -36,9 +36,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
     c.warm_start.learning_rate = 1e-3
     c.warm_start.noise = ConfigDict(dict(color_0=0.6, count_1=0.6, subtract_0=0.5))
 
-    c.data.train = c.data.validation = "procedural"
-    c.data.num_train = 512
-    c.data.num_validation = 256
+    default.built_in(c, num_train=512, num_validation=256)
     c.data.instruction = ""
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 64
@@ -71,6 +69,7 @@ def taught(c: ConfigDict) -> ConfigDict:
     """Returns the config with its own warm start, which depends on the seed, as sweeps need it."""
     if c.model.preset == "tiny_reader":  # not a smoke test, which has a warm start of two steps
         c.model.preset, c.warm_start.num_steps, c.num_steps = "tiny", 1000, 200
+        c.warm_start.data = "procedural"  # to read, whatever RL is to learn
     return c
 
 
@@ -82,9 +81,7 @@ def smoke(c: ConfigDict) -> None:
     c.model.checkpoint, c.model.preset, c.model.size = "", "tiny", ""
     c.warm_start.num_steps = 2
     c.warm_start.batch_size = 8
-    c.data.train = c.data.validation = "procedural"
-    c.data.num_train = 16
-    c.data.num_validation = 8
+    default.built_in(c, num_train=16, num_validation=8)
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 128
     c.data.length_multiple = 64

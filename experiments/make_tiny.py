@@ -18,7 +18,7 @@ from configs import tiny
 from experiments import commands, errors, paths
 from vade_jax import fields, settings
 from vade_jax.models.qwen import files, tiny_checkpoint
-from vade_jax.run import job, warm_start
+from vade_jax.run import warm_start
 from vade_jax.run.directory import make
 
 DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
@@ -47,8 +47,8 @@ def write_taught(directory: str, seed: int, num_steps: int, workdir: str) -> Non
     c = tiny.base(f"seed={seed}")
     c.warm_start.num_steps = num_steps
     run = settings.Run.from_dict(c.to_dict())
-    base = warm_start.untrained(run.model, run.seed, workdir, is_taught=True)
-    made = warm_start.warm_started(job.teaching(run), base, workdir, stop=lambda: False)
+    base = warm_start.untrained(run, workdir)
+    made = warm_start.warm_started(run, base, workdir, stop=lambda: False)
     shape, params = files.load(made)
     files.copy_tokenizer(made, directory)
     files.save(directory, shape, params, jnp.bfloat16)

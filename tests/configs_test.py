@@ -52,6 +52,24 @@ def test_ones_own_data_start_from_the_policy_that_can_read():
     run = check(c)
     assert (run.seed, run.model.preset, run.warm_start.num_steps) == (3, "tiny_reader", 0)
     assert (ROOT / run.data.train).is_file() and run.data.validation_share == 0.2
+    c.data.validation = "held_out.jsonl"
+    assert check(c).data.validation_share == 0.0
+    c.data.validation_share = 0.1
+    with pytest.raises(ValueError, match="set one of them"):
+        check(c)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("tiny_")])
+@pytest.mark.parametrize("arg", ["", "smoke"])
+def test_all_of_ones_own_rows_are_taken_unless_one_says_otherwise(name, arg):
+    c = load(name, arg)
+    assert (c.data.num_train, c.data.num_validation) == ((16, 8) if arg else (512, 256))
+    c.data.train = "rows.jsonl"
+    data = settings.Run.from_dict(c.to_dict()).data
+    assert (data.num_train, data.num_validation) == (0, 8 if arg else 256)
+    c.data.validation, c.data.num_train = "held_out.jsonl", 100
+    data = settings.Run.from_dict(c.to_dict()).data
+    assert (data.num_train, data.num_validation) == (100, 0)
 
 
 def test_arms_of_weights_differ_in_nothing_else(tmp_path):

@@ -111,19 +111,23 @@ class Lora(Section):
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart(Section):
-    """Supervised steps on the built-in data before RL."""
+    """Supervised steps before RL."""
 
     path: ClassVar[str] = "warm_start."
 
     num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
+    # What is taught. "train": the rows of data.train with their own answers, in the form of reward.format, to
+    # the weights that RL trains. "procedural", and also where data.train is: built-in questions that RL does
+    # not ask, to all weights
+    data: str = choice("train", "procedural")
     batch_size: int = number(64, at_least=1)  # Questions in a supervised step
     learning_rate: float = number(1e-3, above=0)  # Peak learning rate of the warm start
     # Decay of AdamW's second moment; lower than in RL, as so few steps need a short memory
     b2: float = number(0.95, at_least=0, below=1)
-    # Weights of the question types, as in data.mixture; empty: those of data.mixture
+    # Weights of the types of built-in questions, as in data.mixture; empty: those of data.mixture
     mixture: Mapping[str, Any] = mapping()
-    # Share of wrong targets for each "family_level": the teacher gives the answer to another item of the
-    # same family and level, which happens to be right at times
+    # Share of wrong targets for each "family_level" of built-in questions: the teacher gives the answer to
+    # another item of the same family and level, which happens to be right at times
     noise: Mapping[str, Any] = mapping()
     # Directory of the warm-started model, reused if it exists; empty: one in the run directory
     directory: str = location()
@@ -527,6 +531,12 @@ class Run(Section):
         """The number of answers that `budget` allows, at least one; 0: no limit."""
         num_answers = self.budget * self.num_steps * self.num_prompts * self.num_rollouts
         return max(round(num_answers), 1) if self.budget else 0
+
+    @property
+    def teaches_rows(self) -> bool:
+        """Whether the supervised steps are on the rows of a user's file."""
+        of_rows = self.warm_start.data == "train" and self.data.train != "procedural"
+        return self.warm_start.num_steps > 0 and of_rows
 
     @property
     def resolved_measure(self) -> Measure:

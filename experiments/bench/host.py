@@ -35,7 +35,7 @@ def images(quick: bool) -> Iterator[timing.Table]:
         arrow_files.write(path, map(_row, range(num_rows)))
         run = settings.Run.from_dict(tiny_gspo.get_config().to_dict())
         build = prompts.PromptBuilder(
-            tokens.Tokenizer.load(warm_start.untrained(run.model, run.seed, directory)),
+            tokens.Tokenizer.load(warm_start.untrained(run, directory)),
             instruction="",
             max_length=8192,
             **LIMITS,

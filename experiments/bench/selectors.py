@@ -184,7 +184,7 @@ class TinyStep:
         workdir, c = self._directory.name, tiny_gspo.get_config(words)
         c.warm_start.num_steps = 0
         run = settings.Run.from_dict(c.to_dict())
-        model = warm_start.untrained(run.model, run.seed, workdir)
+        model = warm_start.untrained(run, workdir)
         data = build.load_data(run, model, workdir)
         ready = job.prepare(run, build.load_policy(run, model), data, workdir)
         ready.recorder.close()

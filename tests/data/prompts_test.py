@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import types as python_types
 
 import numpy as np
@@ -126,6 +127,65 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     assert report.num_items == 4 and report.counts == {"empty_question": 1, "bad_answer": 2}
     assert [r["uid"] for r in report.rejects] == ["empty", "key", "kind"]
     assert "'three' is no int answer" in report.rejects[1]["detail"]
+
+
+def test_an_audit_measures_answers_and_pictures(tokenizer):
+    source = [
+        _item(sizes=((60, 90), (112, 112)), answer="12345"),
+        _item(uid="text", sizes=()),
+        _item("", uid="empty"),
+    ]
+    _, report = prompts.audit(source, _builder(tokenizer))
+    of = lambda text: len(tokenizer.encode(text)) + 1
+    assert report.lengths.tolist() == [of(r"\boxed{12345}"), of(r"\boxed{3}")]
+    assert report.sizes.tolist() == [[60, 90, 56, 84], [0, 0, 0, 0]]
+    unanswered = [dataclasses.replace(_item(), answer="")]
+    _, report = prompts.audit(unanswered, _builder(tokenizer), has_rules=False)
+    assert report.lengths.tolist() == [0]
+    _, report = prompts.audit(source, _builder(tokenizer), form="think_boxed")
+    assert report.lengths[1] == of("<think>\n\n</think>\n\n\\boxed{3}")
+
+
+def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
+    def text(template_end, answer="7"):
+        tokens.build(tmp_path, ["How many?"], 400)
+        path = tmp_path / "chat_template.jinja"
+        path.write_text(path.read_text() + template_end)
+        tokenizer = tokens.Tokenizer.load(tmp_path)
+        ids = _builder(tokenizer).target(answer, "think_boxed")
+        assert ids.pop() == tokenizer.im_end
+        return tokenizer.decode(ids)
+
+    whole = "<think>\n\n</think>\n\n\\boxed{7}"
+    assert text("") == whole
+    assert text("{{- '<think>' -}}") == whole.removeprefix("<think>")
+    assert text("{{- '<think>\\n' -}}") == whole.removeprefix("<think>\n")
+    assert text("", "<|im_<|im_end|>end|>7\ud800") == whole.replace("7", "7?")  # no control tokens
+
+
+@pytest.mark.parametrize(
+    ("sizes", "low", "high", "line"),
+    [
+        ([(64, 64), (64, 64), (300, 300)], 3136, 12544, "64 x 64, becomes 56 x 56; .* 112 x 112: --config.data.min_pixels=12544$"),
+        ([(300, 300)], 3136, 12544, ""),
+        ([(64, 64)], 12544, 12544, ""),
+        ([(90, 60)], 1568, 3136, "60 x 90, becomes 28 x 56; .* at 91 x 137: --config.data.min_pixels=12544 --config.data.max_pixels=12544"),
+        ([(300, 300)], 3136, 3136, "300 x 300, becomes 56 x 56; .* 112 x 112: --config.data.max_pixels=12544"),
+        ([(300, 300)], 3136, 200_000, "300 x 300, becomes 308 x 308; .* 112 x 112: --config.data.max_pixels=12544"),
+        ([(64, 64)], 100_000, 200_000, "becomes 336 x 336; .* 112 x 112: --config.data.min_pixels=12544$"),
+        ([], 3136, 12544, ""),
+    ],
+)  # fmt: skip
+def test_pictures_of_much_another_size_than_the_policy_saw(tmp_path, sizes, low, high, line):
+    limits = {"instruction": "", "min_pixels": low, "max_pixels": high, "max_length": 500}
+    tokenizer = tokens.build(tmp_path, ["?"], 400, min_pixels=12544, max_pixels=12544)
+    builder = prompts.PromptBuilder(tokenizer, **limits)
+    source = [_item(sizes=(size,), uid=str(i)) for i, size in enumerate(sizes)]
+    size_I4 = prompts.audit(source, builder)[1].sizes
+    found = builder.on_pictures(size_I4)
+    assert re.search(line, found) if line else not found
+    tokenizer = tokens.build(tmp_path / "text", ["?"], 400, shows_images=False)
+    assert not prompts.PromptBuilder(tokenizer, **limits).on_pictures(size_I4)
 
 
 def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):

@@ -278,3 +278,29 @@ def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 0}')
     assert tokens.Tokenizer.load(tmp_path).stop_ids == (eot, 0)
     assert found.image_pad == -1 and -1 not in found.banned_ids and not found.shows_images
+
+
+@pytest.mark.parametrize(
+    ("limits", "pixels"),
+    [
+        ({"min_pixels": 3136, "max_pixels": 12544}, (3136, 12544)),
+        ({"size": {"shortest_edge": 65536, "longest_edge": 16777216}}, (65536, 16777216)),
+        (
+            {"min_pixels": None, "max_pixels": 9, "size": {"shortest_edge": 4, "longest_edge": 8}},
+            (4, 9),
+        ),
+        ({"size": {"height": 224, "width": 224}}, None),
+        ({"size": 224}, None),
+        ({"min_pixels": 9, "max_pixels": 4}, None),
+        (None, None),
+    ],
+)
+def test_the_sizes_of_pictures_that_a_model_saw(tmp_path, limits, pixels):
+    tokens.build(tmp_path, ["How many?"], 400)
+    path = tmp_path / "preprocessor_config.json"
+    path.unlink() if limits is None else path.write_text(json.dumps(limits | {"patch_size": 14}))
+    assert tokens.Tokenizer.load(tmp_path).pixels == pixels
+    tokens.write_pixels(tmp_path, 5000, 6000)
+    assert tokens.Tokenizer.load(tmp_path).pixels == (limits and (5000, 6000))
+    if limits is not None:
+        assert json.loads(path.read_text())["patch_size"] == 14

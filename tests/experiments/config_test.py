@@ -33,6 +33,14 @@ def test_a_config_is_shown_with_its_selectors_options():
     assert "selector.options.temper = 0.5\n" in text and "decay_rest" not in text
 
 
+def test_what_follows_the_data_follows_the_command_line():
+    data = "--config.data.validation=mine.jsonl", "--grep=validation"
+    text = tell("--config=configs/my_data.py", *data)
+    assert "data.validation_share = 0\n" in text and "data.num_validation = 0\n" in text
+    text = tell("--config=configs/tiny_gspo.py", *data, "--config.data.num_validation=9")
+    assert "data.num_validation = 9 (default 0)\n" in text
+
+
 def test_a_word_finds_settings_by_name_and_meaning():
     found = [x.path for x in config.of_run("vade") if config._matches(x, "NUM_PROMPTS")]
     assert "num_prompts" in found and "optimizer.learning_rate" not in found

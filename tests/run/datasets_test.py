@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.data import tokens
 from vade_jax.run import build, checks, datasets
+
+NO_SECTIONS = fields.FrozenDict({})
 
 
 @pytest.fixture
@@ -14,16 +16,18 @@ def load(tmp_path):
     """Returns a function from two lists of questions to a run's data."""
     tokens.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
 
-    def load(train, validation, **data):
+    def load(train, validation, sections=NO_SECTIONS, answer="1", **data):
         for name, questions in {"train": train, "validation": validation}.items():
             data[name] = str(tmp_path / f"{name}.jsonl") if questions else ""
             rows = [
-                {"id": f"{name}{i}", "question": q, "answer": "1"} for i, q in enumerate(questions)
+                {"id": f"{name}{i}", "question": q, "answer": answer if q < "m" else "1"}
+                for i, q in enumerate(questions)
             ]
             (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         batch = {"prompts_per_minibatch": 1, "prompts_per_microbatch": 1}
         data |= {"kind": "int"}
-        run = settings.Run.from_dict({"num_prompts": 1, "batch": batch, "data": data})
+        run = {"num_prompts": 1, "batch": batch, "data": data, "reward": {"format": "boxed"}}
+        run = settings.Run.from_dict({**run, **sections})
         found = build.load_data(run, str(tmp_path / "tokens"), str(tmp_path))
         checks.data.check_data(run, found)
         return found
@@ -81,6 +85,62 @@ def test_fewer_rows_than_asked_for_are_said(load, capsys):
         "train: all 2 usable rows are taken (data.num_train=3 allows more)"
         in capsys.readouterr().out
     )
+    load(["a?", "b?", "d?"], ["c?"], num_train=2)
+    assert (
+        "train: the first 2 of 3 usable rows are taken (data.num_train=2)"
+        in capsys.readouterr().out
+    )
+
+
+def test_answers_that_are_cut_are_counted_with_the_tokens_that_they_take(load, capsys):
+    load(["a?", "x?", "y?"], ["b?"])
+    assert "cuts" not in capsys.readouterr().out
+    long = {"answer": "12345"}
+    longest = load(["a?", "x?", "y?"], ["b?"], **long).train.lengths.max().item()
+    limits = {"sampling": {"max_tokens": longest - 1}, "eval": {"max_tokens": longest}}
+    load(["a?", "x?", "y?"], ["b?"], limits, **long)
+    said = capsys.readouterr().out
+    assert (
+        f"train: 1 of 3 rows: their own answer takes up to {longest} tokens in the asked form, "
+        f"sampling.max_tokens={longest - 1} cuts it\n" in said
+    )
+    assert "validation: 1 of 1" not in said
+    limits["eval"]["max_tokens"] -= 1
+    load(["a?", "x?", "y?"], ["b?"], limits, **long)
+    said = capsys.readouterr().out
+    assert f"validation: 1 of 1 rows: their own answer takes up to {longest} tok" in said
+
+
+def test_a_run_that_can_earn_nothing_does_not_start(load, tmp_path, capsys):
+    length = load(["a?"], ["b?"]).train.lengths.item()
+    of = lambda size, **reward: {
+        "sampling": {"max_tokens": size},
+        "reward": {"format": "boxed"} | reward,
+    }
+    with pytest.raises(
+        ValueError, match=rf"sampling.max_tokens={length - 2} cuts .* all 2 rows .*tokens={length}$"
+    ):
+        load(["a?", "x?"], ["b?"], of(length - 2))
+    load(["a?", "x?"], ["b?"], of(length - 1))  # the end alone is cut: the box is read
+    thoughts = of(length - 1, format="think_boxed")  # and it is right without the empty thought
+    load(["a?", "x?"], ["b?"], thoughts)
+    thoughts["sampling"]["max_tokens"] -= 1
+    with pytest.raises(
+        ValueError, match="so nothing can be earned: in the asked form they take up"
+    ):
+        load(["a?", "x?"], ["b?"], thoughts)
+    capsys.readouterr()
+    load(["a?", "x?"], ["b?"], of(2, function="mine.py:mine"))  # it may pay for anything
+    assert "train: 2 of 2 rows: their own answer" in capsys.readouterr().out
+
+
+def test_rows_to_teach_need_an_answer_that_fits(load, capsys):
+    length = load(["a?"], ["b?"]).train.lengths.item() - 1
+    taught = {"warm_start": {"num_steps": 1}}
+    load(["a?", "x?", "y?"], ["b?"], taught | {"sampling": {"max_tokens": length + 1}}, "12345")
+    assert "warm start: it teaches 2 of 3 rows, those with" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"num_steps=1: no row of data.train=.* answer that fits"):
+        load(["x?", "y?"], ["b?"], taught | {"sampling": {"max_tokens": length}})
 
 
 def test_rows_that_are_held_out_are_the_same_in_every_run_and_ask_nothing_that_is_trained_on(

@@ -6,23 +6,25 @@ once for every merged cell of its image, and every token gets its M-RoPE positio
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
 
 from vade_jax import types
 from vade_jax.data import columns, images, loading, sources, tokens
-from vade_jax.rewards import verify
+from vade_jax.rewards import answers, verify
 
 RejectedItem = columns.RejectedItem
 UNREAD_MARKS = ("<video>", "<audio>")  # without what stands there, it is another question
 _CHARACTERS = 100  # per token; more than any text has
+_MUCH = 2  # the factor between two areas of a picture that is worth a line
 _TRIES = 3  # attempts to verify an item's own answer; a busy machine can cause timeouts
 
 
@@ -153,6 +155,22 @@ class PromptBuilder:
             patch=self.tokenizer.patch,
         )
 
+    def target(self, answer: str, form: str) -> list[int]:
+        """Returns the tokens of an answer in a form of `answers.FORMATS`, the end of the turn included.
+
+        Where the chat template opens the thoughts, the answer goes on after that tag.
+        """
+        plain = self.tokenizer.clean(answer.encode("utf-8", "replace").decode())
+        text = answers.in_form(plain, form)
+        if form != "boxed":
+            opening = self._opening
+            text = text.removeprefix(opening).removeprefix(opening.strip())
+        return [*self.tokenizer.encode(text), self.tokenizer.im_end]
+
+    @functools.cached_property
+    def _opening(self) -> str:
+        return self.tokenizer.opening(**self._template)
+
     def _pictures(self, item: types.Item) -> list[np.ndarray]:
         """Returns the resized images; rejects the item as soon as they do not fit into a prompt."""
         pictures, num_tokens = [], 0
@@ -167,6 +185,34 @@ class PromptBuilder:
                     item, f"its first {len(pictures)} images are {num_tokens} tokens"
                 )
         return pictures
+
+    def on_pictures(self, size_I4: np.ndarray) -> str:
+        """Returns a line if the policy was taught with such pictures in much another size, else "".
+
+        `size_I4` is as in `Report`; the picture of median area decides.
+        """
+        size_I4 = size_I4[size_I4[:, 0] > 0]
+        if self.tokenizer.pixels is None or not len(size_I4):
+            return ""
+        middle = np.argsort(size_I4[:, 0] * size_I4[:, 1], kind="stable")[len(size_I4) // 2]
+        height, width, rows, cols = size_I4[middle].tolist()
+        own, shown = height * width, rows * cols
+        taught = min(max(own, self.tokenizer.pixels[0]), self.tokenizer.pixels[1])
+        if shown < _MUCH * taught and taught < _MUCH * shown:
+            return ""
+        is_smaller = shown < taught
+        is_off = {
+            "min_pixels": own < taught if is_smaller else self._limits["min_pixels"] > taught,
+            "max_pixels": self._limits["max_pixels"] < taught if is_smaller else own > taught,
+        }
+        fix = " ".join(
+            f"--config.data.{name}={taught}" for name, is_off in is_off.items() if is_off
+        )
+        scale = math.sqrt(taught / own)
+        return (
+            f"pictures: the median, {width} x {height}, becomes {cols} x {rows}; the policy was taught at "
+            f"{width * scale:.0f} x {height * scale:.0f}: {fix}"
+        )
 
     def _too_long(self, item: types.Item, found: str) -> RejectedItem:
         detail = f"{found}, the limit is max_prompt_length={self.max_length}"
@@ -225,6 +271,20 @@ class Report:
     details: np.ndarray
     # uint64, hash of the question of each kept row and of its images, as the policy sees them
     asked: np.ndarray
+    lengths: np.ndarray  # int32, tokens of each kept row's own answer, see `target`; 0: it has none
+    # int32 [kept, 4], height and width of each kept row's first image, in its file and as the policy sees it
+    sizes: np.ndarray
+
+
+class _Usable(NamedTuple):
+    """What an audit notes of a row; the last five as in `Report`."""
+
+    uid: str
+    checksum: int
+    details: int
+    asked: int
+    length: int
+    size: tuple[int, int, int, int]
 
 
 def audit(
@@ -233,6 +293,7 @@ def audit(
     stream: loading.Stream = loading.in_turn,
     *,
     has_rules: bool = True,
+    form: str = "boxed",
 ) -> tuple[np.ndarray, Report]:
     """Returns the indices of the rows that can be trained on, int32 [kept], and a report.
 
@@ -246,41 +307,60 @@ def audit(
             progress bar stands still.
         has_rules: whether each row's own answer is verified. A user's reward function may accept answers
             that the built-in rules do not.
+        form: the form of an answer that is asked for, a key of `answers.FORMATS`.
     """
 
-    def usable(index: int) -> tuple[str, int, int, int] | RejectedItem:
+    def usable(index: int) -> _Usable | RejectedItem:
         try:
             item = source[index]
             prompt = builder(item)
             if has_rules:
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
-            checksum = zlib.crc32(text.encode("utf-8", "replace"))
-            return item.uid, checksum, _details(item), _hash(item.question, prompt.images)
+            return _Usable(
+                uid=item.uid,
+                checksum=zlib.crc32(text.encode("utf-8", "replace")),
+                details=_details(item),
+                asked=_hash(item.question, prompt.images),
+                length=len(builder.target(item.answer, form)) if item.answer else 0,
+                size=_sizes(item, prompt),
+            )
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # uid -> index of the row, in the order of the rows
-    checksums, details, asked, rejects = [], [], [], []
+    notes: list[_Usable] = []
+    rejects = []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
-        if not isinstance(found, RejectedItem) and found[0] in kept:
-            found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
+        if not isinstance(found, RejectedItem) and found.uid in kept:
+            found = RejectedItem(found.uid, "same_id", f"row {kept[found.uid]} has this id, too")
         if not isinstance(found, RejectedItem):
-            uid, checksum, detail, question = found
-            kept[uid] = index
-            checksums.append(checksum)
-            details.append(detail)
-            asked.append(question)
+            kept[found.uid] = index
+            notes.append(found)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    of_all, of_details = (np.asarray(x, np.uint32) for x in (checksums, details))
-    asked_of_each = np.asarray(asked, np.uint64)
-    report = Report(len(source), counts, rejects, of_all, of_details, asked_of_each)
+    report = Report(
+        num_items=len(source),
+        counts=counts,
+        rejects=rejects,
+        checksums=np.array([note.checksum for note in notes], np.uint32),
+        details=np.array([note.details for note in notes], np.uint32),
+        asked=np.array([note.asked for note in notes], np.uint64),
+        lengths=np.array([note.length for note in notes], np.int32),
+        sizes=np.array([note.size for note in notes], np.int32).reshape(-1, 4),
+    )
     return np.asarray(list(kept.values()), np.int32), report
+
+
+def _sizes(item: types.Item, prompt: types.Prompt) -> tuple[int, int, int, int]:
+    if not item.images:
+        return 0, 0, 0, 0
+    (before, *_), (after, *_) = item.images, prompt.images
+    return before.height, before.width, *after.shape[:2]
 
 
 def _details(item: types.Item) -> int:

@@ -30,6 +30,7 @@ PLAIN = (
     *("<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
 )
 VISION = SPECIAL[9:14]
+PREPROCESSOR = "preprocessor_config.json"
 # Special tokens that a chat template may name, and their values if a Qwen checkpoint does not define them.
 _TOKENS = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
@@ -57,6 +58,7 @@ class Tokenizer:
             because the softmax runs over all rows, as in vLLM.
         why_no_images: why the template has no place for images, as in a text model; "" if it has one.
         patch: pixels per side of a patch of the model's images.
+        pixels: the fewest and the most pixels of an image in the model's own preprocessor; None: unknown.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Tokenizer:
         special: Mapping[str, str] = {},
         patch: int = images.PATCH,
         end_ids: Sequence[int] = (),
+        pixels: tuple[int, int] | None = None,
     ):
         """Makes it from a tokenizer, the text of a template, and the special tokens that it may name.
 
         `end_ids` are further ids that end an answer.
         """
-        self._tokenizer, self.patch = tokenizer, patch
+        self._tokenizer, self.patch, self.pixels = tokenizer, patch, pixels
         self._template = _environment().from_string(template)
         self._special = dict(special)
         added = tokenizer.get_added_tokens_decoder().values()
@@ -127,9 +130,10 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         patch, ends = _read_patch(path.parent), _read_ends(path.parent)
+        pixels = _read_pixels(path.parent)
         try:
             template, special = _read_template(path.parent), _read_special(path.parent)
-            return cls(tokenizer, template, special, patch, ends)
+            return cls(tokenizer, template, special, patch, ends, pixels)
         # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
@@ -284,6 +288,37 @@ def _read_patch(directory: pathlib.Path) -> int:
     return patch
 
 
+def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
+    """Returns the limits of preprocessor_config.json in either form; None if it has none."""
+    found = _read_json(directory / PREPROCESSOR)
+    size = found.get("size")
+    size = size if isinstance(size, dict) else {}  # despite its names, the values are areas
+    low, high = (
+        found.get(name) or size.get(of_size)
+        for name, of_size in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
+    )
+    if isinstance(low, int) and isinstance(high, int) and 0 < low <= high:
+        return low, high
+    return None
+
+
+def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:
+    """Writes the limits of `Tokenizer.pixels` into preprocessor_config.json, if there is one."""
+    path = pathlib.Path(directory) / PREPROCESSOR
+    if found := _read_json(path):
+        found |= _limits(min_pixels, max_pixels)
+        path.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _limits(min_pixels: int, max_pixels: int) -> dict[str, Any]:
+    return {
+        "min_pixels": min_pixels,
+        "max_pixels": max_pixels,
+        # The same limits as newer files name them; despite these names they are areas.
+        "size": {"shortest_edge": min_pixels, "longest_edge": max_pixels},
+    }
+
+
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     """Returns the content of a file, or {} if there is none."""
     try:
@@ -374,11 +409,12 @@ def build(
     ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     configs = _configs(ids, patch, min_pixels, max_pixels)
     if not shows_images:
-        del configs["preprocessor_config.json"]
+        del configs[PREPROCESSOR]
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return Tokenizer(tokenizer, template, _read_special(directory), patch)
+    special, pixels = _read_special(directory), _read_pixels(directory)
+    return Tokenizer(tokenizer, template, special, patch, pixels=pixels)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
@@ -422,13 +458,10 @@ def _configs(
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": False,
         },
-        "preprocessor_config.json": {
+        PREPROCESSOR: {
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": "Qwen2_5_VLProcessor" if patch == 14 else "Qwen3VLProcessor",
-            "min_pixels": min_pixels,
-            "max_pixels": max_pixels,
-            # The same limits as newer files name them; despite these names they are areas.
-            "size": {"shortest_edge": min_pixels, "longest_edge": max_pixels},
+            **_limits(min_pixels, max_pixels),
             "patch_size": patch,
             "temporal_patch_size": 2,
             "merge_size": 2,

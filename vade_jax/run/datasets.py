@@ -16,7 +16,7 @@ from vade_jax.trainer import processes
 from vade_jax.types import Item
 
 
-def _no_hashes() -> np.ndarray:
+def _none() -> np.ndarray:
     return np.zeros(0, np.uint64)
 
 
@@ -26,10 +26,12 @@ class Subset(Sequence):
 
     source: sources.Source
     index: np.ndarray
-    # Hashes of each row: of what it asks, of what else its verdict may depend on, of question and pictures.
-    checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)
-    asked: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    # Of each row, as in `prompts.Report`.
+    checksums: np.ndarray = dataclasses.field(default_factory=_none)
+    all_details: np.ndarray = dataclasses.field(default_factory=_none)
+    asked: np.ndarray = dataclasses.field(default_factory=_none)
+    lengths: np.ndarray = dataclasses.field(default_factory=_none)
+    sizes: np.ndarray = dataclasses.field(default_factory=_none)
 
     @property
     def checksum(self) -> int:
@@ -41,8 +43,12 @@ class Subset(Sequence):
 
     def where(self, chosen: np.ndarray | slice) -> "Subset":
         """Returns the rows with these indices, in this order."""
-        hashes = (x[chosen] for x in (self.checksums, self.all_details, self.asked))
-        return Subset(self.source, self.index[chosen], *hashes)
+        of_rows = (self.checksums, self.all_details, self.asked, self.lengths, self.sizes)
+        return Subset(self.source, self.index[chosen], *(x[chosen] for x in of_rows))
+
+    def teachable(self, max_tokens: int) -> "Subset":
+        """Returns the rows with an answer of their own that has at most so many tokens."""
+        return self.where(np.flatnonzero((self.lengths > 0) & (self.lengths <= max_tokens)))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -110,7 +116,9 @@ def load(
         source = _source(data, split, seed, reward)
         if split == "train" and isinstance(source, sources.Rows) and not reward.functions:
             _say_unread(source.columns, arrays)
-        kept, report = prompts.audit(source, build_prompt, stream, has_rules=reward.has_rules)
+        kept, report = prompts.audit(
+            source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
+        )
         processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
         if processes.is_leader():
             _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
@@ -258,18 +266,19 @@ def _subset(
             "data.drop_too_long=True to leave them out"
         )
     if size and path != "procedural":
+        limit = f"(data.num_{split}={size}"
         if len(kept) < size and processes.is_leader():
-            print(
-                f"{split}: all {len(kept)} usable rows are taken (data.num_{split}={size} allows more)"
-            )
+            print(f"{split}: all {len(kept)} usable rows are taken {limit} allows more)")
+        elif len(kept) > size and processes.is_leader():
+            print(f"{split}: the first {size} of {len(kept)} usable rows are taken {limit})")
         kept = kept[:size]
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    rows = Subset(source, kept, report.checksums, report.details, report.asked)
-    return rows.where(slice(len(kept)))
+    of_rows = (report.checksums, report.details, report.asked, report.lengths, report.sizes)
+    return Subset(source, kept, *(x[: len(kept)] for x in of_rows))
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

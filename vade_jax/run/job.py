@@ -105,9 +105,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     given = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
-            untrained = warm_start.untrained(
-                run.model, run.seed, workdir, is_taught=run.warm_start.num_steps > 0
-            )
+            untrained = warm_start.untrained(run, workdir)
             checks.model.check_model(run, untrained)
             data = build.load_data(run, untrained, workdir, threads.stream)
             checks.data.check_data(run, data)
@@ -119,7 +117,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(given, workdir)
-        checkpoint = warm_start.warm_started(teaching(run), untrained, workdir, stop)
+        checkpoint = warm_start.warm_started(run, untrained, workdir, stop, data.train)
         if checkpoint is None:
             return False
         with checks.user_errors():
@@ -305,12 +303,6 @@ def _values(
         if processes.is_leader():
             print(f"states of {len(found):,} prompts: {time.perf_counter() - start:.1f} s")
     return {**data.arrays, **dict.fromkeys(missing, found)}
-
-
-def teaching(run: settings.Run) -> warm_start.Teaching:
-    """Returns the settings that the run's warm start depends on."""
-    sections = run.model, run.warm_start, run.data, run.batch, run.mesh
-    return warm_start.Teaching(run.seed, *sections, max_tokens=run.sampling.max_tokens)
 
 
 # ------------------------------------------------------------------------------ the end

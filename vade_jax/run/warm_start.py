@@ -1,17 +1,18 @@
-"""The supervised warm start: trains on a teacher's answers with the update of the RL trainer.
+"""The supervised warm start: trains on right answers with the update of the RL trainer.
 
-It reads the procedural "warmup" split, which is disjoint from training and validation, and writes a Hugging
-Face checkpoint to <workdir>/warm_start.
+The answers are a teacher's to the procedural "warmup" split, which is disjoint from training and validation,
+or those of the rows of data.train. It writes a Hugging Face checkpoint to <workdir>/warm_start.
 """
 
 import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,104 +20,114 @@ import numpy as np
 import tqdm
 
 from vade_jax import settings
-from vade_jax.data import hub, procedural
+from vade_jax.data import hub, procedural, prompts, tokens
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.checks import place
-from vade_jax.run.policy import Policy, compute_dtype, place_policy
+from vade_jax.run.policy import Policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, timing, update
 from vade_jax.trainer.choosing import Lookahead
-from vade_jax.types import Batch, Rollouts
+from vade_jax.types import Batch, Item, Rollouts
+
+Lesson = Callable[[int], tuple[Item, list[int]]]  # number -> question and tokens of its answer
+Rows = datasets.Subset | None  # the user's rows that are taught; None: built-in questions
+Stop = Callable[[], bool]
 
 
-@dataclasses.dataclass(frozen=True)
-class Teaching:
-    """The settings that a warm start depends on: some sections of a run, and the seed."""
-
-    seed: int
-    model: settings.Model
-    warm_start: settings.WarmStart
-    data: settings.Data
-    batch: settings.Batch
-    mesh: settings.Mesh
-    max_tokens: int  # tokens of an answer
-
-    @property
-    def mixture(self) -> Mapping[str, float]:
-        """The mixture of questions; by default that of the run's training data."""
-        return self.warm_start.mixture or self.data.mixture
-
-    def recipe(self) -> dict[str, Any]:
-        """Returns the settings that a finished warm start must have had to be reused."""
-        wanted: dict[str, Any] = {
-            "seed": self.seed,
-            "model": self.model.to_dict(),
-            "warm_start": self.warm_start.to_dict(),
-        }
-        del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
-        prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length", "template")
-        wanted["warm_start"]["mixture"] = dict(self.mixture)
-        wanted["data"] = {name: self.data.to_dict()[name] for name in prompt}
-        return wanted
-
-
-def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool = False) -> str:
+def untrained(run: settings.Run, workdir: str) -> str:
     """Returns the checkpoint before any warm start; writes the tiny model if the settings ask for it.
 
-    `is_taught` says that a warm start follows: then "tiny_reader" stands for its shape with random weights.
+    Before a warm start on built-in questions "tiny_reader", which has learned them, stands for its shape with
+    random weights.
     """
-    if not model.preset:
-        checkpoint = hub.model(model.checkpoint)
+    preset, is_taught = run.model.preset, run.warm_start.num_steps and not run.teaches_rows
+    if not preset:
+        checkpoint = hub.model(run.model.checkpoint)
         files.load_config(checkpoint)  # raises if it is missing or not a supported model
         return checkpoint
-    preset = "tiny" if is_taught and model.preset == tiny_checkpoint.READER else model.preset
-    made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": preset}
+    preset = "tiny" if is_taught and preset == tiny_checkpoint.READER else preset
+    made, of = os.path.join(workdir, "tiny_model"), {"seed": run.seed, "preset": preset}
 
     def make() -> None:
-        _drop_another(made, recipe)
-        directory.claim(f"{made}.json", recipe)
+        _drop_another(made, of)
+        directory.claim(f"{made}.json", of)
         if _is_complete(made):
             files.check(made)
         else:
-            tiny_checkpoint.write(made, seed, preset)
+            tiny_checkpoint.write(made, run.seed, preset)
 
     processes.on_leader(make)
     cluster.wait_until_shared(os.path.join(made, "config.json"))
     return made
 
 
+def recipe(run: settings.Run, rows: Rows = None) -> dict[str, Any]:
+    """Returns the settings, and the rows, that a finished warm start must have had to be reused."""
+    wanted: dict[str, Any] = {
+        "seed": run.seed,
+        "model": run.model.to_dict(),
+        "warm_start": run.warm_start.to_dict(),
+    }
+    del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
+    prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length", "template")
+    wanted["warm_start"]["mixture"] = dict(mixture(run))
+    wanted["data"] = {name: run.data.to_dict()[name] for name in prompt}
+    if rows is None:
+        del wanted["warm_start"]["data"]  # which is newer than some warm starts
+        return wanted
+    learns = {"lora": run.lora.to_dict(), "frozen": list(run.optimizer.frozen)}
+    return wanted | learns | {"rows": rows.checksum, "form": run.reward.format}
+
+
+def mixture(run: settings.Run) -> Mapping[str, float]:
+    """Returns the mixture of built-in questions; by default that of the run's training data."""
+    return run.warm_start.mixture or run.data.mixture
+
+
 def warm_started(
-    teaching: Teaching, base: str, workdir: str, stop: Callable[[], bool]
+    run: settings.Run, base: str, workdir: str, stop: Stop, rows: Rows = None
 ) -> str | None:
     """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was ready.
 
-    Without a warm start it is `base`; else it is trained from `base`, unless it exists already.
+    Without a warm start it is `base`; else it is trained from `base`, unless it exists already. `rows`
+    are those of data.train, needed if `run.teaches_rows`.
 
     Raises:
         UserError: a warm start exists that was made with other settings, or its settings are unknown.
     """
-    if not teaching.warm_start.num_steps:
+    if not run.warm_start.num_steps:
         return base
-    target = teaching.warm_start.directory or os.path.join(workdir, "warm_start")
+    if run.teaches_rows:
+        assert rows is not None
+        rows = rows.teachable(run.sampling.max_tokens)
+    else:
+        rows = None
+    target = run.warm_start.directory or os.path.join(workdir, "warm_start")
     # Without a slash at its end, because other names start with it.
     target = str(pathlib.Path(target))
-    if not teaching.warm_start.directory:
-        processes.on_leader(lambda: _drop_another(target, teaching.recipe()))
-    if processes.on_leader(lambda: _is_complete(target)):
+    if not run.warm_start.directory:
+        processes.on_leader(lambda: _drop_another(target, recipe(run, rows)))
+    is_complete = lambda: processes.on_leader(lambda: _is_complete(target))
+    claim = lambda: processes.on_leader(
+        lambda: directory.claim(target + ".json", recipe(run, rows))
+    )
+    if is_complete():
         with checks.user_errors():
             processes.on_leader(lambda: place.check_has_recipe(target))
     else:
         with checks.user_errors():
             processes.on_leader(lambda: place.check_is_warm_start(target))
-        with checks.user_errors():  # another run that shares the directory may be making it now
+            # Another run that shares the directory may be making it now.
             owned = directory.own(_partial(target), "warm_start.directory")
         with owned:
-            if not _made(teaching, base, target, stop):
+            with checks.user_errors():
+                claim()
+            if not (is_complete() or train(run, base, target, stop, rows)):
                 return None
     with checks.user_errors():
-        processes.on_leader(lambda: directory.claim(target + ".json", teaching.recipe()))
+        claim()
         processes.on_leader(lambda: files.check(target))
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     cluster.wait_until_shared(os.path.join(target, "config.json"))
@@ -136,35 +147,26 @@ def _drop_another(target: str, recipe: Mapping[str, Any]) -> None:
                 shutil.rmtree(directory_, ignore_errors=True)
 
 
-def _made(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
-    """Returns whether the warm start is complete, made by `train` or by another run meanwhile."""
-    with checks.user_errors():
-        processes.on_leader(lambda: directory.claim(target + ".json", teaching.recipe()))
-    complete = processes.on_leader(lambda: _is_complete(target))
-    return complete or train(teaching, base, target, stop)
-
-
 def _is_complete(checkpoint: str) -> bool:
     """Returns whether config.json exists, the last file of a checkpoint to be written."""
     return os.path.exists(os.path.join(checkpoint, "config.json"))
 
 
 # ------------------------------------------------------------------------------ training
-def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
+def train(run: settings.Run, base: str, target: str, stop: Stop, rows: Rows = None) -> bool:
     """Trains the checkpoint in `base` and writes it to `target`; resumes a stopped warm start.
 
     Returns:
         False if `stop()` was true; the state is then saved next to `target`.
     """
-    wanted = teaching.warm_start
+    wanted, run = run.warm_start, _that_teaches(run, rows)
     with checks.user_errors():
-        # The warm start trains all weights in float32, even if RL trains an adapter or bfloat16 weights.
-        devices = mesh.make(**teaching.mesh.to_dict())
-        policy = place_policy(base, devices, compute_dtype(teaching.model, devices))
-        checks.data.check_answers_fit(
-            teaching.mixture, teaching.seed, teaching.max_tokens, policy.tokenizer
-        )
-    state, step = _compile(wanted, teaching.batch, policy)
+        policy = build.load_policy(run, base)
+        if rows is None:
+            checks.data.check_answers_fit(
+                mixture(run), run.seed, run.sampling.max_tokens, policy.tokenizer
+            )
+    state, step = _compile(run, policy)
     saved = checkpoints.Checkpointer(_partial(target), keep=1, every=200, is_sole=True)
     if done := saved.latest_step() or 0:
         state, _, _ = saved.restore(done, state, {})
@@ -178,7 +180,7 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
     )
     with bar, contextlib.closing(saved):
         unread = []  # stays on the devices: fetching it would wait for the step
-        for number, batch in enumerate(_batches(teaching, policy, done), done + 1):
+        for number, batch in enumerate(_batches(run, policy, done, rows), done + 1):
             state, metrics = step(state, batch)
             unread.append((number, metrics))
             if number == done + 1:
@@ -192,8 +194,10 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
             if stopped:
                 print(f"warm start stopped after step {number}; run again to resume")
                 return False
+    pixels = run.data.min_pixels, run.data.max_pixels
     processes.on_leader(lambda: files.copy_tokenizer(base, target))
-    files.save(target, policy.shape, state.params, write=processes.is_leader())
+    processes.on_leader(lambda: tokens.write_pixels(target, *pixels))
+    files.save(target, policy.shape, policy.whole(state.params), write=processes.is_leader())
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     return True
 
@@ -203,21 +207,36 @@ def _partial(target: str) -> str:
     return f"{target}.partial"
 
 
-def _compile(wanted: settings.WarmStart, batch: settings.Batch, policy: Policy):
-    """Returns the first state and the compiled step."""
-    steps = wanted.num_steps
-    transform = update.make_optimizer(
-        settings.Optimizer(
-            learning_rate=wanted.learning_rate,
-            warmup_steps=min(50, steps // 10),
-            decay_steps=steps,
-            b2=wanted.b2,
-        )
+def _that_teaches(run: settings.Run, rows: Rows) -> settings.Run:
+    """Returns a run with the optimizer of the warm start, and the weights that it trains, in float32.
+
+    On a user's rows these are the weights that RL trains. Built-in questions teach all: those of the tiny
+    models are random.
+    """
+    wanted = run.warm_start
+    optimizer = settings.Optimizer(
+        learning_rate=wanted.learning_rate,
+        warmup_steps=min(50, wanted.num_steps // 10),
+        decay_steps=wanted.num_steps,
+        b2=wanted.b2,
+        frozen=() if rows is None else run.optimizer.frozen,
     )
-    state, shardings = build.make_state(policy, transform)
-    logp = build.make_logp(batch, policy, temperature=1.0)
+    return dataclasses.replace(
+        run,
+        optimizer=optimizer,
+        model=dataclasses.replace(run.model, param_dtype="float32"),
+        lora=settings.Lora() if rows is None else run.lora,
+    )
+
+
+def _compile(run: settings.Run, policy: Policy):
+    """Returns the first state and the compiled step."""
+    transform, shardings = build.make_optimizer(run, policy)
+    state, _ = build.make_state(policy, transform, shardings)
+    logp = build.make_logp(run.batch, policy, temperature=1.0)
+    learn = functools.partial(update.make, frozen=run.optimizer.frozen)
     step = build.compile_update(
-        lambda base: update.make(logp(base), objectives.likelihood, transform), policy, shardings
+        lambda base: learn(logp(base), objectives.likelihood, transform), policy, shardings
     )
     return state, functools.partial(step, policy.base)
 
@@ -230,27 +249,28 @@ def _read(unread: list) -> float:
     return float(metrics["actor/loss"])
 
 
-def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
+def _batches(run: settings.Run, policy: Policy, done: int, rows: Rows = None) -> Iterator[Batch]:
     """Yields the batches after `done`; the next batch is prepared while a step runs."""
-    size, steps = teaching.warm_start.batch_size, teaching.warm_start.num_steps
-    source = procedural.Procedural(teaching.seed, size * steps, "warmup", teaching.mixture)
-    build_prompt = datasets.prompt_builder(teaching.data, policy.tokenizer)
-    teacher = procedural.Teacher(source, teaching.warm_start.noise, teaching.seed)
+    size, steps = run.warm_start.batch_size, run.warm_start.num_steps
+    build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
+    if rows is None:
+        lesson, longest, at_once = _built_in(run, policy.tokenizer), run.sampling.max_tokens, size
+    else:  # larger than built-in questions: as many are in memory as in RL
+        lesson, longest = _of_rows(run, rows, build_prompt), int(rows.lengths.max())
+        at_once = math.gcd(size, run.batch.prompts_per_microbatch)
     shape = minibatches.Shape(
         prompts_per_minibatch=size,
-        prompts_per_microbatch=size,
+        prompts_per_microbatch=at_once,
         answers_per_row=1,
-        length_multiple=teaching.data.length_multiple,
+        length_multiple=run.data.length_multiple,
         ways=mesh.batch_size(policy.mesh),
     )
 
     def make_batch(number):
-        index = range(number * size, (number + 1) * size)
-        items = [source[i] for i in index]
-        answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
+        items, answers = zip(*map(lesson, range(number * size, (number + 1) * size)), strict=True)
         (batch,) = minibatches.split(
             [build_prompt(item) for item in items],
-            _targets(answers, policy.tokenizer, teaching.max_tokens),
+            _targets(answers, policy.tokenizer, longest),
             np.zeros(size, np.float32),
             shape,
         )
@@ -265,15 +285,44 @@ def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
             yield batch
 
 
-def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
-    """Returns the teacher's answers as rollouts, one for each prompt."""
-    answers = []
-    for text in texts:
-        token_T = np.array([*tokenizer.encode(text), tokenizer.im_end])
-        answers.append(Answer(token_T, np.zeros(len(token_T)), finished=True))
+def _built_in(run: settings.Run, tokenizer: tokens.Tokenizer) -> Lesson:
+    """Returns built-in questions, each with the answer of a teacher who errs at times."""
+    number = run.warm_start.batch_size * run.warm_start.num_steps
+    source = procedural.Procedural(run.seed, number, "warmup", mixture(run))
+    teacher = procedural.Teacher(source, run.warm_start.noise, run.seed)
+
+    def lesson(i):
+        item = source[i]
+        return item, [*tokenizer.encode(teacher(item, i)), tokenizer.im_end]
+
+    return lesson
+
+
+def _of_rows(
+    run: settings.Run, rows: datasets.Subset, build_prompt: prompts.PromptBuilder
+) -> Lesson:
+    """Returns the rows with their own answers, in another order in each pass over them."""
+
+    @functools.lru_cache(maxsize=2)
+    def order(epoch):
+        return np.random.default_rng([run.seed, epoch]).permutation(len(rows))
+
+    def lesson(i):
+        epoch, place = divmod(i, len(rows))
+        item = rows[int(order(epoch)[place])]
+        return item, build_prompt.target(item.answer, run.reward.format)
+
+    return lesson
+
+
+def _targets(answers: Sequence[Sequence[int]], tokenizer, max_tokens: int) -> Rollouts:
+    """Returns the tokens of right answers as rollouts, one for each prompt."""
+    rollouts = [
+        Answer(np.array(token_T), np.zeros(len(token_T)), finished=True) for token_T in answers
+    ]
     return to_rollouts(
-        answers,
-        np.ones(len(answers), np.int32),
+        rollouts,
+        np.ones(len(rollouts), np.int32),
         max_tokens=max_tokens,
         pad=tokenizer.im_end,
         params_version=0,

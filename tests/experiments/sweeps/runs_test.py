@@ -10,7 +10,7 @@ import pytest
 from configs import sweep as sweep_config
 from experiments.sweeps import runs
 from vade_jax.data import hub
-from vade_jax.run import job
+from vade_jax.run import warm_start
 from vade_jax.store import metrics
 
 
@@ -46,7 +46,7 @@ def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
     c.losses = "gspo,grpo"
     found = planned(c)
     assert len(found) == 4 * len(c.known.arms)
-    recipes = {json.dumps(job.teaching(run.settings).recipe()) for run in found}
+    recipes = {json.dumps(warm_start.recipe(run.settings)) for run in found}
     assert len(recipes) == 1
 
 

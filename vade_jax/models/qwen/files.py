@@ -23,12 +23,11 @@ import numpy as np
 import safetensors
 
 from vade_jax import atomic, lfs, types
-from vade_jax.data import images
+from vade_jax.data import images, tokens
 from vade_jax.models.qwen import config, weights
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
-PREPROCESSOR = "preprocessor_config.json"
 INDEX = "model.safetensors.index.json"
 CHECKSUMS = "checksums.json"  # {file name: CRC-32 of its content}
 DTYPES = {
@@ -89,7 +88,7 @@ def _check_preprocessor(directory: pathlib.Path, shape: config.Config) -> None:
 
     The trainer does not read that file, but engines do. They would cut and normalise images in another way.
     """
-    path = directory / PREPROCESSOR
+    path = directory / tokens.PREPROCESSOR
     if shape.vision is None or not path.exists():
         return
     patch = shape.vision.patch_size

@@ -1,4 +1,4 @@
-"""Checks the data of a run: held-out questions, rewards, the teacher's answers."""
+"""Checks the data of a run: held-out questions, lengths of answers, sizes of pictures, rewards."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,9 @@ NUM_TRIED = 4  # rows that a user's reward functions are tried on
 
 
 def check_data(run: settings.Run, data: Datasets) -> None:
-    """Checks that there are enough rows, and validation questions that are not in the training data.
+    """Checks that there are enough rows, rewards that can be earned, and questions for validation alone.
+
+    It prints what a user might not expect of lengths and sizes.
 
     Raises:
         ValueError: names the sizes or the files, and the fix.
@@ -24,6 +26,48 @@ def check_data(run: settings.Run, data: Datasets) -> None:
     selector.check_data_size(run, len(data.train))
     selector.warn_without_choice(run, len(data.train))
     _check_held_out(run.data, data)
+    _check_lengths(run, data)
+    if run.teaches_rows:
+        _check_taught(run, data)
+    if line := data.build_prompt.on_pictures(data.train.sizes):
+        print(line)
+
+
+def _check_lengths(run: settings.Run, data: Datasets) -> None:
+    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
+    form, target = run.reward.format, data.build_prompt.target
+    # A bare box is right as well, even without the end of the turn.
+    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
+    for split, limits in {"train": run.sampling, "validation": run.eval}.items():
+        length_I, most = getattr(data, split).lengths, limits.max_tokens
+        num_cut, longest = (length_I > most).sum(), length_I.max()
+        limit = f"{limits.path}max_tokens={most}"
+        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
+        if by_rules and length_I.min() - not_needed > most:
+            raise ValueError(
+                f"{limit} cuts the own answers of all {num_cut:,} rows of data.train, so nothing can be earned: in "
+                f"the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
+            )
+        if num_cut:
+            print(
+                f"{split}: {num_cut:,} of {len(length_I):,} rows: their own answer takes up to {longest} tokens in "
+                f"the asked form, {limit} cuts it"
+            )
+
+
+def _check_taught(run: settings.Run, data: Datasets) -> None:
+    """Prints how many rows the warm start teaches if not all; raises ValueError if there is none."""
+    num_taught = len(data.train.teachable(run.sampling.max_tokens))
+    limit = f"fits in sampling.max_tokens={run.sampling.max_tokens}"
+    if not num_taught:
+        raise ValueError(
+            f"warm_start.num_steps={run.warm_start.num_steps}: no row of data.train={run.data.train!r} has an "
+            f"answer that {limit}: raise that, or set warm_start.num_steps=0"
+        )
+    if num_taught < len(data.train):
+        print(
+            f"warm start: it teaches {num_taught:,} of {len(data.train):,} rows, those with an answer that {limit}"
+        )
 
 
 def _check_held_out(data: settings.Data, found: Datasets) -> None:
