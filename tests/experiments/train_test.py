@@ -20,7 +20,7 @@ import pytest
 from configs import tiny_gspo
 from experiments import train
 from vade_jax import run
-from vade_jax.data import hub
+from vade_jax.data import hub, row_files
 from vade_jax.models.qwen import files
 from vade_jax.report import curves, figures, headline
 from vade_jax.run import cluster
@@ -274,7 +274,7 @@ def test_names_on_the_hub_are_pinned_before_anything_is_read(
 
     def table(name, split):
         read.append((str(name), split))
-        return pa.table({"question": ["?"]})
+        return row_files.of_table(pa.table({"question": ["?"]}))
 
     monkeypatch.setattr(hub, "_snapshot", snapshot)
     monkeypatch.setattr(hub, "table", table)
