@@ -13,7 +13,7 @@ from vade_jax.rewards import answers, reading
         ("\\boxed{3} then \\boxed{4", "3"), ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
         ("\\boxed{\\boxed{3}}", "3"), ("\\boxed {5 }", "5"), ("\\\\boxed{5}", "5"),
         ("\\boxed{\\{1\\}}", "\\{1\\}"), ("} { \\boxed{2} }", "2"), ("{ \\boxed{2}", "2"),
-        ("\\boxed{}", ""), ("\\boxed{a {b}", None), ("\\boxed 7", None), ("boxed{7}", None),
+        ("\\boxed{}", None), ("\\boxed{7} in \\boxed{}", "7"), ("\\boxed{a {b}", None), ("\\boxed 7", None), ("boxed{7}", None),
         ("", None),
     ],
 )  # fmt: skip
@@ -25,7 +25,7 @@ def test_the_last_balanced_box_is_taken(text, expected):
     ("text", "expected"),
     [
         ("The Dark-Blue  car.", "dark blue car"), ("\\text{Dark} blue!", "dark blue"),
-        ("-5", "-5"), ("2.5 m", "2.5 m"), ("A", "a"), ("...", ""),
+        ("-5", "-5"), ("2.5 m", "2.5 m"), ("A", "A"), ("x > 5", "x 5"), ("...", ""),
     ],
 )  # fmt: skip
 def test_words_forget_case_punctuation_and_articles(text, expected):

@@ -23,10 +23,15 @@ _BETWEEN = (
 _PROSE = re.compile(
     rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*+[.)\"”!?]?"
 )
+_TWO = re.compile(rf"{_LETTER}{{2}}")
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 _WRAPPED = re.compile(
     rf"\\(?:{tokens.ROMAN}|mathbf|mathit|boldsymbol|underline|boxed)\s?\{{([^{{}}]*)\}}"
 )
+_FARTHEST = 40  # characters between two boxes of one list
+_BESIDES = re.compile(r"\\(?:text|quad|[ ,;()\[\]])|[\s{}$*]|[A-Za-z]\w?\s*=[\s$*]*$")
+_JOINT = re.compile("(?!$)[,;、，；]?(and|or|和|或|)")
+_EMPHASIS = re.compile(r"^(\*{1,3}|_{1,2}|`{1,3})(.+)\1$", re.DOTALL)  # of Markdown
 _THIN = re.compile(r"(?<=\d)(,?)\\[,!]\s?(?=\d{3}(?!\d))")  # 10,\!000 and 10\,000, as MATH has them
 _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
@@ -59,9 +64,35 @@ def boxes(text: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""Returns the content of the last balanced \boxed{}, the inner one of nested ones, or None."""
-    found = boxes(text)
-    return text[found[-1][1] : found[-1][2] - 1].strip() if found else None
+    r"""Returns the content of the last \boxed{} that is not empty, the inner one of nested ones, or None.
+
+    Several at the end that only commas, "and" or "or" join are one list: \boxed{2} or \boxed{3} is "2 or 3".
+    """
+    return _last(text)[0]
+
+
+def _last(text: str) -> tuple[str | None, int, int]:
+    """Returns (answer, boxes that it is in, end of the last)."""
+    parts: list[str] = []
+    first = end = 0
+    for start, inside, after in reversed(boxes(text)):
+        content = text[inside : after - 1].strip()
+        joint = _joint(text[after:first]) if parts else ""
+        if not content or joint is None:
+            if not content and not parts:
+                continue
+            break
+        content = _EMPHASIS.sub(r"\2", content)
+        parts = [content, joint, *parts] if parts else [content]
+        first, end = start, end or after
+    return "".join(parts) or None, len(parts) // 2 + bool(parts), end
+
+
+def _joint(between: str) -> str | None:
+    """Returns the comma or the word that joins two boxes of one list, or None; "x =" before one may be there."""
+    bare = _BESIDES.sub("", between) if len(between) <= _FARTHEST else ""
+    match = _JOINT.fullmatch(bare)
+    return match and (" or " if match[1] in ("or", "或") else ", ")
 
 
 def said(text: str) -> str:
@@ -77,8 +108,8 @@ def plain(text: str) -> str:
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
-    text = _NOISE.sub(" ", text)
-    return " ".join(text.split()).rstrip(" .。")
+    text = " ".join(_NOISE.sub(" ", text).split()).rstrip(" .。")
+    return re.sub(rf"(?<={_LETTER}) -(?={_LETTER}{{3}})", "-", text)  # $y$-axis
 
 
 def words(text: str) -> str:
@@ -88,7 +119,8 @@ def words(text: str) -> str:
     """
     found = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", _mark, plain(text)).split()
     kept = [word for i, word in enumerate(found) if not _is_article(word, i, found)]
-    return " ".join(kept or found).casefold()
+    text = " ".join(kept or found)
+    return text.casefold() if _TWO.search(text) else text  # n is not N
 
 
 def _is_article(word: str, place: int, words: Sequence[str]) -> bool:
@@ -127,16 +159,19 @@ def signed_words(text: str) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------------------ form
-_END = " \n\t.$\\)]"  # may follow the box: a full stop, the end of a formula
+_END = " \n\t.。,;:!！$\\)]*_`~'\"”’"  # may follow the box: a full stop, the end of a formula or of bold type
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether exactly one \boxed{} is there, and nothing but punctuation after it."""
-    found = boxes(text)
-    if len(found) != 1 or text.count("\\boxed") != 1:
+    r"""Returns whether there is one answer in boxes, and nothing of substance after it.
+
+    That is one \boxed{}, or those of one list (`extract_boxed`).
+    """
+    answer, count, end = _last(text)
+    if answer is None or not count == len(boxes(text)) == text.count("\\boxed"):
         return False
-    _, inside, end = found[0]
-    return bool(text[inside : end - 1].strip()) and not text[end:].strip(_END)
+    rest = text[end:].strip(_END)
+    return all(unicodedata.category(char) in ("So", "Mn", "Cf") for char in rest.replace(" ", ""))
 
 
 def think_boxed(text: str) -> bool:

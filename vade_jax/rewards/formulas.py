@@ -7,27 +7,25 @@ r"""Reads sums, products, powers and functions into trees.
 A degree sign within sin, cos or tan means degrees; without one, the argument is in radians.
 """
 
+import re
 from collections.abc import Callable
+from fractions import Fraction
 
-from vade_jax.rewards import tokens, units, values
-from vade_jax.rewards.tokens import Cursor, Senseless, Unread
+from vade_jax.rewards import units, values
+from vade_jax.rewards.tokens import Cursor, Senseless, Token, Unread
 from vade_jax.rewards.values import Tree
 
 DEEPEST = 25  # nested brackets
 _LONGEST = 150  # operations in a formula
 TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
-FUNCTIONS = {
-    *TRIG,
-    *(f"arc{name}" for name in TRIG),
-    *("sinh", "cosh", "tanh", "ln", "lg", "log", "exp"),
-}
+FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *"sinh cosh tanh ln lg log exp".split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
 _LETTERS = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
 chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
 """
 GREEK = set(_LETTERS.split())
-MARKED = {"\\vec", "\\hat", "\\bar", "\\overline", "\\tilde", "\\widehat"}
+MARKED = {f"\\{name}" for name in ("vec", "hat", "bar", "overline", "tilde", "widehat")}
 SHAPES = {"\\angle", "\\triangle", "angle", "triangle", "\\odot", "\\overline", "\\vec"}
 FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *MARKED, *SHAPES}
 FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
@@ -68,7 +66,7 @@ def _signed(c: Cursor, read: Callable[[Cursor], Tree]) -> Tree:
 def _product(c: Cursor) -> Tree:
     tree = _power(c)
     while True:
-        if c.accept("\\times") or _is_cross(c, tree):
+        if c.in_trig < 2 and c.accept("\\times"):  # \sin x \cdot y is y \sin x
             tree = _joined(c, "*", tree, _signed(c, _power))
         elif c.accept("/"):
             tree = _joined(c, "/", tree, _signed(c, _power))
@@ -76,13 +74,6 @@ def _product(c: Cursor) -> Tree:
             tree = _joined(c, "*", tree, _power(c))
         else:
             return tree
-
-
-def _is_cross(c: Cursor, tree: Tree) -> bool:
-    """Consumes the x of 1.6 x 10^{-19}; returns whether it was there."""
-    is_cross = tree[0] == "n" and [c.peek(i) for i in range(3)] == ["x", "10", "^"]
-    c.at += is_cross
-    return is_cross
 
 
 def _is_factor(c: Cursor) -> bool:
@@ -110,7 +101,7 @@ def _postfixed(c: Cursor) -> Tree:
         c.take()
         if c.in_trig:
             return ("*", tree, ("/", ("c", "pi"), ("n", "180")))
-        c.unit = "degree"
+        c.unit = units.UNITS["degree"]
     return tree
 
 
@@ -130,7 +121,11 @@ def _primary(c: Cursor) -> Tree:
     if text in ("\\lfloor", "\\lceil"):
         return ("floor" if "floor" in text else "ceiling", _between(c, text.replace("\\l", "\\r")))
     if text in ("\\frac", "\\binom"):
-        return ("/" if text == "\\frac" else "binom", *_two(c))
+        top, bottom = _two(c)
+        over, under = _differential(top), _differential(bottom)
+        if text == "\\frac" and over and under:
+            return ("v", f"{over}/{under}")
+        return ("/" if text == "\\frac" else "binom", top, bottom)
     if text in ("\\sqrt", "\\surd"):
         return _root(c, text)
     if text[1:] in FUNCTIONS:
@@ -142,11 +137,17 @@ def _primary(c: Cursor) -> Tree:
     raise Unread
 
 
+def _differential(tree: Tree) -> str | None:
+    """Returns the dy of dy/dx, which is a name."""
+    is_one = tree[:2] == ("*", ("v", "d")) and tree[2][0] == "v"
+    return f"d{tree[2][1]}" if is_one else None
+
+
 def _number(c: Cursor) -> Tree:
     text = c.take()
     if len(text) > values.DIGITS:
         raise Senseless
-    if "." in text or "/" in text or "e" in text:
+    if re.search("[./e]", text):
         return ("n", text)
     if c.peek() == "\\frac":  # 3\frac{1}{2}
         start = c.at
@@ -164,7 +165,7 @@ def _number(c: Cursor) -> Tree:
         return ("n", text)
     if not all(map(str.isdecimal, part)) or not int(part[0]) < int(part[1]):
         raise Unread  # 3\frac{5}{2}: a sum or a product?
-    return ("n", str(int(text) + values.Fraction("/".join(part))))
+    return ("n", str(int(text) + Fraction("/".join(part))))
 
 
 def _letters(c: Cursor) -> Tree:
@@ -183,7 +184,7 @@ def _letters(c: Cursor) -> Tree:
     return _marked(c, text[0])
 
 
-def _is_word(c: Cursor, token: tokens.Token) -> bool:
+def _is_word(c: Cursor, token: Token) -> bool:
     """Returns whether letters are a word: upright, four of them, or two next to two others."""
     if len(token.text) == 1 or token.text.isupper():
         return token.roman and len(token.text) > 1
@@ -196,7 +197,12 @@ def _marked(c: Cursor, letter: str) -> Tree:
     """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
     below = "_" + spelled(c) if c.accept("_") else ""
     marks = c.primes()
+    start = c.at
+    if "".join(c.peek(i) for i in range(6)) == "^{-1}(" and letter in "fgh":  # the inverse
+        c.at, marks = c.at + 5, "^-1"
     inside = f"({spelled(c)})" if letter in "fghFGHP" and _is_call(c, letter) else ""  # f(x)
+    if marks == "^-1" and not inside:
+        c.at, marks = start, ""
     name = letter + below + marks + inside
     return ("c" if name in ("e", "i") else "v", name)
 
@@ -234,9 +240,11 @@ def spelled(c: Cursor) -> str:
 
 
 def _between(c: Cursor, closer: str) -> Tree:
-    """Reads a sum and its closing bracket; the opening one is consumed already."""
+    r"""Reads a sum, or a \choose b, and its closing bracket; the opening one is consumed already."""
     trig, c.in_trig = c.in_trig, min(c.in_trig, 1)
     tree = summed(c)
+    if c.accept("\\choose"):
+        tree = ("binom", tree, summed(c))
     c.in_trig = trig
     c.take(closer)
     return tree

@@ -1,4 +1,4 @@
-r"""Compares an answer with the gold, by the kind of answer.
+"""Compares an answer with the gold, by the kind of answer.
 
 Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
 (`matching`).
@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, quantities, reading, relations, tokens, units
+from vade_jax.rewards import answers, matching, quantities, reading, relations, spelling, tokens
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
 _LEAD = re.compile(
     r"(?:the )?(?:final )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE
@@ -27,7 +27,8 @@ _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
 _INDEX = re.compile(r"(?<=[A-Za-z)}])_\s?\{?\s?([0-9]+)\s?\}?")
-_SEVERAL = re.compile("[A-J]{2,8}|[①-⑳]{2,}")  # options or statements
+_SEVERAL = re.compile("[A-J]{2,8}")  # options
+_MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
 _WORDS = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
 determined doubtful: it they there he she we i this that these those because since as
@@ -97,8 +98,8 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
     if not plain:
         return []
     for read in (str, answers.signed_words, _without_percent):
-        wanted = read(plain)
-        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == wanted]:
+        expected = read(plain)
+        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == expected]:
             return found
     rules = Rules()  # and its clock, for all options
     found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
@@ -110,9 +111,9 @@ def _is_worth(text: str, option: str, rules: Rules) -> bool:
     if text.isalpha() or option.isalpha():
         return False
     one, other = (reading.read(x, numeric=True) for x in (text, option))
-    if not isinstance(one, Number | Formula) or not isinstance(other, Number | Formula):
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
-    if {one.unit, other.unit} <= {"", units.THINGS}:
+    if all(x.unit and not x.unit.bases for x in (one, other)):
         return False
     return quantities.ends(one) == quantities.ends(other) and matching.same(one, other, rules)
 
@@ -143,23 +144,42 @@ def yesno(given: str, key: str, **_) -> str:
 def text(given: str, key: str, **_) -> str:
     """Compares words; signs such as < and - count, punctuation, case and articles do not.
 
-    A, B and D is ABD, and CO_2 is CO2.
+    A, B and D is ABD, CO_2 is CO2, and a key that is a quantity may be given in other units.
     """
     given, key = (_INDEX.sub(r"\1", tokens.clean(x)) for x in (given, key))
     if _SEVERAL.fullmatch(key):
         given = re.sub(r"[\s,;]|\band\b|\\text|[{}]", "", given)
     reason = compare(answers.words(given), answers.words(key))
     left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
-    return "different" if reason == "ok" and left != right else reason
+    reason = "different" if reason == "ok" and left != right else reason
+    if reason == "different" and (_is_spelled(given, key) or _is_measured(given, key)):
+        return "ok"
+    return reason
+
+
+def _is_spelled(given: str, key: str) -> bool:
+    right = spelling.canonical(key)
+    return right is not None and spelling.canonical(given) == right
+
+
+def _is_measured(given: str, key: str) -> bool:
+    """Returns whether both are quantities with units, and the same."""
+    if "mol" in given + key:  # 0.5 M is 0.5 mol/L
+        given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
+    one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
+        return False
+    return all(x.unit and x.unit.bases for x in (one, other)) and matching.same(one, other, Rules())
 
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
 def integer(given: str, key: str, **_) -> str:
-    """Compares numbers exactly; the right one must be whole."""
+    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and x = 3 (mod 7) gives 3."""
     right = number(key)
     if right is None or right.value.denominator != 1:
         return "bad_key"
-    return _decided(number(given), right, Rules(formulas=False))
+    counted = relations.counted(reading.read(given, numeric=True))
+    return _decided(counted or number(given), right, Rules(formulas=False))
 
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
@@ -176,7 +196,7 @@ def listing(
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
-    right = right if isinstance(right, Collection | None) else Collection("", (right,))
+    right = right if isinstance(right, Collection | None) else Collection(Kind.LIST, (right,))
     if right is None or not right.items:
         return "bad_key"
     rules = _rules(tolerance, lists=True, ordered=ordered)
@@ -188,25 +208,17 @@ def listing(
 
 def expression(given: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
+    if _is_spelled(given, key):
+        return "ok"
     right = reading.read(key) if len(key) <= answers.MAX_LENGTH else None
     if right is None:
         return "bad_key"
-    value = reading.read(given)
-    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m.
-    units = [bool(getattr(x, "unit", None)) for x in (value, right)]
-    if units == [False, True]:
-        value = reading.read(given, numeric=True)
-    elif units == [True, False]:
-        right = reading.read(key, numeric=True) or right
-    is_prose = isinstance(value, Words) and not isinstance(right, Words)
-    reason = _decided(None if is_prose else value, right, Rules())
-    if reason == "different" and not any(units):
-        # 60 min and 1 h: other letters, which no formula makes equal, may be other units.
-        one, other = (reading.read(text, numeric=True) for text in (given, key))
-        names = [getattr(x, "unit", None) for x in (one, other)]
-        if other is not None and all(names) and names[0] != names[1]:
-            return _decided(one, other, Rules())
-    return reason
+    value, rules = reading.read(given), Rules()
+    if isinstance(value, Words) and not isinstance(right, Words):
+        return "unreadable"
+    reason = _decided(value, right, rules)
+    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m, 60 min is 1 h.
+    return "ok" if reason == "different" and _is_measured(given, key) else reason
 
 
 def number(text: str) -> Number | None:
@@ -218,7 +230,7 @@ def number(text: str) -> Number | None:
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
         found = relations.named(value, Rules(formulas=False))
-        value = found and found[1]
+        value = found and found.value
     return value if isinstance(value, Number) else None
 
 
@@ -228,6 +240,6 @@ def _rules(tolerance: float | None, **more) -> Rules:
 
 
 def _decided(given: Value | None, key: Value, rules: Rules) -> str:
-    if given in (None, Collection("[]", ())):
+    if given in (None, Collection(Kind.CLOSED, ())):
         return "unreadable"
     return "ok" if matching.same(given, key, rules) else "different"

@@ -6,13 +6,14 @@ factor. Values that cannot be compared are different.
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vade_jax.rewards import quantities, relations, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Value
+from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Relation, Value, Words
 
-_LOOSE = {"", "or", "{}"}  # brackets that mean the same
+_LINEAR = {"=", "!=", "<", "<=", ">", ">="}  # no x \sim y
 # In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
@@ -27,35 +28,29 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
 
     Raises:
         Failed: SymPy reached no verdict.
-        RuntimeError: math-verify or pint is not installed.
+        RuntimeError: SymPy is not installed.
     """
-    if isinstance(given, Relation) or isinstance(key, Relation):
-        return _same_relation(given, key, rules)
+    if right := quantities.ends(key):
+        written = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
+        return quantities.ends(given) == right and len(written) < 2
+    left, right = relations.region(given), relations.region(key)
+    if left and right and (left.is_certain or right.is_certain) and not rules.lists:
+        if len({left.name, right.name} - {""}) > 1 or len({left.unit, right.unit} - {None}) > 1:
+            return False
+        return left.tree == right.tree or quantities.ask(rules, right.tree, left.tree)
+    if isinstance(given, Relation) and isinstance(key, Relation):
+        mine, wanted = relations.named(given, rules), relations.named(key, rules)
+        if mine and wanted and (mine.name == wanted.name or None in (mine.name, wanted.name)):
+            return same(mine.value, wanted.value, rules)
+        return _same_equation(given, key, rules)
+    for one, other in ((given, key), (key, given)):
+        if isinstance(one, Relation) and not _has_relation(_table(other)):
+            found = relations.named(one, rules)
+            pair = (found.value, other) if found and one is given else (other, found and found.value)
+            return None not in pair and same(*pair, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
     return quantities.same(given, key, rules)
-
-
-def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
-    left, right = relations.interval(given), relations.interval(key)
-    if left is not None and right is not None:
-        return len({left[0], right[0]} - {""}) < 2 and _same_collection(left[1], right[1], rules)
-    if isinstance(given, Relation) and isinstance(key, Relation):
-        mine, wanted = relations.named(given, rules), relations.named(key, rules)
-        if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
-            return same(mine[1], wanted[1], rules)
-        return _same_equation(given, key, rules)
-    one, other = (given, key) if isinstance(given, Relation) else (key, given)
-    assert isinstance(one, Relation)  # one of the two is
-    found = relations.named(one, rules)
-    if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
-        spread = relations.spread(one, other) if found else ()
-        return bool(spread) and _matched(spread, other.items, rules)
-    if one.signs == ("\\in",) and values.name_of(one.sides[0]):  # x \in \{1, 2\}
-        found = "", one.sides[1]
-    if found is None or isinstance(found[1], Relation):
-        return False
-    return same(found[1], key, rules) if one is given else same(given, found[1], rules)
 
 
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
@@ -67,127 +62,149 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         signs, sides = relations.turned(signs), sides[::-1]
     if key.signs != signs:
         return False
-    is_linear = len(sides) == 2 and signs[0] in ("=", "!=", "<", "<=", ">", ">=")  # no x \sim y
-    if is_linear and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
-        right, left = (
-            (signs[0], *(side.tree for side in pair if isinstance(side, Number | Formula)))
-            for pair in (key.sides, sides)
+    trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
+    if len(sides) == 2 and signs[0] in _LINEAR and len(trees) == 4:
+        return quantities.ask(
+            rules, (signs[0], *trees[:2]), (signs[0], *trees[2:]), question="relation"
         )
-        return quantities.ask(rules, right, left, "relation")
     pairs = list(zip(sides, key.sides, strict=True))
     swapped = list(zip(sides[::-1], key.sides, strict=True)) if set(signs) == {"="} else pairs
     return any(all(same(x, y, rules) for x, y in each) for each in (pairs, swapped))
 
 
+# ------------------------------------------------------------------------------ several values
+class _Table(NamedTuple):
+    """Rows of values, the columns of which may have names: x = 1, y = 2 is one row, x = 1 or x = 2 are two."""
+
+    kind: Kind
+    rows: tuple[tuple[Value, ...], ...]
+    names: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, whose one column is x
+
+
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
-    one, other = relations.interval(given), relations.interval(key)
-    if one is not None and other is not None and (one[0] or other[0]):  # x < -1 or x > 3
-        return _same_relation(given, key, rules)
-    mine, wanted = _roots(given, rules), _roots(key, rules)
-    if mine and wanted and not rules.lists and _is_numbered(mine, wanted):
-        return mine.unknown == wanted.unknown and _matched(mine.values, wanted.values, rules)
-    flat, flat_key = _flat(given), _flat(key)
-    mine, wanted = _unnamed(flat, flat_key, rules), _unnamed(flat_key, flat, rules, is_key=True)
-    if mine is None or wanted is None or len(mine.items) != len(wanted.items):
+    left, right = _table(given), _table(key)
+    mine, wanted = _named(left, rules), _named(right, rules)
+    if mine and wanted:
+        is_other = mine.numbers and wanted.numbers and mine.numbers != wanted.numbers
+        if is_other or sorted(mine.names) != sorted(wanted.names):
+            return False
+        is_point = Kind.OPEN in (mine.kind, wanted.kind)
+        right = wanted._replace(kind=mine.kind) if is_point else wanted
+        left = _ordered(mine, wanted.names)
+    elif mine and not _has_relation(right):
+        left, right = _beside(mine, right, rules, is_key=False)
+    elif wanted and not _has_relation(left):
+        right, left = _beside(wanted, left, rules, is_key=True)
+    if left is None or right is None or not _may_match(left, right, rules):
         return False
-    pair = {mine.brackets, wanted.brackets}
-    if pair >= {"and", "or"}:
-        return False
-    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair in ({"", "="}, {"", "and"})):
-        return False
-    is_set = wanted.brackets in ("or", "and", "{}", "u") or (
-        not wanted.brackets and not rules.lists
-    )
+    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
-    if is_ordered or "=" in pair:
-        return all(same(x, y, rules) for x, y in zip(mine.items, wanted.items, strict=True))
-    return _matched(mine.items, wanted.items, rules)
+    return _same_rows(left.rows, right.rows, rules, is_ordered)
 
 
-class _Roots(NamedTuple):
-    """The values of an unknown: x = 1 or x = -3."""
-
-    unknown: str
-    numbers: frozenset[str]  # 1 and 2 of x_1 = 1, x_2 = -3; empty without
-    values: tuple[Value, ...]
-
-
-def _roots(value: Value, rules: Rules) -> _Roots | None:
-    """Returns the values that all parts give x, or t; None of anything else."""
-    found = [relations.named(item, rules) for item in _flat(value).items]
-    pairs = [x for x in found if x is not None]
-    unknowns = {name.partition("_")[0] for name, _ in pairs}
-    if len(pairs) < len(found) or unknowns not in ({"x"}, {"t"}):
-        return None
-    numbers = {x for name, _ in pairs for x in name.partition("_")[2].split(",") if x}
-    if not all(map(str.isdecimal, numbers)):
-        return None  # x_{max}
-    return _Roots(unknowns.pop(), frozenset(numbers), tuple(item for _, item in pairs))
-
-
-def _is_numbered(given: _Roots, key: _Roots) -> bool:
-    """Returns whether roots are numbered, and so may be named or ordered otherwise: x_1 and x_2, or x.
-
-    More than two that both number may be the unknowns of a system, whose order counts.
-    """
-    if given.numbers and key.numbers:
-        return given.numbers == key.numbers and len(key.values) == 2
-    return bool(given.numbers or key.numbers)
-
-
-def _flat(value: Value) -> Collection:
-    r"""Returns a collection with the values of 3, \pm 5 one after the other; one value alone is a set."""
+def _table(value: Value) -> _Table:
+    """Returns the values as a column; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
-        return Collection("{}", (value,))
-    if value.brackets not in _LOOSE:
-        return value
-    nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
-    return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
+        return _Table(Kind.SET, ((value,),))
+    nested = [x.items if isinstance(x, Both) else (x,) for x in value.items]
+    items = itertools.chain.from_iterable(nested) if value.kind in LOOSE else value.items
+    return _Table(value.kind, tuple((item,) for item in items))
 
 
-def _unnamed(
-    value: Collection, other: Collection, rules: Rules, is_key: bool = False
-) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or of x = 1, y = 2, to compare them with values without names.
+def _has_relation(table: _Table) -> bool:
+    return any(isinstance(row[0], Relation) for row in table.rows)
 
-    None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
-    """
-    if any(isinstance(item, Relation) for item in other.items):
-        return value
-    found = [x for item in value.items if (x := relations.named(item, rules)) is not None]
-    if not found or len(found) < len(value.items):
-        return value
-    names, items = [name for name, _ in found], [item for _, item in found]
-    if len({name.partition("_")[0] for name in names}) == 1:
-        return Collection(value.brackets, tuple(items))
+
+def _named(table: _Table, rules: Rules) -> _Table | None:
+    """Returns a column of named values as columns with these names; None where some have none."""
+    found = [relations.named(row[0], rules) for row in table.rows]
+    found = [x for x in found if x is not None and x.name is not None]
+    if not found or len(found) < len(table.rows) or table.kind not in LOOSE:
+        return None
+    if len(found) == 1 and isinstance(found[0].value, Collection) and found[0].value.kind in LOOSE:
+        return _table(found[0].value)._replace(names=(found[0].name,))  # x = {1, 2}
+    if len({x.columns for x in found}) == 1 and found[0].columns:  # (x, y) = (1, 2) or (x, y) = ...
+        rows = tuple(x.value.items for x in found if isinstance(x.value, Collection))
+        return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows, found[0].columns)
+    names = [str(x.name) for x in found]
+    bases, numbers = zip(*(name.partition("_")[::2] for name in names), strict=True)
+    is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
+    column = tuple((x.value,) for x in found)
+    if is_numbered and (len(names) < 3 or not all(numbers)):
+        return _Table(table.kind, column, bases[:1], tuple(sorted(filter(None, numbers))))
     size = len(set(names))
-    is_set = value.brackets == "or" or other.brackets in ("or", "{}")
-    if is_set or names != names[:size] * (len(names) // size):
-        return None
-    is_bare = not other.brackets and size == len(names)
-    order = sorted(range(size), key=names.__getitem__)
-    if is_bare and is_key:  # "4, 5" is AB = 4, CD = 5 as the key has them
-        order = list(range(size))
-    elif order != list(range(size)) and (is_bare or set(names) not in _STANDARD):
-        return None
-    brackets = "=" if is_bare else "()"
-    groups = [
-        Collection(brackets, tuple(items[start + i] for i in order))
-        for start in range(0, len(items), size)
-    ]
-    return groups[0] if len(groups) == 1 else Collection("", tuple(groups))
+    if size > 1 and (table.kind is Kind.OR or names != names[:size] * (len(names) // size)):
+        return _Table(table.kind, (), tuple(names))  # is nothing else
+    cells = [x.value for x in found]
+    rows = (tuple(cells[i : i + size]) for i in range(0, len(cells), size))
+    return _Table(table.kind, tuple(rows), tuple(names[:size]))
 
 
-def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:
-    """Returns whether each right value has a given one of its own (by augmenting paths)."""
+def _ordered(table: _Table, names: Sequence[str]) -> _Table:
+    order = [table.names.index(name) for name in names]
+    return table._replace(names=names, rows=tuple(tuple(row[i] for i in order) for row in table.rows))
+
+
+def _beside(
+    named: _Table, other: _Table, rules: Rules, is_key: bool
+) -> tuple[_Table | None, _Table | None]:
+    """Returns both with the same columns, to compare x = 1, y = 2 with (1, 2); None if the order is not clear."""
+    size = len(named.names)
+    if size < 2:
+        return named, other
+    cells = [row[0] for row in other.rows]
+    points = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
+    is_bare = other.kind in (Kind.LIST, Kind.AND) or (rules.lists and other.kind is Kind.CLOSED)
+    if other.kind is Kind.OPEN or (is_bare and len(points) < len(cells)):
+        points = [tuple(cells)]
+    elif len(points) < len(cells):
+        return None, None
+    else:
+        is_bare = False
+    if any(len(point) != size for point in points):
+        return None, None
+    is_point, names = named.kind is Kind.OPEN, sorted(named.names)
+    if is_point and is_bare:
+        return None, None
+    if names != list(named.names) and not is_point and not (is_bare and is_key):
+        if is_bare or set(names) not in _STANDARD:
+            return None, None
+        named = _ordered(named, names)
+    return named._replace(kind=other.kind), other._replace(rows=tuple(points))
+
+
+def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
+    """Returns whether the brackets, and the words between values, may mean the same."""
+    pair = {given.kind, key.kind}
+    if Kind.OR in pair and len(pair) > 1:
+        items = [row[0] for row in key.rows if row]
+        spelled = (isinstance(x, Words) or values.name_of(x) is not None for x in items)
+        if any(spelled) or any(map(relations.is_inequality, items)):
+            return False  # A or C for A, C
+    return rules.lists or len(pair) == 1 or pair <= LOOSE
+
+
+Rows = tuple[tuple[Value, ...], ...]
+
+
+def _same_rows(given: Rows, key: Rows, rules: Rules, is_ordered: bool) -> bool:
+    """Returns whether each right row has a given one of its own (by augmenting paths)."""
     if len(given) != len(key):
         return False
-    cached = functools.lru_cache(maxsize=None)(lambda i, j: same(given[j], key[i], rules))
+
+    @functools.cache
+    def is_same(i: int, j: int) -> bool:
+        cells = zip(given[j], key[i], strict=True)
+        return len(given[j]) == len(key[i]) and all(same(x, y, rules) for x, y in cells)
+
+    if is_ordered:
+        return all(is_same(i, i) for i in range(len(key)))
     taken: dict[int, int] = {}  # given: right
 
     def place(i: int, seen: set[int]) -> bool:
         for j in range(len(given)):
-            if j not in seen and cached(i, j):
+            if j not in seen and is_same(i, j):
                 seen.add(j)
                 if j not in taken or place(taken[j], seen):
                     taken[j] = i

@@ -1,9 +1,8 @@
 """Compares expressions in worker processes, which are killed if a comparison takes too long.
 
-math-verify's own timeouts are signals. Only the main thread gets signals, and Python runs no handler within
-the single C call that evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are
-started by path, not by multiprocessing, so that a worker imports only math-verify: no JAX and no main module
-of the run.
+Timeouts by signals reach the main thread only, and Python runs no handler within the single C call that
+evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are started by path, not by
+multiprocessing, so that a worker imports only SymPy: no JAX and no main module of the run.
 """
 
 import atexit
@@ -116,7 +115,7 @@ class _Worker:
             self.kill()
             raise RewardFailure(
                 f"the worker for expressions did not start ({' '.join(command)}); its output is "
-                "above. Is math-verify installed?"
+                "above. Is SymPy installed?"
             )
 
     def is_alive(self) -> bool:

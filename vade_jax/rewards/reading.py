@@ -3,36 +3,34 @@ r"""Reads a text into a value, once and whole, by one grammar.
     list      item {("," | ";" | "or" | "and" | "&") item}
     item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
     side      part {":" part}
-    part      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
+    part      name | group {("\\cup" | "\\setminus") group} | number unit number unit | sum [unit]
 
-A text outside this grammar is words if it is prose, or LaTeX with other commands, which is compared by
-spelling or left to SymPy's own reader; otherwise it is nothing. No bracket is read more than twice, so
-reading takes linear time.
+Sums are read in `formulas`, units in `units`. A text outside this grammar is spelled, if it is prose or LaTeX
+with other commands; otherwise it is nothing. No bracket is read more than twice, so reading takes linear time.
 """
 
-import dataclasses
 import functools
-import itertools
 import re
-from typing import TypeGuard
+from fractions import Fraction
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
-from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Unread
-from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Value, Words
+from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Token, Unread
+from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Number, Relation
+from vade_jax.rewards.values import Tree, Unit, Value, Words
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
 _PLAIN = re.compile(
     r"(-?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,99})(?:\.[0-9]{1,99})?)(?:/([0-9]{1,99}))?"
 )
-_ADVANCED = {
-    f"\\{name}"
-    for name in ("int", "iint", "oint", "sum", "prod", "lim", "partial", "setminus", "cap", "cup")
-}
+_COMPARES = re.compile(r"[<>]|\\(?:leq?|geq?|neq?|in|leqslant|geqslant)(?![a-z])")
+_OTHER = {"\\" + name for name in "int iint oint sum prod lim partial cap cup setminus ldots".split()}
 _KNOWN = {*tokens.RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
 _KNOWN |= {"\\times", "\\pm", "\\mp", "\\degree", "\\emptyset", "\\mathbb"}
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
+_REALS = Collection(Kind.OPEN, (Formula(("-", values.INFINITY)), Formula(values.INFINITY)))
+_SYSTEMS = ("cases", "aligned")
 
 
 def lead(text: str) -> str:
@@ -57,34 +55,18 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return None
     text = tokens.clean(lead(text))
     if thousands is None:
-        thousands = ", " in text or not text.startswith(("(", "[", "\\{", "\\left"))
-    cut = tokens.cut(text, thousands=thousands)
+        thousands = ", " in text or not text.startswith(("(", "[", "\\{"))
+    cut = tokens.cut(_with_condition(text), thousands=thousands)
     try:
-        c = Cursor(text, _with_condition(cut), numeric)
+        c = Cursor(_with_condition(text), cut, numeric)
         value = listed(c)
         if c.peek():
             raise Unread
         return value
     except Unread:
-        return _otherwise(text, cut)
+        return _spelled(text, cut)
     except Senseless:
         return None
-
-
-def _with_condition(cut: list[tokens.Token]) -> list[tokens.Token]:
-    """Returns the tokens with a condition in brackets behind as an item: y = 2x (x > 0) is y = 2x, x > 0."""
-    levels = itertools.accumulate((x.text in CLOSERS) - (x.text in OPENERS) for x in cut[::-1])
-    at = len(cut) - 1 - next((i for i, level in enumerate(levels) if not level), len(cut))
-    if at < 1 or (cut[at].text, cut[-1].text) != ("(", ")"):
-        return cut
-    if cut[at - 1].text in (*OPENERS, *SEPARATORS, *tokens.RELATIONS):
-        return cut
-    before, inside = ({x.text for x in part} for part in (cut[:at], cut[at + 1 : -1]))
-    # P(X > 2) has none.
-    is_apart = cut[at - 1].kind != "letters" or cut[at].spaced or before & tokens.RELATIONS
-    if not is_apart or not inside & tokens.RELATIONS:
-        return cut
-    return [*cut[:at], dataclasses.replace(cut[at], text=","), *cut[at + 1 : -1]]
 
 
 def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
@@ -93,43 +75,29 @@ def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
     tree = ("n", top) if bottom is None else ("/", ("n", top), ("n", bottom))
     tree = ("-", tree) if sign else tree
     found = values.literal(tree)
-    return found and Number(found[0], tree, *found[1:])
+    return found and Number(tree, None, *found)
 
 
-def elements(text: str) -> tuple[bool, list[str]]:
-    """Returns whether a list is written as a set, and the texts of its elements."""
-    text = tokens.clean(text)
-    cut = tokens.cut(text, thousands=", " in text)
-    is_set = bool(cut) and cut[0].text in ("{", "\\{")
-    levels = [(token.text in OPENERS) - (token.text in CLOSERS) for token in cut]
-    if levels and levels[0] == 1 and 0 not in list(itertools.accumulate(levels))[:-1]:
-        cut, levels = cut[1:-1], levels[1:-1]
-    parts = [[]]
-    for token, depth in zip(cut, itertools.accumulate(levels), strict=True):
-        if depth or token.text not in SEPARATORS:
-            parts[-1].append(token)
-        elif parts[-1] or token.text not in ("and", "or"):  # "red, blue, and green"
-            parts.append([])
-    found = [text[part[0].start : part[-1].end] if part else "" for part in parts]
-    return is_set, found if any(found) else []
+def _with_condition(text: str) -> str:
+    """Returns y = 2x (x > 0) as y = 2x, x > 0; P(X > 2) has no condition."""
+    head, opener, inside = text.removesuffix(")").rpartition("(")
+    is_last = opener and text.endswith(")") and ")" not in inside and _COMPARES.search(inside)
+    is_apart = re.search(r"[^a-zA-Z\s(,=<>]\s*$|[^(,=<>]\s$|=.*[^(,=<>]$", head[-50:])
+    return f"{head}, {inside}" if is_last and is_apart else text
 
 
-def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
-    """Returns the value of a text outside the grammar: words, or a formula that SymPy may know."""
+def _spelled(text: str, cut: list[Token]) -> Words | None:
+    """Returns a text outside the grammar as its words, or as its tokens."""
     if answers.is_prose(plain := answers.plain(text)):
-        return Words(plain)
+        return Words(answers.signed_words(plain))
     if len(text) > answers.MAX_LENGTH or not _is_balanced(cut):
         return None
-    is_worded = any(len(token.text) > 3 or token.roman for token in cut if token.kind == "letters")
     commands = {token.text for token in cut if token.text[0] == "\\"}
-    is_other = bool(commands - _KNOWN) or any(token.roman for token in cut)
-    is_advanced = not is_worded and commands & _ADVANCED and commands <= _KNOWN | _ADVANCED
-    if not is_advanced and not is_other:
-        return None
-    return values.Latex(text, tuple(token.text for token in cut), bool(is_advanced))
+    is_latex = bool(commands - _KNOWN) or any(token.roman for token in cut)
+    return Words(("\\", *(token.text for token in cut))) if is_latex else None
 
 
-def _is_balanced(cut: list[tokens.Token]) -> bool:
+def _is_balanced(cut: list[Token]) -> bool:
     opened = []
     for text in (token.text for token in cut):
         if text in OPENERS:
@@ -150,12 +118,8 @@ def listed(c: Cursor) -> Value:
         items.append(_item(c))
     if not between:
         return items[0]
-    holds_all = between == {"and"} and all(map(_is_inequality, items))
-    return Collection("or" if "or" in between else "and" * holds_all, tuple(items))
-
-
-def _is_inequality(value: Value) -> bool:
-    return isinstance(value, Relation) and not {"<", "<=", ">", ">="}.isdisjoint(value.signs)
+    kind = next((k for k in (Kind.OR, Kind.AND) if k.value in between), Kind.LIST)
+    return Collection(kind, tuple(items))
 
 
 def _item(c: Cursor) -> Value:
@@ -182,7 +146,7 @@ def _words(c: Cursor) -> Words:
     text = answers.plain(c.text[c.tokens[start].start : c.tokens[c.at - 1].end])
     if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O
         raise Unread
-    return Words(text)
+    return Words(answers.signed_words(text))
 
 
 def _relation(c: Cursor) -> Value:
@@ -195,16 +159,26 @@ def _relation(c: Cursor) -> Value:
         sides.append(_numbers(c.take()) if is_set and c.ends(1) else _side(c))
     if not signs:
         return sides[0]
+    if set(signs) == {"="}:
+        sides = list(map(_length, sides))
     both = [side.items if isinstance(side, Both) else (side, side) for side in sides]
     found = [Relation(tuple(signs), one) for one in zip(*both, strict=True)]
-    return found[0] if found[0] == found[1] else Both("or", tuple(found))
+    return found[0] if found[0] == found[1] else Both(Kind.OR, tuple(found))
+
+
+def _length(side: Value) -> Value:
+    r"""Returns the segment \overline{AC} of an equation as its length AC."""
+    name = values.name_of(side) or ""
+    return Formula(("v", name.removeprefix("overline "))) if name.startswith("overline ") else side
 
 
 def _side(c: Cursor) -> Value:
     parts = [_part(c)]
     while c.accept(":"):
         parts.append(_part(c))
-    return parts[0] if len(parts) == 1 else Collection(":", tuple(parts))
+    if len(parts) == 1 and isinstance(parts[0], Number) and c.accept(*tokens.TO):
+        return Collection(Kind.RANGE, (parts[0], _part(c)))
+    return parts[0] if len(parts) == 1 else Collection(Kind.RATIO, tuple(parts))
 
 
 def _part(c: Cursor) -> Value:
@@ -213,12 +187,11 @@ def _part(c: Cursor) -> Value:
     c.length = 0
     if c.kind() == "based":
         return _based(c)
-    if [c.kind(), c.peek(1), c.kind(2), c.peek(3)] == ["number", "\\degree", "number", "'"]:
-        return _minutes(c)
     start = c.at
-    if (found := _bracketed(c) or _point(c)) is not None:
-        return found
-    c.reset(start)
+    for read_it in (_bracketed, _point, _compound):
+        if (found := read_it(c)) is not None:
+            return found
+        c.reset(start)
     minus = c.peek() == "-" and c.peek(1) in _CURRENCIES and c.take()
     if c.peek() in _CURRENCIES:
         c.unit = units.UNITS[c.take()]
@@ -236,20 +209,36 @@ def _based(c: Cursor) -> Value:
     return _calculated(("n", digits), "", None, False) if int(base) == 10 else Formula(("v", name))
 
 
-def _minutes(c: Cursor) -> Value:
-    r"""Reads degrees and minutes, 22^\circ 30'."""
-    degrees, _, minutes, _ = (c.take() for _ in range(4))
-    tree = ("+", ("n", degrees), ("/", ("n", minutes), ("n", "60")))
-    return _calculated(tree, "", "degree", percent=False, full=True)
+def _compound(c: Cursor) -> Value | None:
+    r"""Reads amounts of one quantity in falling units: 5 ft 6 in, 2小时30分, 22^\circ 30'."""
+    parts: list[tuple[str, Unit]] = []
+    while c.kind() == "number" and not c.offset:
+        digits = c.take()
+        if c.peek() == "\\degree" or (parts and c.peek() == "'"):
+            unit = Unit(Fraction(1, 1 if c.take() != "'" else 60), units.UNITS["degree"].bases)
+        elif (unit := units.single(c)) is None:
+            return None
+        if parts and not (unit.bases == parts[-1][1].bases and unit.factor < parts[-1][1].factor):
+            return None
+        parts.append((digits, unit))
+    if len(parts) < 2 or not c.ends():
+        return None
+    first = parts[0][1]
+    tree: Tree = ("n", parts[0][0])
+    for digits, unit in parts[1:]:
+        tree = ("+", tree, ("*", ("n", digits), ("n", str(unit.factor / first.factor))))
+    return _calculated(tree, "", first, percent=False, full=True)
 
 
-def _measured(c: Cursor, tree: values.Tree) -> Value:
+def _measured(c: Cursor, tree: Tree) -> Value:
     """Reads the unit or sign after a number or formula, and returns the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
     if any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
         both = (values.expanded(tree, upper) for upper in (True, False))
-        return Both("or", tuple(_calculated(one, scale, unit, percent, full=True) for one in both))
+        return Both(
+            Kind.OR, tuple(_calculated(one, scale, unit, percent, full=True) for one in both)
+        )
     return _calculated(tree, scale, unit, percent)
 
 
@@ -262,9 +251,9 @@ def _name(c: Cursor) -> Value | None:
     count = 0
     while c.kind(count) == "letters" and not c.ends(count):
         count += 1
-    letters = [c.tokens[c.at + i] for i in range(count)]
     if shape and not count and c.kind() == "number":
-        letters, count = [c.tokens[c.at]], 1  # angle 1
+        count = 1  # angle 1
+    letters = c.tokens[c.at : c.at + count]
     c.at += count
     marks = c.primes()
     closed = not braced or c.accept("}")
@@ -274,12 +263,12 @@ def _name(c: Cursor) -> Value | None:
             return Formula(("v", name))
         is_word = count == 1 and not shape and text not in formulas.FUNCTIONS and c.peek() != "="
         if is_word and len(text) > 2 and not marks:
-            return Words(text)  # red is no product
+            return Words(answers.signed_words(text))  # red is no product
     c.at, c.offset = start, 0
     return None
 
 
-def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> str | None:
+def _named(c: Cursor, shape: str, letters: list[Token], text: str) -> str | None:
     """Returns the spelling of letters that are a name; None if they are words or a product."""
     if shape:
         turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
@@ -289,19 +278,19 @@ def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> str
         return text if is_capital and len(letters) == 1 else None
     words = " ".join(token.text for token in letters)
     is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
+    is_worded |= re.fullmatch("p[A-Z][a-z]?", words) is not None  # pH
     is_denied = bool(_DENIALS.intersection(words.casefold().split()))
     return words if (is_worded or is_capital) and len(letters) <= 4 and not is_denied else None
 
 
 def _bracketed(c: Cursor) -> Value | None:
-    r"""Reads a list in brackets that is a whole side, intervals with \cup between, or a matrix."""
-    found = [_group(c)]
-    while found[-1] is not None and c.accept("\\cup"):
-        found.append(_group(c))
-    groups = [group for group in found if group is not None]
-    if len(groups) < len(found) or not c.ends():
-        return None
-    return groups[0] if len(groups) == 1 else Collection("u", tuple(groups))
+    r"""Reads a list in brackets that is a whole side, sets with \cup, \cap or \setminus between, or a matrix."""
+    whole = _group(c)
+    while whole is not None and c.peek() in ("\\cup", "\\cap", "\\setminus"):
+        kind = Kind(c.take()[1:])
+        other = _group(c)
+        whole = other and Collection(kind, (whole, other))
+    return whole if c.ends() else None
 
 
 def _point(c: Cursor) -> Relation | None:
@@ -309,7 +298,7 @@ def _point(c: Cursor) -> Relation | None:
     if c.kind() != "letters" or not re.fullmatch("[A-Z]", c.peek()) or c.peek(1) != "(":
         return None
     name, place = Formula(("v", c.take())), _group(c)
-    if not isinstance(place, Collection) or place.brackets != "()" or len(place.items) < 2:
+    if not isinstance(place, Collection) or place.kind is not Kind.OPEN or len(place.items) < 2:
         return None
     if not c.ends() or c.peek() in tokens.RELATIONS:
         return None
@@ -318,7 +307,7 @@ def _point(c: Cursor) -> Relation | None:
 
 def _group(c: Cursor) -> Value | None:
     if c.accept("\\emptyset"):
-        return Collection("{}", ())
+        return Collection(Kind.SET, ())
     if c.accept("\\mathbb"):
         return _numbers(formulas.spelled(c))
     if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
@@ -328,39 +317,46 @@ def _group(c: Cursor) -> Value | None:
         if c.peek() == "\\begin":
             return _environment(c)
         opener = c.take()
-        # A system, with \right. behind; \{ \begin{pmatrix} is a set of matrices
-        is_system = c.peek(2) in ("array", "cases", "aligned")
-        if opener == "\\{" and c.peek() == "\\begin" and is_system:
+        if opener == "\\{" and c.peek() == "\\begin" and c.peek(2) in ("array", *_SYSTEMS):
             system = _environment(c, is_system=True)
             c.accept("\\}", ".")
             return system
-        if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
-            c.at += 2  # \{x \mid x > 5\} is x > 5
+        builder = opener == "\\{" and _builds(c)
         inside = None if c.peek() in CLOSERS else listed(c)
         closer = c.take(*OPENERS[opener])
     except Unread:
         return None
     finally:
         c.depth -= 1
-    return _in_brackets(opener, inside, closer)
+    return inside if builder else _in_brackets(opener, inside, closer)
+
+
+def _builds(c: Cursor) -> bool:
+    r"""Reads the beginning of \{x \mid x > 5\} or \{x \in \mathbb{R} \mid x > 5\}; both are x > 5."""
+    start = c.at
+    if c.kind() == "letters" and c.take() and c.accept("\\in"):
+        if not (c.accept("R") or (c.accept("\\mathbb") and formulas.spelled(c) == "R")):
+            c.at = start
+    if c.at > start and c.accept("|", ":"):
+        return True
+    c.at, c.offset = start, 0
+    return False
 
 
 def _numbers(letter: str) -> Value:
     r"""Returns \mathbb{R} as an interval, and other sets of numbers as names."""
-    if letter != "R":
-        return Formula(("v", f"set {letter}"))
-    return Collection("()", (Formula(("-", values.INFINITY.tree)), values.INFINITY))
+    return _REALS if letter == "R" else Formula(("v", f"set {letter}"))
 
 
 def _environment(c: Cursor, is_system: bool = False) -> Value:
     r"""Reads \begin{...} rows \end{...}: a matrix, or a system of equations that hold together."""
     c.take("\\begin")
     c.take("{")
-    name = c.take("matrix", "pmatrix", "bmatrix", "array", "cases", "aligned")
+    name = c.take("matrix", "pmatrix", "bmatrix", "array", *_SYSTEMS)
     c.take("}")
     if name == "array":
         formulas.spelled(c)  # how its columns are set
-    is_system |= name in ("cases", "aligned")
+    is_system |= name in _SYSTEMS
     if is_system:
         _bare(c)
     rows = [listed(c)]
@@ -370,48 +366,54 @@ def _environment(c: Cursor, is_system: bool = False) -> Value:
     for expected in ("\\end", "{", name, "}"):
         c.take(expected)
     if is_system:
-        return Collection("", tuple(rows))
+        return Collection(Kind.LIST, tuple(rows))
     cells = (row.items if _is_list(row) else (row,) for row in rows)
-    return Collection("rows", tuple(Collection("rows", row) for row in cells))
+    return Collection(Kind.ROWS, tuple(Collection(Kind.ROWS, row) for row in cells))
 
 
 def _bare(c: Cursor) -> None:
-    """Drops the signs that only align the equations of a system, or end its lines."""
+    """Drops what only aligns the lines of a system or ends them, and the "if" of a case."""
     end = next((i for i in range(c.at, len(c.tokens)) if c.tokens[i].text == "\\end"), c.at)
     texts = [token.text for token in c.tokens] + [""]
 
     def is_needed(i: int) -> bool:
         if texts[i] in (",", ";", "."):
-            return texts[i + 1] not in ("\\\\", "\\end")
-        return texts[i] != "&" or tokens.RELATIONS.isdisjoint((texts[i - 1], texts[i + 1]))
+            return texts[i + 1] not in ("\\\\", "\\end", "&")
+        is_joint = texts[i] != "&" or tokens.RELATIONS.isdisjoint((texts[i - 1], texts[i + 1]))
+        return is_joint and texts[i] not in ("if", "when", "当")
 
     c.tokens[c.at : end] = [c.tokens[i] for i in range(c.at, end) if is_needed(i)]
 
 
-def _is_list(value: Value | None) -> TypeGuard[Collection]:
-    return isinstance(value, Collection) and value.brackets in ("", "or")
+def _is_list(value: Value | None) -> bool:
+    return isinstance(value, Collection) and value.kind in LOOSE - {Kind.SET}
 
 
 def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
-    brackets = opener.strip("\\") + closer.strip("\\")
+    kind = Kind(opener.strip("\\") + closer.strip("\\"))
     if inside is None:
-        return Collection(brackets, ())
-    if _is_list(inside):
-        is_pair = inside.brackets == "or" and opener == "("  # (3 or 4)
-        return inside if is_pair else Collection(brackets, inside.items)
-    is_matrix = isinstance(inside, Collection) and inside.brackets == "rows"
+        return Collection(kind, ())
+    if isinstance(inside, Collection) and _is_list(inside):
+        if opener == "(" and inside.kind is not Kind.LIST:  # (3 or 4)
+            return inside
+        if kind in values.PAIRS and any(isinstance(item, Both) for item in inside.items):
+            both = (x.items if isinstance(x, Both) else (x, x) for x in inside.items)
+            points = (Collection(kind, point) for point in zip(*both, strict=True))
+            return Both(Kind.OR, tuple(points))  # (\pm 3, \mp 1)
+        return Collection(kind, inside.items)
+    is_matrix = isinstance(inside, Collection) and inside.kind is Kind.ROWS
     if opener in ("(", "{") or isinstance(inside, Relation) or is_matrix:
         return inside
-    return Collection(brackets, (inside,))
+    return Collection(kind, (inside,))
 
 
 def _calculated(
-    tree: values.Tree, scale: str, unit: str | None, percent: bool, full: bool = False
-) -> Value:
+    tree: Tree, scale: str, unit: Unit | None, percent: bool, full: bool = False
+) -> Formula:
     """Returns the number or the formula of a tree and of what follows it; a sum is a number if `full`."""
     if values.size(tree) is None:
         raise Senseless
-    infinite = values.INFINITY.tree
+    infinite = values.INFINITY
     if infinite in values.nodes(tree) and tree not in (infinite, ("-", infinite)):
         raise Senseless
     if percent and unit:
@@ -428,4 +430,4 @@ def _calculated(
         zeros = units.SCALES[scale]
         value, tree = value * 10**zeros, ("*", tree, ("^", ("n", "10"), ("n", str(zeros))))
         last = None if last is None else last + zeros
-    return Number(value, tree, last, digits, unit, percent)
+    return Number(tree, unit, value, last, digits, percent)

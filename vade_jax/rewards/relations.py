@@ -1,48 +1,81 @@
-"""Reads what an equation or an inequality says of a name: its value, or the interval that it lies in."""
+"""Reads what an equation or an inequality says of a name: its value, or the region that it lies in."""
 
 from fractions import Fraction
+from typing import NamedTuple
 
 from vade_jax.rewards import quantities, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import Collection, Formula, Number, Relation, Tree, Value
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Unit, Value
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_MINUS_INFINITY = Formula(("-", values.INFINITY.tree))
+_ORDERS = {"<", "<=", ">", ">="}
+_REALS = ("()", ("-", values.INFINITY), values.INFINITY)
+_PARTS = set("mnpqrs")  # whose sum is a whole answer: m+n = 113
 
 
-def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
-    """Returns the name that a relation gives a value, and the value; "" of a true chain of constants.
+# ------------------------------------------------------------------------------ the value of a name
+class Named(NamedTuple):
+    """A value and its name; a true chain of constants gives one without a name."""
+
+    name: str | None
+    value: Value
+    columns: tuple[str, ...] = ()  # x and y of (x, y)
+
+
+def named(value: Value, rules: Rules) -> Named | None:
+    """Returns the name that a relation gives a value, and the value.
 
     That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
     is equal; None of all others.
     """
-    if not isinstance(value, Relation) or not {"=", "\\approx"}.issuperset(value.signs):
+    if not isinstance(value, Relation):
         return None
     sides = list(value.sides)
-    if _label_of(sides[0]) is None and len(sides) == 2 and _label_of(sides[1]) is not None:
-        sides.reverse()
-    name = _label_of(sides[0]) or ""
+    if value.signs == ("\\in",) and getattr(sides[1], "kind", None) is Kind.SET:  # x \\in \\{1, 2\\}
+        return Named(name, sides[1]) if (name := values.name_of(sides[0])) else None
+    if not {"=", "\\approx"}.issuperset(value.signs):
+        return None
+    is_turned = len(sides) == 2 and _label_of(sides[0]) is None and _label_of(sides[1]) is not None
+    if is_turned and not values.names(sides[0]):
+        sides.reverse()  # 5 = x, but not a + b = c
+    name = _label_of(sides[0])
     if len(sides) == 2 and getattr(sides[0], "tree", None) == ("c", "e"):
         name = "e"  # of an ellipse, where only a value follows
-    rest = sides[1:] if name else sides
-    own = _names_in(sides[0]) if name else set()
-    if any(own & _names_in(side) for side in rest):
+    rest = sides if name is None else sides[1:]
+    own = values.names(sides[0]) if name is not None else set()
+    if any(own & values.names(side) for side in rest):
         return None
     if isinstance(sides[0], Collection) and not all(_is_as_long(side, sides[0]) for side in rest):
         return None
-    exactly = Rules(percents=False, ranges=False, clock=rules.clock)
+    exactly = Rules(exact=True, clock=rules.clock)
     signs = value.signs[len(value.signs) - len(rest) + 1 :]
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
         if not _chained(sign, left, right, exactly):
             return None
     is_difference = len(rest) > 1 and quantities.ends(rest[0]) is not None  # -3 = 4-7 is no range
     is_first = isinstance(rest[0], Number) or (rules.formulas and not is_difference)
-    return name, rest[0 if is_first else -1]
+    first = sides[0] if isinstance(sides[0], Collection) and sides[0].kind is Kind.OPEN else None
+    columns = tuple(map(str, map(_label_of, first.items))) if name and first else ()
+    return Named(name, rest[0 if is_first else -1], columns)
+
+
+def counted(value: Value) -> Value | None:
+    r"""Returns the number of m+n = 113 or x \equiv 3 \pmod 7, which a whole number may be given as."""
+    if not isinstance(value, Relation):
+        return None
+    if value.signs == ("\\equiv", "\\pmod") and values.name_of(value.sides[0]):
+        return value.sides[1]
+    if value.signs == ("\\pmod",):
+        return value.sides[0]
+    tree = value.sides[0].tree if isinstance(value.sides[0], Formula) else ()
+    leaves = [node for node in values.nodes(tree) if node[:1] != ("+",)]
+    is_sum = len(leaves) > 1 and all(node[0] == "v" and node[1] in _PARTS for node in leaves)
+    return value.sides[1] if value.signs == ("=",) and is_sum else None
 
 
 def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
-    if not isinstance(left, Number | Formula) or not isinstance(right, Number | Formula):
+    if not isinstance(left, Formula) or not isinstance(right, Formula):
         return False
     if quantities.same(left, right, rules):
         return True
@@ -57,26 +90,14 @@ def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     return quantities.ask(rules, left.tree, right.tree, room=room)
 
 
-def spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
-    r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2; () of anything else."""
-    left, right = value.sides[0], value.sides[-1]
-    if not isinstance(right, Collection):  # A:B = 1
-        return ()
-    if isinstance(left, Collection):
-        lefts, fits = left.items, not other.brackets
-    else:
-        lefts, fits = [left] * len(right.items), right.brackets in ("", "or", "{}")
-    pairs = zip(lefts, right.items, strict=True) if fits else ()
-    return tuple(Relation(("=",), pair) for pair in pairs)
-
-
 def _label_of(side: Value) -> str | None:
     """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
-    if isinstance(side, Collection) and side.brackets in ("()", ":"):
+    if isinstance(side, Collection) and side.kind in (Kind.OPEN, Kind.RATIO):
         found = [x for x in map(_label_of, side.items) if x is not None]
-        return f"({side.brackets}{','.join(found)})" if len(found) == len(side.items) else None
+        whole = f"({side.kind.value}{','.join(found)})"
+        return whole if found and len(found) == len(side.items) else None
     if not isinstance(side, Formula) or side.unit:
-        return values.name_of(side)
+        return None
     op, *parts = side.tree
     if op == "abs":
         return f"|{_points(parts[0])}|" if _points(parts[0]) else None
@@ -93,16 +114,10 @@ def _points(tree: Tree) -> str | None:
     return letters if is_product and letters.isupper() else None
 
 
-def _names_in(side: Value) -> set[str]:
-    if isinstance(side, Collection):
-        return set().union(*map(_names_in, side.items))
-    return values.names(side.tree) if isinstance(side, Formula) else set()
-
-
 def _is_as_long(side: Value, names: Collection) -> bool:
     if not isinstance(side, Collection):
-        return names.brackets == ":" and isinstance(side, Number | Formula)  # A:B = 1
-    return side.brackets == names.brackets and len(side.items) == len(names.items)
+        return names.kind is Kind.RATIO and isinstance(side, Formula)  # A:B = 1
+    return side.kind is names.kind and len(side.items) == len(names.items)
 
 
 def turned(signs: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,49 +125,86 @@ def turned(signs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1])
 
 
-def interval(value: Value) -> tuple[str, Collection] | None:
-    r"""Returns (name or "", intervals) of 0 <= x < 1, x \in [0, 1), x != 3, and of what is one already."""
-    if isinstance(value, Collection):
-        is_pair = len(value.items) == 2 and value.brackets in ("()", "[]", "(]", "[)")
-        if value.brackets == "u" or is_pair:
-            return "", value
-        found = [x for x in map(interval, value.items) if x is not None]
-        if value.brackets not in ("or", "and") or len(found) < len(value.items):
-            return None
-        names, parts = {name for name, _ in found}, tuple(one for _, one in found)
-        whole = _between(*parts) if value.brackets == "and" else Collection("u", parts)
-        return (names.pop(), whole) if len(names) == 1 and whole else None
-    if not isinstance(value, Relation):
+# ------------------------------------------------------------------------------ regions
+class Region(NamedTuple):
+    """A set of numbers, for SymPy."""
+
+    name: str  # of what lies in it, or ""
+    unit: Unit | None
+    tree: Tree
+    is_certain: bool  # (0, 1) may also be a point, and 0, 1 a list
+
+
+def region(value: Value) -> Region | None:
+    r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}, else None."""
+    if isinstance(value, Relation):
+        return _half_lines(value)
+    if not isinstance(value, Collection):
         return None
+    op = {Kind.OR: "cup", Kind.AND: "cap", Kind.LIST: "cap"}.get(value.kind, value.kind.value)
+    if op in ("cup", "cap", "setminus"):
+        parts = [part for part in map(region, value.items) if part is not None]
+        is_mixed = value.kind is Kind.LIST and not all(map(is_inequality, value.items))
+        if len(parts) < len(value.items) or is_mixed:
+            return None
+        return _joined(op, parts, value.kind.value == op)
+    is_interval = value.kind in values.PAIRS and len(value.items) == 2
+    trees = _constants(*value.items) if is_interval or value.kind is Kind.SET else None
+    if trees is None:
+        return None
+    is_half_open = op in ("[)", "(]") or any(values.INFINITY in values.nodes(x) for x in trees[1])
+    return Region("", trees[0], (op, *trees[1]), is_half_open)
+
+
+def _joined(op: str, parts: list[Region], is_certain: bool) -> Region | None:
+    names, measures = ({part[i] for part in parts} - {"", None} for i in (0, 1))
+    if len(names) > 1 or len(measures) > 1:
+        return None
+    tree = parts[0].tree
+    for part in parts[1:]:
+        tree = (op, tree, part.tree)
+    is_certain |= any(part.is_certain for part in parts)
+    return Region("".join(names), next(iter(measures), None), tree, is_certain)
+
+
+def _constants(*ends: Value) -> tuple[Unit | None, tuple[Tree, ...]] | None:
+    """Returns the unit and the trees of numbers without names; None of anything else."""
+    formulas = [end for end in ends if isinstance(end, Formula) and not values.names(end)]
+    measures = {end.unit for end in formulas} - {None}
+    if len(formulas) < len(ends) or len(measures) > 1:
+        return None
+    return next(iter(measures), None), tuple(end.tree for end in formulas)
+
+
+def _half_lines(value: Relation) -> Region | None:
     signs, sides = value.signs, value.sides
     if values.name_of(sides[0]) is None if len(sides) == 2 else signs[0] in (">", ">="):
         signs, sides = turned(signs), sides[::-1]
     name = values.name_of(sides[len(sides) > 2])
-    rest = [side for side in sides if isinstance(side, Formula) and values.name_of(side) is None]
-    if name is None or any(values.names(side.tree) for side in rest):
+    if name is None:
         return None
-    minus, plus = _MINUS_INFINITY, values.INFINITY
+    if signs == ("\\in",):
+        inside = region(sides[1])
+        return inside and Region(name, inside.unit, inside.tree, True)
+    found = _constants(*(side for side in sides if values.name_of(side) is None))
+    if found is None or len(found[1]) != len(signs):
+        return None
+    unit, trees = found
     opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
     match signs:
-        case ("\\in",) if isinstance(sides[1], Collection):
-            return name, sides[1]
-        case ("<" | "<=",):
-            return name, Collection("(" + closer, (minus, sides[1]))
-        case (">" | ">=",):
-            return name, Collection(opener + ")", (sides[1], plus))
+        case ("=",):
+            return Region(name, unit, ("{}", *trees), False)
         case ("!=",):
-            ends = (minus, sides[1]), (sides[1], plus)
-            return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
+            return Region(name, unit, ("setminus", _REALS, ("{}", *trees)), True)
+        case ("<" | "<=",):
+            return Region(name, unit, ("(" + closer, _REALS[1], *trees), True)
+        case (">" | ">=",):
+            return Region(name, unit, (opener + ")", *trees, _REALS[2]), True)
         case (("<" | "<="), ("<" | "<=")):
-            return name, Collection(opener + closer, (sides[0], sides[-1]))
+            return Region(name, unit, (opener + closer, *trees), True)
     return None
 
 
-def _between(*parts: Collection) -> Collection | None:
-    """Returns the interval in which both x > 2 and x < 3 hold; None of anything but two such bounds."""
-    if len(parts) != 2 or any(len(part.items) != 2 for part in parts):
-        return None
-    lower, upper = sorted(parts, key=lambda part: part.items[0] == _MINUS_INFINITY)
-    if lower.items[1] != values.INFINITY or upper.items[0] != _MINUS_INFINITY:
-        return None
-    return Collection(lower.brackets[0] + upper.brackets[1], (lower.items[0], upper.items[1]))
+def is_inequality(value: Value) -> bool:
+    """Returns whether a relation bounds or excludes something."""
+    return isinstance(value, Relation) and not {*_ORDERS, "!=", "\\in"}.isdisjoint(value.signs)

@@ -2,40 +2,45 @@
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
 a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
-("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), and ("sin", a) or another
-function of `formulas`.
+("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), ("sin", a) or another
+function of `formulas`, and in `regions` intervals ("[)", a, b) and operations on sets.
 """
 
 import dataclasses
+import enum
 import math
 import operator
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 Tree = tuple
-_LARGEST = 1000  # number before an exclamation mark that is calculated here
 DIGITS = 4000  # of a number that is written out
 
 
-@dataclasses.dataclass(frozen=True)
-class Number:
-    """A written number: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 10^6, 50%, 2.5 million."""
+class Unit(NamedTuple):
+    """So many of a product of base units: 1/100 of (("m", 1),); things that are counted have no base."""
 
-    value: Fraction
-    tree: Tree
-    last: int | None = None  # the place of its last decimal, -2 of 2.50; None: it is exact
-    digits: int = 0  # significant ones of a decimal
-    unit: str | None = None  # as pint calls it; "" of things that are counted
-    percent: bool = False
+    factor: Fraction
+    bases: tuple[tuple[str, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """Anything else that can be calculated."""
+    """Anything that can be calculated."""
 
     tree: Tree
-    unit: str | None = None
+    unit: Unit | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Formula):
+    """A written number: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 2 * 2^9, 50%, 2.5 million."""
+
+    value: Fraction = Fraction(0)
+    last: int | None = None  # the place of its last decimal, -2 of 2.50; None: it is exact
+    digits: int = 0  # significant ones of a decimal
+    percent: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,44 +51,54 @@ class Relation:
     sides: tuple["Value", ...]
 
 
+class Kind(enum.Enum):
+    """What holds several values together."""
+
+    LIST = ","  # commas alone
+    OR = "or"
+    AND = "and"
+    SET = "{}"
+    OPEN = "()"  # also of a point
+    CLOSED = "[]"
+    LEFT_OPEN = "(]"
+    RIGHT_OPEN = "[)"
+    RATIO = ":"
+    ROWS = "rows"  # of a matrix, and the cells of a row
+    RANGE = "to"  # 10 to 20
+    UNION = "cup"
+    MEET = "cap"
+    MINUS = "setminus"
+
+
+LOOSE = {Kind.LIST, Kind.OR, Kind.AND, Kind.SET}
+PAIRS = {Kind.OPEN, Kind.CLOSED, Kind.LEFT_OPEN, Kind.RIGHT_OPEN}
+
+
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    r"""Several values.
+    """Several values."""
 
-    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, "and" of
-    inequalities that hold together, ":" of a ratio, "u" of a union of intervals, "rows" of a matrix.
-    """
-
-    brackets: str
+    kind: Kind
     items: tuple["Value", ...]
 
 
 class Both(Collection):
-    """The two values of a plus or minus; the brackets are "or"."""
+    """The two values of a plus or minus, the upper sign first; its kind is OR."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """Prose, compared by spelling."""
+    """What is compared by spelling: prose, or the tokens of LaTeX outside the grammar."""
 
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Latex:
-    """A formula with other commands: it is spelled, or SymPy's own reader knows sums, integrals, limits."""
-
-    text: str
     spelled: tuple[str, ...]
-    asks: bool  # SymPy's reader
 
 
-Value = Number | Formula | Relation | Collection | Words | Latex
-INFINITY = Formula(("c", "oo"))
+Value = Formula | Relation | Collection | Words
+INFINITY = ("c", "oo")
 
 
 def exact(tree: Tree) -> Fraction | None:
-    """Returns the value of a tree of numbers; None if it is not rational or too large."""
+    """Returns the value of a tree of numbers, whose `size` is known to be small; None if it is not rational."""
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
@@ -94,15 +109,11 @@ def exact(tree: Tree) -> Fraction | None:
 
 
 def _power(x: Fraction, y: Fraction) -> Fraction | None:
-    if y.denominator != 1 or (x == 0 and y <= 0):
-        return None
-    size = max(abs(x.numerator), x.denominator).bit_length()
-    return x ** int(y) if abs(y) * size < 3.4 * DIGITS else None
+    return None if y.denominator != 1 or (x == 0 and y <= 0) else x ** int(y)
 
 
 def _factorial(x: Fraction) -> Fraction | None:
-    is_small = x.denominator == 1 and 0 <= x <= _LARGEST
-    return Fraction(math.factorial(int(x))) if is_small else None
+    return Fraction(math.factorial(int(x))) if x.denominator == 1 and x >= 0 else None
 
 
 _EXACT: dict[str, Any] = {
@@ -114,40 +125,28 @@ _EXACT: dict[str, Any] = {
 def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
     """Returns (value, last decimal place, digits) of a tree that is one written number, else None.
 
-    That is a/b, a times a power of ten, and a power of a whole number, with a sign; sums and products are
-    left to be calculated by who was asked.
+    That is a/b, a power of a whole number, and a product with a power; sums and other products are left to
+    be calculated by who was asked.
     """
     op, *parts = tree
     if op == "n":
         mantissa, _, exponent = parts[0].partition("e")
         whole, point, decimals = mantissa.partition(".")
-        digits = (whole + decimals).lstrip("0") if point else ""
-        return (
-            Fraction(parts[0]),
-            int(exponent or 0) - len(decimals) if point else None,
-            len(digits),
-        )
-    if op == "-":
-        found = literal(parts[0])
-        return found and (-found[0], *found[1:])
-    if op not in ("/", "*", "^") or (value := exact(tree)) is None:
+        last = int(exponent or 0) - len(decimals) if point else None
+        return Fraction(parts[0]), last, len((whole + decimals).lstrip("0")) if point else 0
+    found = [literal(part) for part in parts] if op in ("-", "/", "*", "^") else [None]
+    if None in found or (value := exact(tree)) is None:
         return None
-    left, right = parts
-    is_written = left[0] in ("n", "-")
+    first: Any = found[0]
+    if op == "-":
+        return value, *first[1:]
+    powers = [part for part in parts if part[0] == "^"]
     if op == "*":
-        zeros = _whole(right[2]) if right[:2] == ("^", ("n", "10")) else None
-        first = literal(left) if is_written else None
-        if first is None or zeros is None:
-            return None
-        return value, None if first[1] is None else first[1] + zeros, first[2]
-    is_fraction = op == "/" and is_written and right[0] in ("n", "-")
-    is_power = op == "^" and None not in (_whole(left), _whole(right))
-    return (value, None, 0) if is_fraction or is_power else None
-
-
-def _whole(tree: Tree) -> int | None:
-    value = exact(tree) if tree[0] in ("n", "-") else None
-    return int(value) if value is not None and value.denominator == 1 else None
+        zeros = exact(parts[1][2]) if parts[1][:2] == ("^", ("n", "10")) else None
+        last = None if first[1] is None or zeros is None else first[1] + int(zeros)
+        return (value, last, first[2] if last is not None else 0) if powers else None
+    is_whole = op == "/" or all(x and x[0].denominator == 1 for x in found)
+    return (value, None, 0) if is_whole and all(part[0] in ("n", "-") for part in parts) else None
 
 
 def size(tree: Tree) -> float | None:
@@ -189,12 +188,15 @@ def nodes(tree: Tree) -> Iterator[Tree]:
             yield from nodes(part)
 
 
-def names(tree: Tree) -> set[str]:
-    return {node[1] for node in nodes(tree) if node[0] == "v"}
+def names(value: Value) -> set[str]:
+    """Returns the names in a formula, or in all items of a collection."""
+    if isinstance(value, Collection):
+        return set().union(*map(names, value.items))
+    tree = value.tree if isinstance(value, Formula) else ()
+    return {node[1] for node in nodes(tree) if node[:1] == ("v",)}
 
 
 def name_of(value: Value) -> str | None:
     """Returns the name that a formula only is, else None."""
-    if isinstance(value, Formula) and value.tree[0] == "v" and not value.unit:
-        return value.tree[1]
-    return None
+    is_name = isinstance(value, Formula) and value.tree[0] == "v" and not value.unit
+    return value.tree[1] if is_name else None

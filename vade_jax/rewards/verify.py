@@ -58,7 +58,7 @@ def verify(
 
     Raises:
         ValueError: an unknown `kind` or `form`.
-        RuntimeError: math-verify is not installed, so formulas cannot be compared.
+        RuntimeError: SymPy is not installed, so formulas cannot be compared.
     """
     for name, value, known in (("kind", kind, KINDS), ("form", form, answers.FORMATS)):
         if value not in known:
@@ -100,8 +100,7 @@ def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> st
 
     A choice becomes its letter (also from the text of just one option), yes or no lower case, a
     number digits without thousands commas and unit (percent signs, fractions and decimals stay:
-    the tolerance depends on them), a list its elements with ", " between, a formula LaTeX
-    without dollars. "The answer is" and "Answer:" before it are left out.
+    the tolerance depends on them), a list or a formula LaTeX without dollars. "The answer is" and "Answer:" before it are left out.
 
     Args:
         answer: the right answer as a source has it.
@@ -146,11 +145,7 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
             return number and (_written(number) or tokens.clean(text))
         case "text":
             return answers.plain(text)
-        case "list":
-            is_set, found = reading.elements(text)
-            inside = ", ".join(found)
-            return rf"\{{{inside}\}}" if is_set else f"[{inside}]"
-        case "expr":
+        case _:  # a list or a formula
             return tokens.clean(text)
 
 
