@@ -104,7 +104,7 @@ def said(text: str) -> str:
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
     # Composed, because "é" may be one character or a letter and its accent.
-    text = tokens.undashed(unicodedata.normalize("NFC", text)).translate(tokens.ASCII)
+    text = unicodedata.normalize("NFC", text).translate(tokens.ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))

@@ -56,14 +56,14 @@ def main(deadline: float, memory: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compare(key, given, question: str = "equal", room: list[str] | None = None) -> str:
+def compare(key, given, question: str = "equal", room: str | None = None) -> str:
     """Returns "ok", "different", "unreadable" or "bad_key".
 
     Args:
         key: a tree, or for a relation [sign, left, right].
         given: likewise.
         question: "equal" or "relation", which is whether one is the other by a constant factor.
-        room: numerator and denominator of the largest allowed difference.
+        room: the largest allowed difference, as a fraction.
     """
     read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
     try:
@@ -76,7 +76,7 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
             return "ok" if _is_multiple(right, value) else "different"
         if room is not None:
             apart = sympy.Abs(right - value)
-            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(*map(int, room))
+            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
             return "ok" if is_near else "different"
         return "ok" if _is_equal(right, value) else "different"
     except Exception:

@@ -115,7 +115,7 @@ def _is_worth(text: str, option: str, rules: Rules) -> bool:
         return False
     if all(x.unit and not x.unit.bases for x in (one, other)):
         return False
-    return quantities.ends(one) == quantities.ends(other) and matching.same(one, other, rules)
+    return matching.ends(one) == matching.ends(other) and matching.same(one, other, rules)
 
 
 def _without_percent(plain: str) -> tuple[str, ...]:

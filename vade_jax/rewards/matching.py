@@ -5,17 +5,17 @@ factor. Values that cannot be compared are different.
 """
 
 import functools
-import itertools
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from vade_jax.rewards import quantities, relations, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Relation, Value, Words
+from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Number, Relation
+from vade_jax.rewards.values import Value, Words
 
 _LINEAR = {"=", "!=", "<", "<=", ">", ">="}  # no x \sim y
-# In the order of the alphabet also without names, however they were written.
-_STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
+Rows = tuple[tuple[Value, ...], ...]
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
@@ -30,33 +30,44 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         Failed: SymPy reached no verdict.
         RuntimeError: SymPy is not installed.
     """
-    if right := quantities.ends(key):
+    if right := ends(key):
         written = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
-        return quantities.ends(given) == right and len(written) < 2
+        return ends(given) == right and len(written) < 2
     left, right = relations.region(given), relations.region(key)
     if left and right and (left.is_certain or right.is_certain) and not rules.lists:
         if len({left.name, right.name} - {""}) > 1 or len({left.unit, right.unit} - {None}) > 1:
             return False
         return left.tree == right.tree or quantities.ask(rules, right.tree, left.tree)
     if isinstance(given, Relation) and isinstance(key, Relation):
-        mine, wanted = relations.named(given, rules), relations.named(key, rules)
-        if mine and wanted and (mine.name == wanted.name or None in (mine.name, wanted.name)):
-            return same(mine.value, wanted.value, rules)
+        mine, other = relations.named(given, rules), relations.named(key, rules)
+        if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
+            return same(mine.value, other.value, rules)
         return _same_equation(given, key, rules)
-    for one, other in ((given, key), (key, given)):
-        if isinstance(one, Relation) and not _has_relation(_table(other)):
-            found = relations.named(one, rules)
-            pair = (found.value, other) if found and one is given else (other, found and found.value)
-            return None not in pair and same(*pair, rules)
+    if isinstance(given, Relation) and not _has_relation(_table(key)):
+        found = relations.named(given, rules)
+        return found is not None and same(found.value, key, rules)
+    if isinstance(key, Relation) and not _has_relation(_table(given)):
+        found = relations.named(key, rules)
+        return found is not None and same(given, found.value, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
     return quantities.same(given, key, rules)
 
 
+def ends(value: Value) -> tuple[Fraction, ...] | None:
+    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
+    if isinstance(value, Collection) and value.kind is Kind.RANGE:
+        both = [x.value for x in value.items if isinstance(x, Number)]
+        return tuple(both) if len(both) == 2 else None
+    tree = value.tree if isinstance(value, Formula) else ()
+    match tree[1] if tree[:1] == ("/",) and tree[2] == ("n", "100") else tree:
+        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
+            return Fraction(low), Fraction(high)
+    return None
+
+
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    if len(given.sides) != len(key.sides):
-        return False
     signs, sides = given.signs, given.sides
     if key.signs != signs:
         signs, sides = relations.turned(signs), sides[::-1]
@@ -64,12 +75,10 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         return False
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
     if len(sides) == 2 and signs[0] in _LINEAR and len(trees) == 4:
-        return quantities.ask(
-            rules, (signs[0], *trees[:2]), (signs[0], *trees[2:]), question="relation"
-        )
-    pairs = list(zip(sides, key.sides, strict=True))
-    swapped = list(zip(sides[::-1], key.sides, strict=True)) if set(signs) == {"="} else pairs
-    return any(all(same(x, y, rules) for x, y in each) for each in (pairs, swapped))
+        right, left = (signs[0], *trees[:2]), (signs[0], *trees[2:])
+        return quantities.ask(rules, right, left, question="relation")
+    orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
+    return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
 
 
 # ------------------------------------------------------------------------------ several values
@@ -77,25 +86,29 @@ class _Table(NamedTuple):
     """Rows of values, the columns of which may have names: x = 1, y = 2 is one row, x = 1 or x = 2 are two."""
 
     kind: Kind
-    rows: tuple[tuple[Value, ...], ...]
+    rows: Rows
     names: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, whose one column is x
+
+    def ordered(self, names: Sequence[str]) -> "_Table":
+        order = [self.names.index(name) for name in names]
+        return self._replace(rows=tuple(tuple(row[i] for i in order) for row in self.rows))
 
 
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _table(given), _table(key)
-    mine, wanted = _named(left, rules), _named(right, rules)
-    if mine and wanted:
-        is_other = mine.numbers and wanted.numbers and mine.numbers != wanted.numbers
-        if is_other or sorted(mine.names) != sorted(wanted.names):
+    mine, other = _named(left, rules), _named(right, rules)
+    if mine and other:
+        numbers = {mine.numbers, other.numbers} - {()}
+        if len(numbers) > 1 or sorted(mine.names) != sorted(other.names):
             return False
-        is_point = Kind.OPEN in (mine.kind, wanted.kind)
-        right = wanted._replace(kind=mine.kind) if is_point else wanted
-        left = _ordered(mine, wanted.names)
+        left, right = mine.ordered(other.names), other
+        if Kind.OPEN in (left.kind, right.kind):
+            left = left._replace(kind=right.kind)
     elif mine and not _has_relation(right):
-        left, right = _beside(mine, right, rules, is_key=False)
-    elif wanted and not _has_relation(left):
-        right, left = _beside(wanted, left, rules, is_key=True)
+        left, right = mine, _beside(right, mine, rules, is_key=False)
+    elif other and not _has_relation(left):
+        left, right = _beside(left, other, rules, is_key=True), other
     if left is None or right is None or not _may_match(left, right, rules):
         return False
     is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in LOOSE and not rules.lists)
@@ -107,8 +120,8 @@ def _table(value: Value) -> _Table:
     """Returns the values as a column; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
         return _Table(Kind.SET, ((value,),))
-    nested = [x.items if isinstance(x, Both) else (x,) for x in value.items]
-    items = itertools.chain.from_iterable(nested) if value.kind in LOOSE else value.items
+    nested = value.kind in LOOSE
+    items = [y for x in value.items for y in (x.items if nested and isinstance(x, Both) else (x,))]
     return _Table(value.kind, tuple((item,) for item in items))
 
 
@@ -118,60 +131,46 @@ def _has_relation(table: _Table) -> bool:
 
 def _named(table: _Table, rules: Rules) -> _Table | None:
     """Returns a column of named values as columns with these names; None where some have none."""
-    found = [relations.named(row[0], rules) for row in table.rows]
-    found = [x for x in found if x is not None and x.name is not None]
+    found = [x for row in table.rows if (x := relations.named(row[0], rules)) and x.name]
     if not found or len(found) < len(table.rows) or table.kind not in LOOSE:
         return None
-    if len(found) == 1 and isinstance(found[0].value, Collection) and found[0].value.kind in LOOSE:
-        return _table(found[0].value)._replace(names=(found[0].name,))  # x = {1, 2}
-    if len({x.columns for x in found}) == 1 and found[0].columns:  # (x, y) = (1, 2) or (x, y) = ...
-        rows = tuple(x.value.items for x in found if isinstance(x.value, Collection))
+    names, cells = [str(x.name) for x in found], [x.value for x in found]
+    if len(cells) == 1 and isinstance(cells[0], Collection) and cells[0].kind in LOOSE:
+        return _table(cells[0])._replace(names=tuple(names))  # x = {1, 2}
+    if found[0].columns and len(set(names)) == 1:  # (x, y) = (1, 2) or (x, y) = (3, 4)
+        rows = tuple(cell.items for cell in cells if isinstance(cell, Collection))
         return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows, found[0].columns)
-    names = [str(x.name) for x in found]
     bases, numbers = zip(*(name.partition("_")[::2] for name in names), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
-    column = tuple((x.value,) for x in found)
     if is_numbered and (len(names) < 3 or not all(numbers)):
-        return _Table(table.kind, column, bases[:1], tuple(sorted(filter(None, numbers))))
+        numbers = tuple(sorted(filter(None, numbers)))
+        return _Table(table.kind, tuple((cell,) for cell in cells), bases[:1], numbers)
     size = len(set(names))
     if size > 1 and (table.kind is Kind.OR or names != names[:size] * (len(names) // size)):
         return _Table(table.kind, (), tuple(names))  # is nothing else
-    cells = [x.value for x in found]
-    rows = (tuple(cells[i : i + size]) for i in range(0, len(cells), size))
-    return _Table(table.kind, tuple(rows), tuple(names[:size]))
+    rows = tuple(tuple(cells[i : i + size]) for i in range(0, len(cells), size))
+    return _Table(table.kind, rows, tuple(names[:size]))
 
 
-def _ordered(table: _Table, names: Sequence[str]) -> _Table:
-    order = [table.names.index(name) for name in names]
-    return table._replace(names=names, rows=tuple(tuple(row[i] for i in order) for row in table.rows))
+def _beside(table: _Table, named: _Table, rules: Rules, is_key: bool) -> _Table | None:
+    """Returns a column as rows like those of x = 1, y = 2: of (1, 2), of 1, 2 or of (1, 2), (3, 4).
 
-
-def _beside(
-    named: _Table, other: _Table, rules: Rules, is_key: bool
-) -> tuple[_Table | None, _Table | None]:
-    """Returns both with the same columns, to compare x = 1, y = 2 with (1, 2); None if the order is not clear."""
-    size = len(named.names)
+    Values without names are in the order of the names, which a key may set for those with commas alone.
+    """
+    size, cells = len(named.names), [row[0] for row in table.rows]
     if size < 2:
-        return named, other
-    cells = [row[0] for row in other.rows]
-    points = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
-    is_bare = other.kind in (Kind.LIST, Kind.AND) or (rules.lists and other.kind is Kind.CLOSED)
-    if other.kind is Kind.OPEN or (is_bare and len(points) < len(cells)):
-        points = [tuple(cells)]
-    elif len(points) < len(cells):
-        return None, None
-    else:
-        is_bare = False
-    if any(len(point) != size for point in points):
-        return None, None
-    is_point, names = named.kind is Kind.OPEN, sorted(named.names)
-    if is_point and is_bare:
-        return None, None
-    if names != list(named.names) and not is_point and not (is_bare and is_key):
-        if is_bare or set(names) not in _STANDARD:
-            return None, None
-        named = _ordered(named, names)
-    return named._replace(kind=other.kind), other._replace(rows=tuple(points))
+        return table
+    rows = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
+    is_list = table.kind in (Kind.LIST, Kind.AND) or (rules.lists and table.kind is Kind.CLOSED)
+    is_bare = is_list and len(rows) < len(cells)
+    if is_bare or table.kind is Kind.OPEN:
+        rows = [tuple(cells)]
+    is_clear = named.kind is Kind.OPEN or list(named.names) == sorted(named.names)
+    if is_bare:
+        is_clear = named.kind is not Kind.OPEN and (is_key or is_clear)
+    if not is_clear or not rows or any(len(row) != size for row in rows):
+        return None
+    return table._replace(kind=named.kind, rows=tuple(rows))
 
 
 def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
@@ -185,9 +184,6 @@ def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
     return rules.lists or len(pair) == 1 or pair <= LOOSE
 
 
-Rows = tuple[tuple[Value, ...], ...]
-
-
 def _same_rows(given: Rows, key: Rows, rules: Rules, is_ordered: bool) -> bool:
     """Returns whether each right row has a given one of its own (by augmenting paths)."""
     if len(given) != len(key):
@@ -195,7 +191,7 @@ def _same_rows(given: Rows, key: Rows, rules: Rules, is_ordered: bool) -> bool:
 
     @functools.cache
     def is_same(i: int, j: int) -> bool:
-        cells = zip(given[j], key[i], strict=True)
+        cells = zip(given[j], key[i], strict=False)
         return len(given[j]) == len(key[i]) and all(same(x, y, rules) for x, y in cells)
 
     if is_ordered:

@@ -6,8 +6,8 @@ Numbers, names and words are compared here. SymPy, in a worker of `pool`, compar
 import dataclasses
 from fractions import Fraction
 
-from vade_jax.rewards import answers, pool, units, values
-from vade_jax.rewards.values import Collection, Formula, Kind, Number, Tree, Value, Words
+from vade_jax.rewards import pool, units, values
+from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are often equal
@@ -33,66 +33,38 @@ class Rules:
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
     """Returns whether two single values are equal; relations and collections are `matching.same`'s."""
-    if isinstance(given, Words) or isinstance(key, Words):
-        return _words_of(given) == _words_of(key)
+    if not isinstance(given, Formula) or not isinstance(key, Formula):
+        return given == key
     one, other = values.name_of(given), values.name_of(key)
     if one is not None and other is not None:
         return one == other
-    if not isinstance(given, Formula) or not isinstance(key, Formula):
-        return False
     if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
         return False
     may_ask = rules.formulas or not isinstance(key, Number)
     for x, y in _in_one_unit(given, key):
         # Of two numbers, one may have been turned from degrees into radians.
-        if isinstance(x, Number) and isinstance(y, Number):
-            if _same_number(x, y, rules):
-                return True
-        elif may_ask and _same_tree(x, y, rules):
+        is_number = isinstance(x, Number) and isinstance(y, Number)
+        if _same_number(x, y, rules) if is_number else may_ask and _same_tree(x, y, rules):
             return True
     return False
 
 
-def _words_of(value: Value) -> tuple[str, ...]:
-    """Returns the words of prose or of a name, to compare SAS with Sas."""
-    if isinstance(value, Words):
-        return value.spelled
-    return answers.signed_words(values.name_of(value) or "\\")
-
-
-def ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
-    if isinstance(value, Collection) and value.kind is Kind.RANGE:
-        both = [x.value for x in value.items if isinstance(x, Number)]
-        return tuple(both) if len(both) == 2 else None
-    tree = value.tree if isinstance(value, Formula) else ()
-    if tree[:1] == ("/",) and tree[2] == ("n", "100"):
-        tree = tree[1]
-    match tree:
-        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
-            return Fraction(low), Fraction(high)
-    return None
-
-
 def _in_one_unit(given: Formula, key: Formula):
     """Yields both in comparable units; nothing if they measure different things."""
-    mine, right = (x.unit if x.unit and x.unit.bases else None for x in (given, key))
-    if getattr(given, "percent", False) and right or getattr(key, "percent", False) and mine:
+    mine, other = (x.unit if x.unit and x.unit.bases else None for x in (given, key))
+    if (other and getattr(given, "percent", 0)) or (mine and getattr(key, "percent", 0)):
         return  # 45% is not 45 degrees
     degree = units.UNITS["degree"]
-    if mine == right or None in (mine, right):
+    if mine == other or None in (mine, other):
         yield given, key
-        if {mine, right} == {None, degree}:  # 60 degrees are pi/3
+        if {mine, other} == {None, degree}:  # 60 degrees are pi/3
             to_radians = ("/", ("c", "pi"), ("n", "180"))
-            yield tuple(
-                Formula(("*", x.tree, to_radians)) if unit else x
-                for x, unit in ((given, mine), (key, right))
-            )
-    elif mine.bases == right.bases:
-        factor = mine.factor / right.factor
-        tree = ("*", given.tree, _tree_of(factor))
-        if isinstance(given, Number):
-            # What was rounded in another unit stands for no exact value: no digits.
+            pair = ((given, mine), (key, other))
+            yield [Formula(("*", x.tree, to_radians)) if unit else x for x, unit in pair]
+    elif mine and other and mine.bases == other.bases:
+        factor = mine.factor / other.factor
+        tree = ("*", given.tree, ("n", str(factor)))
+        if isinstance(given, Number):  # what was rounded stands for no exact value: no digits
             yield dataclasses.replace(given, value=given.value * factor, tree=tree, digits=0), key
         else:
             yield Formula(tree), key
@@ -104,57 +76,44 @@ def _same_number(given: Number, key: Number, rules: Rules) -> bool:
     50% is 0.5. The sign may be left out of a key that is no share of one: 50 is right for 50%. It may be set
     behind a whole or decimal key where numbers are asked for: 50% is right for 50.
     """
-    if given.percent == key.percent:
-        return abs(given.value - key.value) <= _room(given, key, rules)
-    is_written = not rules.formulas and (key.last is not None or key.value.denominator == 1)
-    may_differ = not rules.exact and abs(key.value if given.percent else given.value) >= 1
-    if may_differ and (key.percent or is_written):
-        if abs(given.value - key.value) <= _room(given, key, rules):
+    if given.percent != key.percent:
+        bare = key if given.percent else given
+        is_written = not rules.formulas and (key.last is not None or key.value.denominator == 1)
+        may_differ = not rules.exact and abs(bare.value) >= 1 and (key.percent or is_written)
+        if may_differ and abs(given.value - key.value) <= _room(given, key, rules):
             return True
-    places = -2 if given.percent else 2
-    last = None if given.last is None else given.last + places
-    moved = dataclasses.replace(given, value=given.value * Fraction(10) ** places, last=last)
-    return abs(moved.value - key.value) <= _room(moved, key, rules)
+        places = -2 if given.percent else 2
+        last = None if given.last is None else given.last + places
+        given = dataclasses.replace(given, value=given.value * Fraction(10) ** places, last=last)
+    return abs(given.value - key.value) <= _room(given, key, rules)
 
 
-def _room(given: Number, key: Number, rules: Rules) -> Fraction:
-    """Returns the largest allowed distance from the right number."""
-    if rules.tolerance is not None:
-        return abs(key.value) * rules.tolerance
-    if key.last is not None and rules.decimals:
-        return Fraction(10) ** key.last / 2
-    if 1 in (given.value.denominator, key.value.denominator):
-        return Fraction(0)
-    return _rounding(given, key) or Fraction(0)
-
-
-def _rounding(given: Formula, key: Formula) -> Fraction | None:
-    """Returns half a unit of the last digit of a decimal that is compared with an exact value, else None."""
-    decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
-    if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
-        return None
-    return Fraction(10) ** (decimals[0].last or 0) / 2
+def _room(given: Formula, key: Formula, rules: Rules) -> Fraction:
+    """Returns the largest allowed distance from the right number; a decimal is near an exact value."""
+    numbers = [x for x in (given, key) if isinstance(x, Number)]
+    if len(numbers) == 2 and rules.tolerance is not None:
+        return abs(numbers[1].value) * rules.tolerance
+    if len(numbers) == 2 and numbers[1].last is not None and rules.decimals:
+        return Fraction(10) ** numbers[1].last / 2
+    is_whole = any(x.value.denominator == 1 for x in numbers)
+    decimals = [x for x in numbers if x.last is not None and x.digits >= _ENOUGH]
+    is_one = len(decimals) == 1 == sum(x.last is not None for x in numbers) and not is_whole
+    return Fraction(10) ** (decimals[0].last or 0) / 2 if is_one else Fraction(0)
 
 
 def _same_tree(given: Formula, key: Formula, rules: Rules) -> bool:
-    """Returns whether SymPy finds two formulas equal; a decimal only has to be near an exact value."""
     if given == key:
         return True
-    room = _rounding(given, key)
+    room = _room(given, key, rules)
     x, y = values.exact(given.tree), values.exact(key.tree)
     if x is not None and y is not None:
-        return abs(x - y) <= (room or 0)
+        return abs(x - y) <= room
     return ask(rules, key.tree, given.tree, room=room)
 
 
-def _tree_of(value: Fraction) -> Tree:
-    tree = ("n", str(abs(value)))
-    return ("-", tree) if value < 0 else tree
-
-
-def ask(rules: Rules, key, given, question: str = "equal", room: Fraction | None = None) -> bool:
+def ask(rules: Rules, key, given, question: str = "equal", room: Fraction = Fraction(0)) -> bool:
     """Returns SymPy's verdict on two trees, or two relations (sign, left, right)."""
-    request = key, given, question, room and (str(room.numerator), str(room.denominator))
+    request = key, given, question, str(room) if room else None
     reason = _REPLIES.get(request)
     if reason is None:
         if rules.clock.left <= 0:

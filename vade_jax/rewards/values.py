@@ -3,7 +3,7 @@
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
 a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
 ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), ("sin", a) or another
-function of `formulas`, and in `regions` intervals ("[)", a, b) and operations on sets.
+function of `formulas`, and in regions of `relations` intervals ("[)", a, b) and operations on sets.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 Tree = tuple
-DIGITS = 4000  # of a number that is written out
+_LARGEST = 40_000  # digits of a number that is calculated
 
 
 class Unit(NamedTuple):
@@ -98,55 +98,47 @@ INFINITY = ("c", "oo")
 
 
 def exact(tree: Tree) -> Fraction | None:
-    """Returns the value of a tree of numbers, whose `size` is known to be small; None if it is not rational."""
+    """Returns the value of a tree of numbers that has a `size`; None if it is not rational."""
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
-    if op not in _EXACT:
-        return None
-    found = [exact(part) for part in parts]
+    found: list[Any] = [exact(part) if op in _EXACT else None for part in parts]
     return None if None in found else _EXACT[op](*found)
 
 
-def _power(x: Fraction, y: Fraction) -> Fraction | None:
-    return None if y.denominator != 1 or (x == 0 and y <= 0) else x ** int(y)
-
-
-def _factorial(x: Fraction) -> Fraction | None:
-    return Fraction(math.factorial(int(x))) if x.denominator == 1 and x >= 0 else None
-
-
 _EXACT: dict[str, Any] = {
-    **{"+": operator.add, "*": operator.mul, "-": operator.neg, "^": _power, "!": _factorial},
+    **{"+": operator.add, "*": operator.mul, "-": operator.neg},
     "/": lambda x, y: x / y if y else None,
+    "^": lambda x, y: x ** int(y) if y.denominator == 1 and (x or y > 0) else None,
+    "!": lambda x: Fraction(math.factorial(int(x))) if x.denominator == 1 and x >= 0 else None,
 }
 
 
-def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
-    """Returns (value, last decimal place, digits) of a tree that is one written number, else None.
+def literal(tree: Tree) -> tuple[int | None, int] | None:
+    """Returns (last decimal place, digits) of a tree that is one written number, else None.
 
     That is a/b, a power of a whole number, and a product with a power; sums and other products are left to
     be calculated by who was asked.
     """
-    op, *parts = tree
-    if op == "n":
-        mantissa, _, exponent = parts[0].partition("e")
-        whole, point, decimals = mantissa.partition(".")
-        last = int(exponent or 0) - len(decimals) if point else None
-        return Fraction(parts[0]), last, len((whole + decimals).lstrip("0")) if point else 0
-    found = [literal(part) for part in parts] if op in ("-", "/", "*", "^") else [None]
-    if None in found or (value := exact(tree)) is None:
-        return None
-    first: Any = found[0]
-    if op == "-":
-        return value, *first[1:]
-    powers = [part for part in parts if part[0] == "^"]
-    if op == "*":
-        zeros = exact(parts[1][2]) if parts[1][:2] == ("^", ("n", "10")) else None
-        last = None if first[1] is None or zeros is None else first[1] + int(zeros)
-        return (value, last, first[2] if last is not None else 0) if powers else None
-    is_whole = op == "/" or all(x and x[0].denominator == 1 for x in found)
-    return (value, None, 0) if is_whole and all(part[0] in ("n", "-") for part in parts) else None
+    match tree:
+        case ("n", text):
+            mantissa, _, exponent = text.partition("e")
+            whole, point, decimals = mantissa.partition(".")
+            last = int(exponent or 0) - len(decimals) if point else None
+            return last, len((whole + decimals).lstrip("0")) if point else 0
+        case ("-", ("n" | "-" | "/" | "*" | "^", *_) as part):
+            return literal(part)
+        case ("/", ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = True
+        case ("^", ("n" | "-", *_) as base, ("n" | "-", *_) as power):
+            is_written = all(x is not None and x.denominator == 1 for x in map(exact, (base, power)))
+        case ("*", left, ("^", ("n", "10"), power)) if (first := literal(left)) and exact(power):
+            return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
+        case ("*", left, right):
+            is_written = "^" in (left[0], right[0]) and None not in (literal(left), literal(right))
+        case _:
+            return None
+    return (None, 0) if is_written and exact(tree) is not None else None
 
 
 def size(tree: Tree) -> float | None:
@@ -155,10 +147,8 @@ def size(tree: Tree) -> float | None:
     None if calculating it would take too long, or it divides by zero.
     """
     op, *parts = tree
-    if op == "n":
-        return float(len(str(Fraction(parts[0]))))
-    if op in ("v", "c"):
-        return 1.0
+    if op in ("n", "v", "c"):
+        return float(len(str(Fraction(parts[0])))) if op == "n" else 1.0
     sizes = [x for x in map(size, parts) if x is not None]
     if len(sizes) < len(parts) or (op == "/" and exact(parts[1]) == 0):
         return None
@@ -166,7 +156,7 @@ def size(tree: Tree) -> float | None:
     if op in ("^", "!", "binom"):  # of k choices there are at most n to the k
         last = exact(parts[-1])
         most = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
-    return most if most < 10 * DIGITS else None
+    return most if most < _LARGEST else None
 
 
 def expanded(tree: Tree, upper: bool) -> Tree:
@@ -175,9 +165,8 @@ def expanded(tree: Tree, upper: bool) -> Tree:
     if op in ("n", "v", "c"):
         return tree
     parts = [expanded(part, upper) for part in parts]
-    if op in ("pm", "mp"):
-        return parts[0] if upper == (op == "pm") else ("-", parts[0])
-    return (op, *parts)
+    is_minus = op in ("pm", "mp") and upper != (op == "pm")
+    return parts[0] if op in ("pm", "mp") and not is_minus else ("-" if is_minus else op, *parts)
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:
