@@ -118,7 +118,7 @@ def test_workers_end_with_a_run_that_is_killed():
         "from vade_jax.rewards import pool\n"
         "made = pool.WorkerPool(deadline=2.0)\n"
         "made.check(('n', '1'), ('n', '1'))\n"
-        "print(made._idle[0]._process.pid, flush=True)\n"
+        "print(made._idle[0].pid, flush=True)\n"
         f"made.check(('n', '1'), {TOWER})\n"
     )
     run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

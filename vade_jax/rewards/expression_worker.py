@@ -108,9 +108,9 @@ def _is_equal(x: Any, y: Any) -> bool:
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     digits = 150 if symbols else 500
     agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, digits)
-    seen = [agree(point) for point in (*_points(symbols), *_points_around(x, y, symbols))]
-    if symbols and not {True, False}.intersection(seen):
-        seen = [agree(point) for point in _whole_points(symbols)]  # (-1)^n is real there alone
+    seen = [agree(point) for point in _points(symbols, x, y)]
+    if symbols and set(seen) == {None}:  # (-1)^n is real at whole numbers alone
+        seen = [agree({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)}) for k in range(2, 6)]
     if False in seen or True not in seen:
         return False
     # Digits do not show this difference: x + 10^{-999} is not x.
@@ -121,51 +121,37 @@ def _is_equal(x: Any, y: Any) -> bool:
     return difference == 0 or not difference.is_Rational
 
 
-def _edges(region: sympy.Set) -> tuple[list, list]:
+def _edges(region: Any) -> tuple[list, list]:
     """Returns the ends of a set's intervals and its single numbers, in order, and what each of them is."""
-    parts = region.args if isinstance(region, sympy.Union) else (region,)
-    found: list[tuple] = []
-    for part in parts:
+    found: list[Any] = []
+    for part in region.args if isinstance(region, sympy.Union) else [region]:
         if isinstance(part, sympy.Interval):
-            found += [(part.start, "open" if part.left_open else "closed")]
-            found += [(part.end, "open end" if part.right_open else "closed end")]
+            found += [(part.start, part.left_open), (part.end, part.right_open)]
         elif isinstance(part, sympy.FiniteSet):
-            found += [(number, "one") for number in part.args]
+            found += [(number, None) for number in part.args]
         else:
             raise ValueError(f"{part} is not made of intervals")
     found.sort(key=lambda edge: edge[0].evalf(50))
     return [end for end, _ in found], [sort for _, sort in found]
 
 
-def _points(symbols: list[sympy.Symbol]):
-    """Yields places of both signs near 0."""
-    if not symbols:
-        yield {}
-        return
-    for k in range(_POINTS):
+def _points(symbols: list, *formulas: Any):
+    """Yields places of both signs near 0, and those beyond all constants of formulas and next to some.
+
+    |x - 5| is 5 - x below 5 alone.
+    """
+    for k in range(_POINTS if symbols else 1):
         point = {}
         for i, symbol in enumerate(symbols):
             sign = (-1) ** ((k - 4) * (i + 1) // 2) if k > 4 else 1
             top, bottom = _PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10]
             point[symbol] = sympy.Rational(sign * top, bottom)
         yield point
-
-
-def _points_around(x: sympy.Expr, y: sympy.Expr, symbols: list[sympy.Symbol]):
-    """Yields places beyond all constants of two formulas and next to some: |x - 5| is 5 - x below 5 alone."""
-    if not symbols:
-        return
-    constants = {abs(c) for one in (x, y) for c in one.atoms(sympy.Rational)}
-    beside = sorted(c for c in constants if 2 < c <= _FARTHEST)[:_CONSTANTS_SEEN]
-    beyond = 2 * min(max(constants, default=1), _FARTHEST) + 3
-    for size in (beyond, *(c + sympy.Rational(1, 3) for c in beside)):
+    constants = sorted({abs(c) for one in formulas if symbols for c in one.atoms(sympy.Rational)})
+    beside = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
+    for size in (*beside, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
         for sign in (1, -1):
             yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
-
-
-def _whole_points(symbols: list[sympy.Symbol]):
-    for k in range(2, 2 + _POINTS // 2):
-        yield {symbol: sympy.Integer(k + i * (k % 2 + 1)) for i, symbol in enumerate(symbols)}
 
 
 def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:

@@ -1,12 +1,10 @@
 """Verifies boxed answers, and brings golds into the form that a data set keeps."""
 
 import dataclasses
-import decimal
 import typing
 from collections.abc import Sequence
 
 from vade_jax.rewards import answers, kinds, quantities, reading, tokens
-from vade_jax.rewards.values import Number
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
     from vade_jax import types
@@ -142,18 +140,14 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
             return f"{number.value}" + "%" * number.percent
         case "float":
             number = kinds.number(text)
-            return number and (_written(number) or tokens.clean(text))
+            sign = "%" * (number is not None and number.percent)
+            match number and number.tree:
+                case ("n", digits):
+                    return f"{digits}{sign}"
+                case ("-", ("n", digits)):
+                    return f"-{digits}{sign}"
+            return number and (tokens.clean(text) if number.last else f"{number.value}{sign}")
         case "text":
             return answers.plain(text)
         case _:  # a list or a formula
             return tokens.clean(text)
-
-
-def _written(number: Number) -> str | None:
-    """Returns the digits of a number, as many as there were, or a/b; None of 6.02e23, which stays."""
-    sign = "%" * number.percent
-    if number.last is None:
-        return f"{number.value}{sign}"
-    with decimal.localcontext(prec=answers.MAX_LENGTH):
-        value = decimal.Decimal(number.value.numerator) / number.value.denominator
-    return f"{value:.{-number.last}f}{sign}" if number.last < 0 else None
