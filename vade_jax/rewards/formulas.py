@@ -36,7 +36,9 @@ _INNER = {"+", "-", ",", "\\theta", "\\alpha", "\\triangle"}  # signs in a name:
 
 
 class FormulaReader(units.UnitReader):
-    """Reads formulas."""
+    """Reads formulas; of a plus or minus the one value, and then the other."""
+
+    is_upper, is_signed, in_point = True, False, False
 
     def summed(self) -> Tree:
         tree = self._signed(self._product)
@@ -45,8 +47,10 @@ class FormulaReader(units.UnitReader):
         return tree
 
     def _signed(self, read: Callable[[], Tree]) -> Tree:
-        sign = self.accept(*_ADDED).strip("\\+")
-        return (sign, read()) if sign else read()
+        sign = self.accept(*_ADDED)
+        self.is_signed |= sign in ("\\pm", "\\mp")
+        is_minus = sign == ("\\mp" if self.is_upper else "\\pm") or sign == "-"
+        return ("-", read()) if is_minus else read()
 
     def _product(self) -> Tree:
         tree = self._power()

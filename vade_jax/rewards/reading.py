@@ -65,7 +65,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
             return value
     except Unread:
         pass
-    except (_Senseless, RecursionError):
+    except (ArithmeticError, RecursionError):  # it divides by zero, or is too large
         return None
     return _spelled(text, cut)
 
@@ -75,8 +75,11 @@ def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
     top = top.replace(",", "")
     tree = ("n", top) if bottom is None else ("/", ("n", top), ("n", bottom))
     tree = ("-", tree) if sign else tree
-    found, value = values.literal(tree), values.exact(tree)
-    return Number(tree, None, value, *found) if found and value is not None else None
+    try:
+        found = _calculated(tree)
+    except ArithmeticError:
+        return None
+    return found if isinstance(found, Number) else None
 
 
 def _with_condition(text: str) -> str:
@@ -110,10 +113,6 @@ def _spelled(text: str, cut: list[Token]) -> Words | None:
     return Words(("\\", *(token.text for token in cut)))
 
 
-class _Senseless(Exception):  # noqa: N818 (says what happened)
-    """The text divides by zero, or is too large to calculate."""
-
-
 class _Reader(formulas.FormulaReader):
     # -------------------------------------------------------------------------- lists and sides
     def listed(self) -> Value:
@@ -128,11 +127,18 @@ class _Reader(formulas.FormulaReader):
 
     def _item(self) -> Value:
         """Reads a relation, or else the words up to the next separator."""
-        start = self.at
+        start, is_upper = self.at, self.is_upper
         try:
             value = self._relation()
-            if self.ends():
+            if not self.ends():
+                raise Unread
+            if not self.is_signed or self.in_point or not is_upper:
                 return value
+            self.reset(start)  # both values of a plus or minus
+            self.is_upper = False
+            other = self._relation()
+            self.is_upper, self.is_signed = True, False
+            return Both(Kind.OR, (value, other))
         except Unread:
             pass
         self.reset(start)
@@ -159,9 +165,7 @@ class _Reader(formulas.FormulaReader):
         if set(signs) == {"="}:  # \overline{AC} = 5 is a length
             names = [(values.name_of(side) or "").removeprefix("overline ") for side in sides]
             sides = [Formula(("v", x)) if x else side for x, side in zip(names, sides, strict=True)]
-        both = [side.items if isinstance(side, Both) else (side, side) for side in sides]
-        found = [Relation(tuple(signs), one) for one in zip(*both, strict=True)]
-        return found[0] if found[0] == found[1] else Both(Kind.OR, tuple(found))
+        return Relation(tuple(signs), tuple(sides))
 
     def _side(self) -> Value:
         parts = [self._part()]
@@ -186,10 +190,7 @@ class _Reader(formulas.FormulaReader):
         tree = ("-", tree) if minus else tree
         scale, unit, percent = self.suffix() or ("", None, False)
         unit, self.unit = self.unit if unit is None else unit, None
-        if not any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
-            return _calculated(tree, scale, unit, percent)
-        both = [values.expanded(tree, upper) for upper in (True, False)]
-        return Both(Kind.OR, tuple(_calculated(x, scale, unit, percent, full=True) for x in both))
+        return _calculated(tree, scale, unit, percent, full=self.is_signed)
 
     def _based(self) -> Value | None:
         """Reads digits in a base, compared by spelling; base 10 gives a number."""
@@ -273,14 +274,18 @@ class _Reader(formulas.FormulaReader):
         if self.peek() not in OPENERS:
             return None
         opener = self.take()
+        in_point = self.in_point
         try:
             if opener in ("\\matrix", "\\system"):
                 return self._rows(opener)
             builder = opener == "\\{" and self._builds()
+            self.in_point = in_point or opener in ("(", "[")  # (\pm 3, \mp 1) are two points
             inside = None if self.peek() in CLOSERS else self.listed()
             closer = self.take(*OPENERS[opener])
         except Unread:
             return None
+        finally:
+            self.in_point = in_point
         return inside if builder else _in_brackets(opener, inside, closer)
 
     def _builds(self) -> bool:
@@ -321,10 +326,6 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     if isinstance(inside, Collection) and _is_list(inside):
         if opener == "(" and inside.kind is not Kind.LIST:  # (3 or 4)
             return inside
-        if kind in values.PAIRS and any(isinstance(item, Both) for item in inside.items):
-            both = (x.items if isinstance(x, Both) else (x, x) for x in inside.items)
-            points = (Collection(kind, point) for point in zip(*both, strict=True))
-            return Both(Kind.OR, tuple(points))  # (\pm 3, \mp 1)
         return Collection(kind, inside.items)
     is_matrix = isinstance(inside, Collection) and inside.kind is Kind.ROWS
     if opener in ("(", "{") or isinstance(inside, Relation) or is_matrix:
@@ -338,10 +339,10 @@ def _calculated(
     """Returns the number or the formula of a tree and of what follows it; a sum is a number if `full`."""
     infinite = values.INFINITY
     is_sum = infinite in values.nodes(tree) and tree not in (infinite, ("-", infinite))
-    if values.size(tree) is None or is_sum:
-        raise _Senseless
-    found = values.literal(tree)
-    if full and found is None and values.exact(tree) is not None:
+    if is_sum:
+        raise ArithmeticError
+    value, found = values.exact(tree), values.literal(tree)
+    if full and found is None and value is not None:
         found = None, 0
     if (percent and unit) or (scale and found is None):
         raise Unread
@@ -352,4 +353,5 @@ def _calculated(
         zeros = units.SCALES[scale]
         tree = ("*", tree, ("^", ("n", "10"), ("n", str(zeros))))
         last = None if last is None else last + zeros
-    return Number(tree, unit, values.exact(tree) or Fraction(0), last, digits, percent)
+        value = values.exact(tree)
+    return Number(tree, unit, value or Fraction(0), last, digits, percent)

@@ -2,8 +2,8 @@
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
 a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
-("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), ("sin", a) or another
-function of `formulas`, and in regions of `relations` intervals ("[)", a, b) and operations on sets.
+("+", a, b), ("-", a), ("sin", a) or another function of `formulas`, and in the regions of `relations` intervals
+("[)", a, b) and operations on sets.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 Tree = tuple
+INFINITY = ("c", "oo")
 _LARGEST = 40_000  # digits of a number that is calculated
 
 
@@ -54,20 +55,10 @@ class Relation:
 class Kind(enum.Enum):
     """What holds several values together."""
 
-    LIST = ","  # commas alone
-    OR = "or"
-    AND = "and"
-    SET = "{}"
-    OPEN = "()"  # also of a point
-    CLOSED = "[]"
-    LEFT_OPEN = "(]"
-    RIGHT_OPEN = "[)"
-    RATIO = ":"
-    ROWS = "rows"  # of a matrix, and the cells of a row
-    RANGE = "to"  # 10 to 20
-    UNION = "cup"
-    MEET = "cap"
-    MINUS = "setminus"
+    LIST, OR, AND, SET = ",", "or", "and", "{}"  # a comma alone
+    OPEN, CLOSED, LEFT_OPEN, RIGHT_OPEN = "()", "[]", "(]", "[)"  # intervals, points and lists
+    RATIO, RANGE, ROWS = ":", "to", "rows"  # 10 to 20; of a matrix, and the cells of a row
+    UNION, MEET, MINUS = "cup", "cap", "setminus"
 
 
 LOOSE = {Kind.LIST, Kind.OR, Kind.AND, Kind.SET}
@@ -94,24 +85,35 @@ class Words:
 
 
 Value = Formula | Relation | Collection | Words
-INFINITY = ("c", "oo")
-
-
-def exact(tree: Tree) -> Fraction | None:
-    """Returns the value of a tree of numbers that has a `size`; None if it is not rational."""
-    op, *parts = tree
-    if op == "n":
-        return Fraction(parts[0])
-    found: list[Any] = [exact(part) if op in _EXACT else None for part in parts]
-    return None if None in found else _EXACT[op](*found)
-
-
 _EXACT: dict[str, Any] = {
-    **{"+": operator.add, "*": operator.mul, "-": operator.neg},
-    "/": lambda x, y: x / y if y else None,
+    **{"+": operator.add, "*": operator.mul, "-": operator.neg, "/": operator.truediv},
     "^": lambda x, y: x ** int(y) if y.denominator == 1 and (x or y > 0) else None,
     "!": lambda x: Fraction(math.factorial(int(x))) if x.denominator == 1 and x >= 0 else None,
 }
+
+
+def exact(tree: Tree) -> Fraction | None:
+    """Returns the value of a tree of numbers, None if it is not rational.
+
+    Raises:
+        ArithmeticError: calculating it would take too long, or it divides by zero.
+    """
+    return _weighed(tree)[0]
+
+
+def _weighed(tree: Tree) -> tuple[Fraction | None, float]:
+    """Returns the value and an upper bound on its digits; a name counts as one."""
+    op, *parts = tree
+    if op in ("n", "v", "c"):
+        return (Fraction(parts[0]), len(parts[0])) if op == "n" else (None, 1)
+    numbers, sizes = zip(*map(_weighed, parts), strict=True)
+    most = sum(sizes)
+    if op in ("^", "!", "binom"):  # of k choices there are at most n to the k
+        last = numbers[-1]
+        most = sizes[0] * (9 if last is None else float(min(abs(last), 10**9)) + 1)
+    if most > _LARGEST or (op == "/" and numbers[1] == 0):
+        raise ArithmeticError
+    return None if None in numbers or op not in _EXACT else _EXACT[op](*numbers), most
 
 
 def literal(tree: Tree) -> tuple[int | None, int] | None:
@@ -126,47 +128,17 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
             whole, point, decimals = mantissa.partition(".")
             last = int(exponent or 0) - len(decimals) if point else None
             return last, len((whole + decimals).lstrip("0")) if point else 0
-        case ("-", ("n" | "-" | "/" | "*" | "^", *_) as part):
+        case ("-", part):
             return literal(part)
-        case ("/", ("n" | "-", *_), ("n" | "-", *_)):
-            is_written = True
-        case ("^", ("n" | "-", *_) as base, ("n" | "-", *_) as power):
-            is_written = all(x is not None and x.denominator == 1 for x in map(exact, (base, power)))
         case ("*", left, ("^", ("n", "10"), power)) if (first := literal(left)) and exact(power):
             return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
         case ("*", left, right):
             is_written = "^" in (left[0], right[0]) and None not in (literal(left), literal(right))
+        case (("/" | "^") as op, ("n" | "-", *_) as left, ("n" | "-", *_) as right):
+            is_written = op == "/" or all(x and x.denominator == 1 for x in map(exact, (left, right)))
         case _:
             return None
     return (None, 0) if is_written and exact(tree) is not None else None
-
-
-def size(tree: Tree) -> float | None:
-    """Returns an upper bound on the digits of a tree's value; a name counts as one.
-
-    None if calculating it would take too long, or it divides by zero.
-    """
-    op, *parts = tree
-    if op in ("n", "v", "c"):
-        return float(len(str(Fraction(parts[0])))) if op == "n" else 1.0
-    sizes = [x for x in map(size, parts) if x is not None]
-    if len(sizes) < len(parts) or (op == "/" and exact(parts[1]) == 0):
-        return None
-    most = sum(sizes)
-    if op in ("^", "!", "binom"):  # of k choices there are at most n to the k
-        last = exact(parts[-1])
-        most = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
-    return most if most < _LARGEST else None
-
-
-def expanded(tree: Tree, upper: bool) -> Tree:
-    r"""Returns a tree with one sign of each \pm, and the other one of each \mp."""
-    op, *parts = tree
-    if op in ("n", "v", "c"):
-        return tree
-    parts = [expanded(part, upper) for part in parts]
-    is_minus = op in ("pm", "mp") and upper != (op == "pm")
-    return parts[0] if op in ("pm", "mp") and not is_minus else ("-" if is_minus else op, *parts)
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:
