@@ -55,7 +55,9 @@ class FormulaReader(units.UnitReader):
     def _product(self) -> Tree:
         tree = self._power()
         while True:
-            if op := self.accept("/", *["\\times"] * (self.in_trig < 2)):  # \sin x \cdot y is y \sin x
+            if op := self.accept(
+                "/", *["\\times"] * (self.in_trig < 2)
+            ):  # \sin x \cdot y is y \sin x
                 tree = ("/" if op == "/" else "*", tree, self._signed(self._power))
             elif self._is_factor() and not self.suffix(look=True):
                 tree = ("*", tree, self._power())

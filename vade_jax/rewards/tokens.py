@@ -24,7 +24,9 @@ _SYMBOLS = """
 """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
-_BASES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_BASES = (
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+)
 _BASES = {word: str(base) for base, word in enumerate(_BASES.split(), 2)}
 ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
 _TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
@@ -134,7 +136,9 @@ def rewritten(text: str) -> str:
     return " ".join(text.split())
 
 
-def cut(text: str, *, thousands: bool = True, roman: bool = False, start: int = 0) -> Iterator[Token]:
+def cut(
+    text: str, *, thousands: bool = True, roman: bool = False, start: int = 0
+) -> Iterator[Token]:
     """Yields the tokens of a text.
 
     Args:
