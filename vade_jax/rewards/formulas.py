@@ -89,6 +89,8 @@ class FormulaReader(units.UnitReader):
         kind, text = self.kind(), self.peek()
         if kind == "number":
             return self._number()
+        if kind == "based":
+            return self._based()
         is_word = kind == "letters" and text in (*FUNCTIONS, "pi", "sqrt") and not self.offset
         if kind == "letters" and not is_word:
             return self._letter()
@@ -113,6 +115,13 @@ class FormulaReader(units.UnitReader):
         if name in GREEK:
             return self._marked(name)
         raise Unread
+
+    def _based(self) -> Tree:
+        """Reads digits in a base, compared by spelling; base 10 gives a number."""
+        digits, _, base = re.sub("[{} ]", "", self.take()).partition("_")
+        if not 2 <= int(base) <= 16 or any(int(digit, 16) >= int(base) for digit in digits):
+            raise Unread
+        return ("n", digits) if int(base) == 10 else ("v", f"{digits.lstrip('0') or '0'}_{int(base)}")
 
     def _number(self) -> Tree:
         text, start = self.take(), self.at

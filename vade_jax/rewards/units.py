@@ -47,6 +47,7 @@ SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "万": 4, "亿": 8}
 SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _POWERS = {"square": 2, "sq": 2, "平方": 2, "squared": 2, "cubic": 3, "立方": 3, "cubed": 3}
 THINGS = Unit(Fraction(1), ())
+MINUTE = Unit(Fraction(1, 60), (("degree", 1),))  # of an angle
 
 
 def _defined(entry: str) -> dict[str, Unit]:
