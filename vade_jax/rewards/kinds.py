@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, quantities, reading, relations, tokens
+from vade_jax.rewards import answers, matching, quantities, reading, tokens
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
@@ -26,7 +26,6 @@ _LABEL = re.compile(rf"\W{{0,5}}{_CAPITAL}\s?(\S.*)", re.ASCII | re.DOTALL)
 _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
-_INDEX = re.compile(r"(?<=[A-Za-z)}])_\s?\{?\s?([0-9]+)\s?\}?")
 _SEVERAL = re.compile("[A-J]{2,8}")  # options
 _MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
 _WORDS = """
@@ -71,9 +70,7 @@ def _labelled(text: str) -> tuple[str | None, str]:
     if match := _LONE.fullmatch(text):
         return match[1].upper(), ""
     match = _LABEL.match(text)
-    if match is None or _SECOND.search(match[2]):
-        return None, ""
-    return match[1], match[2]
+    return (match[1], match[2]) if match and not _SECOND.search(match[2]) else (None, "")
 
 
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
@@ -90,12 +87,10 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     if behind and chosen not in (named(behind, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
-    # "-b" may be an option's text.
-    is_letter = (
-        chosen in options and not behind and len(answers.signed_words(answers.plain(given))) == 1
-    )
-    by_text = [] if is_letter else named(given, choices)
-    found = {options[x] for x in by_text or [chosen] if x in options}
+    is_one = len(answers.signed_words(answers.plain(given))) == 1  # "-b" may be an option's text
+    is_letter = chosen in options and not behind and is_one
+    chosen_by = [chosen] if is_letter else named(given, choices) or [chosen]
+    found = {options[x] for x in chosen_by if x in options}
     return compare(found.pop() if len(found) == 1 else None, options.get(right))
 
 
@@ -108,9 +103,8 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
     an option without it: 20 stands for 20% where the other option is 30%, but not where it is 20.
     """
     plain, options = answers.plain(text), [answers.plain(option) for option in choices]
-    if not plain:
-        return []
-    for read in (str, answers.signed_words, _without_percent):
+    without_percent = lambda text: answers.signed_words(text.replace("%", " "))
+    for read in (str, answers.signed_words, without_percent) if plain else ():
         expected = read(plain)
         if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == expected]:
             return found
@@ -121,18 +115,12 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
 
 def _is_worth(text: str, option: str, rules: Rules) -> bool:
     """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
-    if text.isalpha() or option.isalpha():
-        return False
-    one, other = (reading.read(x, numeric=True) for x in (text, option))
+    one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
     if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
-    if all(x.unit and not x.unit.bases for x in (one, other)):
-        return False
-    return matching.ends(one) == matching.ends(other) and matching.same(one, other, rules)
-
-
-def _without_percent(plain: str) -> tuple[str, ...]:
-    return answers.signed_words(plain.replace("%", " "))
+    are_things = all(x.unit and not x.unit.bases for x in (one, other))
+    is_range = matching.ends(one) != matching.ends(other)
+    return not are_things and not is_range and matching.same(one, other, rules)
 
 
 def yes_or_no(text: str) -> str | None:
@@ -159,20 +147,15 @@ def text(given: str, key: str, **_) -> str:
 
     A, B and D is ABD, CO_2 is CO2, and a key that is a quantity may be given in other units.
     """
-    given, key = (_INDEX.sub(r"\1", tokens.clean(x)) for x in (given, key))
+    given, key = (tokens.clean(x) for x in (given, key))
     if _SEVERAL.fullmatch(key):
-        given = re.sub(r"[\s,;]|\band\b|\\text|[{}]", "", given)
+        given = _BETWEEN.sub("", given)
     reason = compare(answers.words(given), answers.words(key))
     left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
-    reason = "different" if reason == "ok" and left != right else reason
-    if reason == "different" and (_is_spelled(given, key) or _is_measured(given, key)):
-        return "ok"
-    return reason
-
-
-def _is_spelled(given: str, key: str) -> bool:
-    right = _canonical(key)
-    return right is not None and _canonical(given) == right
+    if reason == "bad_key" or (reason == "ok" and left == right):
+        return reason
+    is_same = _is_spelled(given, key) or _is_measured(given, key)
+    return "ok" if is_same else reason.replace("ok", "different")
 
 
 def _is_measured(given: str, key: str) -> bool:
@@ -186,9 +169,12 @@ def _is_measured(given: str, key: str) -> bool:
 
 
 # ------------------------------------------------------------------------------ spelling
-def _canonical(text: str) -> str | None:
-    """Returns the one spelling of a time of day, a date, a formula of chemistry or circled numbers, else None."""
-    return _time(text) or _date(text) or _statements(text) or _chemistry(text)
+def _is_spelled(given: str, key: str) -> bool:
+    """Returns whether both are one time of day, date, formula of chemistry or list of circled numbers."""
+    for canonical in (_time, _date, _statements, _chemistry):
+        if right := canonical(key):
+            return canonical(given) == right
+    return False
 
 
 def _time(text: str) -> str | None:
@@ -196,34 +182,29 @@ def _time(text: str) -> str | None:
     return match and f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
 
 
-def _date(text: str) -> str | None:
+def _date(text: str) -> list[str] | None:
     """Returns month, day and year of "Jan 15, 2020" and "15th of January 2020"."""
-    parts = re.sub(
-        r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()
-    ).split()
-    months = [_MONTHS[x[:3]] for x in parts if x[:3] in _MONTHS and _MONTHS[x[:3]].startswith(x)]
-    numbers = sorted((x for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
-    if len(months) != 1 or not 0 < len(numbers) < len(parts) < 4 or len(numbers) + 1 < len(parts):
-        return None
-    return " ".join((*months, *(x.lstrip("0") for x in numbers)))
+    parts = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()).split()
+    months = [_MONTHS[x[:3]] for x in parts if _MONTHS.get(x[:3], "").startswith(x)]
+    numbers = sorted((x.lstrip("0") for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
+    is_date = len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3
+    return months + numbers if is_date else None
 
 
-def _statements(text: str) -> str | None:
+def _statements(text: str) -> list[str] | None:
     """Returns the numbers of the true statements in order: ③② is ②③."""
     bare = _BETWEEN.sub("", tokens.clean(text))
-    return "".join(sorted(bare)) if _CIRCLED.fullmatch(bare) else None
+    return sorted(bare) if _CIRCLED.fullmatch(bare) else None
 
 
-def _chemistry(text: str) -> str | None:
-    r"""Returns H_2O, \ce{H2O} and \mathrm{H_2O} as H2O, 1s^2 2s^2 as 1s22s2, and a reaction in one order."""
+def _chemistry(text: str) -> str | list[list[str]] | None:
+    r"""Returns H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2, and the sorted sides of a reaction."""
     text = _FONT.sub("", _ARROW.sub("→", tokens.clean(text)))
     if _ORBITALS.fullmatch(text):
         return text.replace("^", "")
-    if not (re.search(r"[\d^→]", text) and _CHEMISTRY.fullmatch(text)):
-        return None
-    return "→".join(
-        "+".join(sorted(re.split(r"(?<!\^)(?<!\^\d)\+", side))) for side in text.split("→")
-    )
+    is_formula = re.search(r"[\d^→]", text) and _CHEMISTRY.fullmatch(text)
+    sides = [sorted(re.split(r"(?<!\^)(?<!\^\d)\+", side)) for side in text.split("→")]
+    return sides if is_formula else None
 
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
@@ -232,7 +213,7 @@ def integer(given: str, key: str, **_) -> str:
     right = number(key)
     if right is None or right.value.denominator != 1:
         return "bad_key"
-    counted = relations.counted(reading.read(given, numeric=True))
+    counted = matching.counted(reading.read(given, numeric=True))
     return _decided(counted or number(given), right, Rules(formulas=False))
 
 
@@ -283,7 +264,7 @@ def number(text: str) -> Number | None:
     """
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
-        found = relations.named(value, Rules(formulas=False))
+        found = matching.named(value, Rules(formulas=False))
         value = found and found.value
     return value if isinstance(value, Number) else None
 

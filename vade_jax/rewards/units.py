@@ -34,9 +34,7 @@ _PREFIXES |= {"milli": -3, "centi": -2, "kilo": 3, "deci": -1, "mega": 6, "giga"
 _PREFIXES |= {"nano": -9, "千": 3, "毫": -3, "厘": -2, "微": -6}
 _PREFIXED = r"m g s l L N J W V A C Hz Pa mol \Omega eV cal bar byte F 米 克 升 瓦 帕 伏 安 卡 meter metre gram liter"
 _PREFIXED = {*_PREFIXED.split(), "litre", "watt", "joule", "volt", "pascal", "hertz", "calorie"}
-# In a formula these are products of letters, unless they stand upright.
-_PRODUCTS = set("mg ms mA mV mJ pA in min gal ha ml cal eV kW pm ns".split())
-_SHORT = set("cm mm km kg ft".split())  # no products
+_SHORT = set("cm mm km kg ft".split())  # no products of letters
 _NO_THINGS = """
 plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes
 sevens eights nines tens dozens scores hundreds thousands millions billions trillions percents lakhs crores
@@ -124,9 +122,7 @@ class UnitReader(Cursor):
             return True
         if [word, self.peek(1), self.peek(2)] == ["m", "/", "s"]:
             return token.spaced
-        if word in _PRODUCTS or len(word) < 2:
-            return False
-        return token.spaced or len(word) > 2 or word in _SHORT
+        return len(word) > 2 or word in _SHORT
 
     def _phrase(self) -> Unit | None:
         """Reads units with powers and fractions: cm^2, km/h, feet per second; "per day" after a currency."""

@@ -2,7 +2,7 @@
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
 a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
-("+", a, b), ("-", a), ("sin", a) or another function of `formulas`, and in the regions of `relations` intervals
+("+", a, b), ("-", a), ("sin", a) or another function of `formulas`, and in regions of `matching` intervals
 ("[)", a, b) and operations on sets.
 """
 
