@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, Any] = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
     **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
     **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
+    **{sign: lambda x, y, sign=sign: _line(sign, x, y) for sign in ("=", "!=", "<", "<=", ">", ">=")},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _POINTS = 8  # points at which both formulas are evaluated
@@ -92,6 +93,17 @@ def _built(tree) -> Any:
     if op == "v":
         return sympy.Symbol(parts[0], real=True)
     return _CONSTANTS[parts[0]] if op == "c" else _FUNCTIONS[op](*map(_built, parts))
+
+
+def _line(sign: str, x: Any, y: Any) -> sympy.Set:
+    """Returns where a symbol lies that is less than a number, or more, or not it."""
+    if not x.is_Symbol:
+        x, y, sign = y, x, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
+    if sign in ("=", "!="):
+        return sympy.FiniteSet(y) if sign == "=" else sympy.Reals - sympy.FiniteSet(y)
+    is_open = "=" not in sign
+    ends = (-sympy.oo, y, True, is_open) if sign[0] == "<" else (y, sympy.oo, is_open, True)
+    return sympy.Interval(*ends)
 
 
 # ------------------------------------------------------------------------------ equality

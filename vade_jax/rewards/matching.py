@@ -15,9 +15,9 @@ from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Numb
 from vade_jax.rewards.values import Tree, Unit, Value, Words
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_REALS = ("()", ("-", values.INFINITY), values.INFINITY)
+_CERTAIN = {"cup", "cap", "setminus", "[)", "(]"}  # no points, and no lists
+_ORDERS = {"<", "<=", ">", ">=", "!="}
 _PARTS = set("mnpqrs")  # whose sum is a whole answer: m+n = 113
-_LINEAR = {"=", "!=", "<", "<=", ">", ">="}  # no x \sim y
 Rows = tuple[tuple[Value, ...], ...]
 
 
@@ -77,7 +77,7 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     if key.signs != signs:
         return False
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
-    if len(sides) == 2 and signs[0] in _LINEAR and len(trees) == 4:
+    if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
         right, left = (signs[0], *trees[:2]), (signs[0], *trees[2:])
         return quantities.ask(rules, right, left, question="relation")
     orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
@@ -186,65 +186,48 @@ class Region(NamedTuple):
 def region(value: Value) -> Region | None:
     r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}, else None."""
     if isinstance(value, Relation):
-        return _half_lines(value)
+        return _bounded(value)
     if not isinstance(value, Collection):
         return None
     kind, items = value.kind, value.items
     op = {Kind.OR: "cup", Kind.AND: "cap", Kind.LIST: "cap"}.get(kind, kind.value)
-    if op in ("cup", "cap", "setminus"):
-        parts = [part for part in map(region, items) if part is not None]
-        is_list = kind is Kind.LIST and not all(map(is_inequality, items))
-        names, measures = ({part[i] for part in parts} - {"", None} for i in (0, 1))
-        if len(parts) < len(items) or is_list or len(names) > 1 or len(measures) > 1:
-            return None
-        tree = parts[0].tree
-        for part in parts[1:]:
-            tree = (op, tree, part.tree)
-        is_certain = kind.value == op or any(part.is_certain for part in parts)
-        return Region("".join(names), next(iter(measures), None), tree, is_certain)
-    if kind is not Kind.SET and (kind not in values.PAIRS or len(items) != 2):
+    is_interval = kind is Kind.SET or (kind in values.PAIRS and len(items) == 2)
+    is_joined = op in ("cup", "cap", "setminus") and (
+        kind is not Kind.LIST or all(map(is_inequality, items))
+    )
+    if not is_interval and not is_joined:
         return None
-    if (found := _constants(*items)) is None:
+    parts = [x for x in map(region if is_joined else _constant, items) if x is not None]
+    names, measures = ({part[i] for part in parts} - {"", None} for i in (0, 1))
+    if len(parts) < len(items) or len(names) > 1 or len(measures) > 1:
         return None
-    is_infinite = any(values.INFINITY in values.nodes(tree) for tree in found[1])
-    return Region("", found[0], (op, *found[1]), is_infinite or op in ("[)", "(]"))
+    is_certain = any(part.is_certain for part in parts) or kind.value in _CERTAIN
+    tree = (op, *(part.tree for part in parts))
+    return Region("".join(names), next(iter(measures), None), tree, is_certain)
 
 
-def _constants(*ends: Value) -> tuple[Unit | None, tuple[Tree, ...]] | None:
-    """Returns the unit and the trees of numbers without names; None of anything else."""
-    formulas = [end for end in ends if isinstance(end, Formula) and not values.names(end)]
-    measures = {end.unit for end in formulas} - {None}
-    if len(formulas) < len(ends) or len(measures) > 1:
-        return None
-    return next(iter(measures), None), tuple(end.tree for end in formulas)
+def _constant(value: Value) -> Region | None:
+    is_one = isinstance(value, Formula) and not values.names(value)
+    is_infinite = is_one and values.INFINITY in values.nodes(value.tree)
+    return Region("", value.unit, value.tree, is_infinite) if is_one else None
 
 
-def _half_lines(value: Relation) -> Region | None:
-    signs, sides = value.signs, value.sides
-    if values.name_of(sides[0]) is None if len(sides) == 2 else signs[0] in (">", ">="):
-        signs, sides = turned(signs), sides[::-1]
-    name = values.name_of(sides[len(sides) > 2])
-    if name and signs == ("\\in",):
-        inside = region(sides[1])
-        return inside and Region(name, inside.unit, inside.tree, True)
-    found = _constants(*(side for side in sides if values.name_of(side) is None))
-    if not name or found is None or len(found[1]) != len(signs):
+def _bounded(value: Relation) -> Region | None:
+    """Returns the region of a name between constants: the relations of it with each of them, together."""
+    name = next(filter(None, map(values.name_of, value.sides)), None)
+    if value.signs == ("\\in",):
+        inside = region(value.sides[1])
+        return inside and name and inside._replace(name=name, is_certain=True)
+    ends = [side for side in value.sides if values.name_of(side) is None]
+    parts = [part for part in map(_constant, ends) if part is not None]
+    measures = {part.unit for part in parts} - {None}
+    if not name or len(value.signs) != len(parts) or len(measures) > 1:
         return None
-    opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
-    match [*(sign[0] for sign in signs), *found[1]]:
-        case ["=", end]:
-            return Region(name, found[0], ("{}", end), False)
-        case ["!", end]:
-            tree = ("setminus", _REALS, ("{}", end))
-        case ["<", end]:
-            tree = ("(" + closer, _REALS[1], end)
-        case [">", end]:
-            tree = (opener + ")", end, _REALS[2])
-        case ["<", "<", start, end]:
-            tree = (opener + closer, start, end)
-        case _:
-            return None
-    return Region(name, found[0], tree, True)
+    trees = [side.tree for side in value.sides if isinstance(side, Formula)]
+    steps = list(zip(value.signs, trees, trees[1:], strict=False))
+    if not {"=", *_ORDERS}.issuperset(value.signs) or any(("v", name) not in x for x in steps):
+        return None
+    return Region(name, next(iter(measures), None), ("cap", *steps), value.signs != ("=",))
 
 
 def turned(signs: tuple[str, ...]) -> tuple[str, ...]:
@@ -255,7 +238,7 @@ def turned(signs: tuple[str, ...]) -> tuple[str, ...]:
 def is_inequality(value: Value) -> bool:
     """Returns whether a relation bounds or excludes something."""
     signs = value.signs if isinstance(value, Relation) else ()
-    return not {"<", "<=", ">", ">=", "!=", "\\in"}.isdisjoint(signs)
+    return not {*_ORDERS, "\\in"}.isdisjoint(signs)
 
 
 # ------------------------------------------------------------------------------ several values
