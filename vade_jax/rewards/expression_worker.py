@@ -32,7 +32,10 @@ _FUNCTIONS: dict[str, Any] = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
     **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
     **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
-    **{sign: lambda x, y, sign=sign: _line(sign, x, y) for sign in ("=", "!=", "<", "<=", ">", ">=")},
+    **{
+        sign: lambda x, y, sign=sign: _line(sign, x, y)
+        for sign in ("=", "!=", "<", "<=", ">", ">=")
+    },
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _POINTS = 8  # points at which both formulas are evaluated

@@ -121,7 +121,9 @@ class FormulaReader(units.UnitReader):
         digits, _, base = re.sub("[{} ]", "", self.take()).partition("_")
         if not 2 <= int(base) <= 16 or any(int(digit, 16) >= int(base) for digit in digits):
             raise Unread
-        return ("n", digits) if int(base) == 10 else ("v", f"{digits.lstrip('0') or '0'}_{int(base)}")
+        return (
+            ("n", digits) if int(base) == 10 else ("v", f"{digits.lstrip('0') or '0'}_{int(base)}")
+        )
 
     def _number(self) -> Tree:
         text, start = self.take(), self.at

@@ -184,7 +184,9 @@ def _time(text: str) -> str | None:
 
 def _date(text: str) -> list[str] | None:
     """Returns month, day and year of "Jan 15, 2020" and "15th of January 2020"."""
-    parts = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()).split()
+    parts = re.sub(
+        r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()
+    ).split()
     months = [_MONTHS[x[:3]] for x in parts if _MONTHS.get(x[:3], "").startswith(x)]
     numbers = sorted((x.lstrip("0") for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
     is_date = len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3

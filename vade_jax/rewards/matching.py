@@ -22,16 +22,10 @@ Rows = tuple[tuple[Value, ...], ...]
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same.
-
-    Args:
-        given: the answer.
-        key: the right one.
-        rules: of its kind.
+    """Returns whether two values are the same under the rules of a kind of answer.
 
     Raises:
         Failed: SymPy reached no verdict.
-        RuntimeError: SymPy is not installed.
     """
     if right := ends(key):
         written = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
@@ -46,12 +40,11 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
             return same(mine.value, other.value, rules)
         return _same_equation(given, key, rules)
-    if isinstance(given, Relation) and not _has_relation(_table(key)):
-        found = named(given, rules)
-        return found is not None and same(found.value, key, rules)
-    if isinstance(key, Relation) and not _has_relation(_table(given)):
-        found = named(key, rules)
-        return found is not None and same(given, found.value, rules)
+    for one, other in ((given, key), (key, given)):
+        if isinstance(one, Relation) and not _has_relation(_table(other)):
+            found = named(one, rules)
+            pair = [found.value if found and x is one else x for x in (given, key)]
+            return found is not None and same(*pair, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
     return quantities.same(given, key, rules)
