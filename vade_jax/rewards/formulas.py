@@ -32,6 +32,7 @@ FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _MEANS = {"|": "abs", "\\lfloor": "floor", "\\lceil": "ceiling"}
 _ADDED = ("+", "-", "\\pm", "\\mp")
+_ARGUMENTS = re.compile(r"-?(?:\d+|[a-zA-Z](?:[+-]\d+)?|\\[a-z]+)(?:,-?(?:\d+|[a-zA-Z]))*")
 _INNER = {"+", "-", ",", "\\theta", "\\alpha", "\\triangle"}  # signs in a name: f(x+1), a_{n-1}
 
 
@@ -90,7 +91,7 @@ class FormulaReader(units.UnitReader):
         if kind == "number":
             return self._number()
         if kind == "based":
-            return self._based()
+            return ("v", self.take())  # digits in a base are spelled
         is_word = kind == "letters" and text in (*FUNCTIONS, "pi", "sqrt") and not self.offset
         if kind == "letters" and not is_word:
             return self._letter()
@@ -115,15 +116,6 @@ class FormulaReader(units.UnitReader):
         if name in GREEK:
             return self._marked(name)
         raise Unread
-
-    def _based(self) -> Tree:
-        """Reads digits in a base, compared by spelling; base 10 gives a number."""
-        digits, _, base = re.sub("[{} ]", "", self.take()).partition("_")
-        if not 2 <= int(base) <= 16 or any(int(digit, 16) >= int(base) for digit in digits):
-            raise Unread
-        return (
-            ("n", digits) if int(base) == 10 else ("v", f"{digits.lstrip('0') or '0'}_{int(base)}")
-        )
 
     def _number(self) -> Tree:
         text, start = self.take(), self.at
@@ -168,19 +160,11 @@ class FormulaReader(units.UnitReader):
         return ("c" if name in ("e", "i") else "v", name)
 
     def _is_call(self, letter: str, ahead: int) -> bool:
-        """Returns whether a bracket holds the argument of a function, as in f(x+1), and no factor, as in h(a+b).
-
-        Only f and g take sums: other letters are names of functions less often than of heights and amounts.
-        """
-        if self.peek(ahead - 1) != "(":
-            return False
-        texts = map(self.peek, itertools.count(ahead))
-        inside = [*itertools.takewhile(lambda x: x in _INNER or x[:1].isalnum(), texts)]
-        if self.peek(ahead + len(inside)) != ")":
-            return False
-        is_short = all(len(x) == 1 or x.isdecimal() or x in _INNER for x in inside)
-        is_list = is_short and set(inside[1::2]) <= {","}
-        return letter in ("f", "g") or (letter in ("h", "F", "G", "H", "P") and is_list)
+        """Returns whether a bracket holds the argument of a function, as in f(2), and no factor, as in h(a+b)."""
+        texts = map(self.peek, range(ahead, ahead + 12))
+        inside = "".join(itertools.takewhile(lambda x: x not in ("", ")"), texts))
+        is_open = letter in "fghFGHP" and self.peek(ahead - 1) == "("
+        return is_open and _ARGUMENTS.fullmatch(inside) is not None
 
     def spelled(self) -> str:
         """Reads a group, or one letter or digit, as letters."""

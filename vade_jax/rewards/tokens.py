@@ -158,7 +158,9 @@ def cut(
                 spaced = False
             spaced = found.endswith((" ", "~"))
             continue
-        if kind in ("exponent", "number", "repeating"):
+        if kind == "based":
+            found = re.sub(r"[{}\s]", "", found)
+        elif kind in ("exponent", "number", "repeating"):
             kind, found = "number", _number(match)
         elif kind in ("command", "sign"):
             name = f"\\{found}" if kind == "command" else found
