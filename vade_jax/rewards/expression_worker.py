@@ -36,6 +36,7 @@ _FUNCTIONS: dict[str, Any] = {
         sign: lambda x, y, sign=sign: _line(sign, x, y)
         for sign in ("=", "!=", "<", "<=", ">", ">=")
     },
+    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda region: region},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _POINTS = 8  # points at which both formulas are evaluated

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import quantities, values
+from vade_jax.rewards import quantities, units, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Number, Relation
-from vade_jax.rewards.values import Tree, Unit, Value, Words
+from vade_jax.rewards.values import Tree, Value, Words
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_CERTAIN = {"cup", "cap", "setminus", "[)", "(]"}  # no points, and no lists
+_CERTAIN = {"<", "<=", ">", ">=", "!=", "in", "cup", "cap", "setminus", "[)", "(]"}
 _ORDERS = {"<", "<=", ">", ">=", "!="}
-_PARTS = set("mnpqrs")  # whose sum is a whole answer: m+n = 113
 Rows = tuple[tuple[Value, ...], ...]
 
 
@@ -32,7 +31,7 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return ends(given) == right and len(written) < 2
     left, right = region(given), region(key)
     if left and right and (left.is_certain or right.is_certain) and not rules.lists:
-        if len({left.name, right.name} - {""}) > 1 or len({left.unit, right.unit} - {None}) > 1:
+        if len({left.name, right.name} - {""}) > 1:
             return False
         return left.tree == right.tree or quantities.ask(rules, right.tree, left.tree)
     if isinstance(given, Relation) and isinstance(key, Relation):
@@ -107,11 +106,10 @@ def named(value: Value, rules: Rules) -> Named | None:
     if name and any(values.names(first) & values.names(side) for side in rest):
         return None
     items = first.items if isinstance(first, Collection) else ()
-    for side in rest:
-        is_ratio = isinstance(first, Collection) and first.kind is Kind.RATIO
-        is_as_long = isinstance(side, Collection) and len(side.items) == len(items)
-        if items and not is_as_long and not (is_ratio and isinstance(side, Formula)):  # A:B = 1
-            return None
+    is_ratio = isinstance(first, Collection) and first.kind is Kind.RATIO  # A:B = 1
+    sizes = {len(x.items) if isinstance(x, Collection) else is_ratio * len(items) for x in rest}
+    if items and sizes != {len(items)}:
+        return None
     exactly = Rules(exact=True, clock=rules.clock)
     steps = zip(signs[len(signs) - len(rest) + 1 :], rest, rest[1:], strict=False)
     if not all(_follows(sign, left, right, exactly) for sign, left, right in steps):
@@ -121,31 +119,17 @@ def named(value: Value, rules: Rules) -> Named | None:
     return Named(name, rest[0 if is_first else -1], columns)
 
 
-def counted(value: Value | None) -> Value | None:
-    r"""Returns the number of m+n = 113 or x \equiv 3 \pmod 7, which a whole number may be given as."""
-    if not isinstance(value, Relation):
-        return None
-    if value.signs in (("\\equiv", "\\pmod"), ("\\pmod",)):
-        is_named = len(value.sides) == 2 or values.name_of(value.sides[0])
-        return value.sides[-2] if is_named else None
-    tree = value.sides[0].tree if isinstance(value.sides[0], Formula) else ()
-    leaves = [node for node in values.nodes(tree) if node[:1] != ("+",)]
-    is_sum = len(leaves) > 1 and all(node[0] == "v" and node[1] in _PARTS for node in leaves)
-    return value.sides[1] if value.signs == ("=",) and is_sum else None
-
-
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
     if not isinstance(left, Formula) or not isinstance(right, Formula):
         return False
     if quantities.same(left, right, rules):
         return True
-    last = right.last if isinstance(right, Number) else None
-    if last is None and not (sign == "\\approx" and isinstance(right, Number)):
+    if not isinstance(right, Number) or (right.last is None and sign != "\\approx"):
         return False
-    room = Fraction(10) ** (last or 0) / 2
-    if isinstance(left, Number) and isinstance(right, Number):
-        return abs(left.value - right.value) <= room
+    room, value = Fraction(10) ** (right.last or 0) / 2, values.exact(left.tree)
+    if value is not None:
+        return abs(value - right.value) <= room
     return quantities.ask(rules, left.tree, right.tree, room=room)
 
 
@@ -168,59 +152,56 @@ def _label(side: Value | Tree) -> str | None:
 
 # ------------------------------------------------------------------------------ regions
 class Region(NamedTuple):
-    """A set of numbers, for SymPy."""
+    """A set of numbers, for SymPy, and the name of what lies in it, or ""."""
 
-    name: str  # of what lies in it, or ""
-    unit: Unit | None
+    name: str
     tree: Tree
-    is_certain: bool  # (0, 1) may also be a point, and 0, 1 a list
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
+        return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(self.tree))
 
 
 def region(value: Value) -> Region | None:
     r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}, else None."""
     if isinstance(value, Relation):
         return _bounded(value)
-    if not isinstance(value, Collection):
+    kind, items = (value.kind, value.items) if isinstance(value, Collection) else (None, ())
+    if kind is Kind.SET or (kind in values.PAIRS and len(items) == 2):
+        trees = tuple(map(_constant, items))
+        return None if None in trees else Region("", (kind.value, *trees))
+    is_list = kind is Kind.LIST and all(map(is_inequality, items))
+    if not is_list and kind not in (Kind.OR, Kind.AND, Kind.UNION, Kind.MEET, Kind.MINUS):
         return None
-    kind, items = value.kind, value.items
-    op = {Kind.OR: "cup", Kind.AND: "cap", Kind.LIST: "cap"}.get(kind, kind.value)
-    is_interval = kind is Kind.SET or (kind in values.PAIRS and len(items) == 2)
-    is_joined = op in ("cup", "cap", "setminus") and (
-        kind is not Kind.LIST or all(map(is_inequality, items))
-    )
-    if not is_interval and not is_joined:
-        return None
-    parts = [x for x in map(region if is_joined else _constant, items) if x is not None]
-    names, measures = ({part[i] for part in parts} - {"", None} for i in (0, 1))
-    if len(parts) < len(items) or len(names) > 1 or len(measures) > 1:
-        return None
-    is_certain = any(part.is_certain for part in parts) or kind.value in _CERTAIN
-    tree = (op, *(part.tree for part in parts))
-    return Region("".join(names), next(iter(measures), None), tree, is_certain)
+    parts = [part for part in map(region, items) if part is not None]
+    names = {part.name for part in parts} - {""}
+    op = "and" if is_list else kind.value
+    is_one = len(parts) == len(items) and len(names) < 2
+    return Region("".join(names), (op, *(part.tree for part in parts))) if is_one else None
 
 
-def _constant(value: Value) -> Region | None:
-    is_one = isinstance(value, Formula) and not values.names(value)
-    is_infinite = is_one and values.INFINITY in values.nodes(value.tree)
-    return Region("", value.unit, value.tree, is_infinite) if is_one else None
+def _constant(value: Value) -> Tree | None:
+    """Returns the tree of a number without a name or a unit; degrees are a number of radians."""
+    if not isinstance(value, Formula) or values.names(value):
+        return None
+    if value.unit == units.UNITS["degree"]:
+        return ("*", value.tree, quantities.RADIANS)
+    return None if value.unit and value.unit.bases else value.tree
 
 
 def _bounded(value: Relation) -> Region | None:
-    """Returns the region of a name between constants: the relations of it with each of them, together."""
-    name = next(filter(None, map(values.name_of, value.sides)), None)
-    if value.signs == ("\\in",):
+    """Returns the region of a name between constants: its relations with each of them."""
+    names = [name for name in map(values.name_of, value.sides) if name]
+    if value.signs == ("\\in",) and names:
         inside = region(value.sides[1])
-        return inside and name and inside._replace(name=name, is_certain=True)
-    ends = [side for side in value.sides if values.name_of(side) is None]
-    parts = [part for part in map(_constant, ends) if part is not None]
-    measures = {part.unit for part in parts} - {None}
-    if not name or len(value.signs) != len(parts) or len(measures) > 1:
+        return inside and Region(names[0], ("in", inside.tree))
+    trees = [("v", values.name_of(x)) if values.name_of(x) else _constant(x) for x in value.sides]
+    steps = tuple(zip(value.signs, trees, trees[1:], strict=False))
+    if len(names) != 1 or None in trees or not {"=", *_ORDERS}.issuperset(value.signs):
         return None
-    trees = [side.tree for side in value.sides if isinstance(side, Formula)]
-    steps = list(zip(value.signs, trees, trees[1:], strict=False))
-    if not {"=", *_ORDERS}.issuperset(value.signs) or any(("v", name) not in x for x in steps):
-        return None
-    return Region(name, next(iter(measures), None), ("cap", *steps), value.signs != ("=",))
+    is_each = all(("v", names[0]) in step for step in steps)
+    return Region(names[0], ("and", *steps)) if is_each else None
 
 
 def turned(signs: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from vade_jax.rewards import pool, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
+RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 _REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are often equal
 _MOST_REPLIES = 16384
 
@@ -58,9 +59,8 @@ def _in_one_unit(given: Formula, key: Formula):
     if mine == other or None in (mine, other):
         yield given, key
         if {mine, other} == {None, degree}:  # 60 degrees are pi/3
-            to_radians = ("/", ("c", "pi"), ("n", "180"))
             pair = ((given, mine), (key, other))
-            yield [Formula(("*", x.tree, to_radians)) if unit else x for x, unit in pair]
+            yield [Formula(("*", x.tree, RADIANS)) if unit else x for x, unit in pair]
     elif mine and other and mine.bases == other.bases:
         factor = mine.factor / other.factor
         tree = ("*", given.tree, ("n", str(factor)))
