@@ -1,9 +1,8 @@
 """Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
 
-Each line of input is a JSON request, [key, given, question, room]; each line of output is the reason. Key
-and answer are trees of `values`, so no text is ever evaluated. The file is started by its path, so it imports
-nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for the case that the parent
-is dead.
+Each line of input is a JSON request, the arguments of `compare`; each line of output is the reason. Key and
+answer are trees of `values`, so no text is ever evaluated. The file is started by its path, so it imports
+nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for when it is dead.
 """
 
 import json
@@ -32,13 +31,10 @@ _FUNCTIONS: dict[str, Any] = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
     **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
     **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
-    **{
-        sign: lambda x, y, sign=sign: _line(sign, x, y)
-        for sign in ("=", "!=", "<", "<=", ">", ">=")
-    },
     **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda region: region},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
+_TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
 _CONSTANTS_SEEN = 3  # next to which are points
@@ -78,35 +74,35 @@ def compare(key, given, question: str = "equal", room: str | None = None) -> str
     try:
         value = read(given)
         if question == "relation":
-            return "ok" if _is_multiple(right, value) else "different"
-        if room is not None:
+            is_same = _is_multiple(right, value)
+        elif room is not None:
             apart = sympy.Abs(right - value)
-            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
-            return "ok" if is_near else "different"
-        return "ok" if _is_equal(right, value) else "different"
+            is_same = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
+        else:
+            is_same = _is_equal(right, value)
+        return "ok" if is_same else "different"
     except Exception:
         return "unreadable"
 
 
 def _built(tree) -> Any:
-    """Returns the expression or the set of a tree."""
+    """Returns the expression of a tree, or the set, in which a relation is where its symbol lies."""
     op, *parts = tree
     if op == "n":
         value = Fraction(parts[0])
         return sympy.Rational(value.numerator, value.denominator)
     if op == "v":
         return sympy.Symbol(parts[0], real=True)
-    return _CONSTANTS[parts[0]] if op == "c" else _FUNCTIONS[op](*map(_built, parts))
-
-
-def _line(sign: str, x: Any, y: Any) -> sympy.Set:
-    """Returns where a symbol lies that is less than a number, or more, or not it."""
-    if not x.is_Symbol:
-        x, y, sign = y, x, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
-    if sign in ("=", "!="):
-        return sympy.FiniteSet(y) if sign == "=" else sympy.Reals - sympy.FiniteSet(y)
-    is_open = "=" not in sign
-    ends = (-sympy.oo, y, True, is_open) if sign[0] == "<" else (y, sympy.oo, is_open, True)
+    if op == "c":
+        return _CONSTANTS[parts[0]]
+    parts = list(map(_built, parts))
+    if op not in _TURNED:
+        return _FUNCTIONS[op](*parts)
+    op, end = (op, parts[1]) if parts[0].is_Symbol else (_TURNED[op], parts[0])
+    if op in ("=", "!="):
+        return sympy.FiniteSet(end) if op == "=" else sympy.Reals - sympy.FiniteSet(end)
+    is_open = "=" not in op
+    ends = (-sympy.oo, end, True, is_open) if op[0] == "<" else (end, sympy.oo, is_open, True)
     return sympy.Interval(*ends)
 
 
@@ -116,17 +112,19 @@ def _is_equal(x: Any, y: Any) -> bool:
     if x == y and not x.has(sympy.nan, sympy.zoo):
         return True
     if isinstance(x, sympy.Set) or isinstance(y, sympy.Set):
-        (ends, sorts), (others, other_sorts) = _edges(x), _edges(y)
-        return sorts == other_sorts and all(map(_is_equal, ends, others))
+        ends, others = _edges(x), _edges(y)
+        same_sorts = [sort for _, sort in ends] == [sort for _, sort in others]
+        pairs = zip(ends, others, strict=False)
+        return same_sorts and all(_is_equal(one, other) for (one, _), (other, _) in pairs)
     if any(one.has(sympy.nan, sympy.zoo) or one.is_infinite for one in (x, y)):
         return False
     symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
     is_complex = x.has(sympy.I) and y.has(sympy.I)
-    digits = 150 if symbols else 500
-    agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, digits)
-    seen = [agree(point) for point in _points(symbols, x, y)]
-    if symbols and set(seen) == {None}:  # (-1)^n is real at whole numbers alone
-        seen = [agree({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)}) for k in range(2, 6)]
+    agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, 150 if symbols else 500)
+    seen = {agree(point) for point in _points(symbols, x, y)}
+    if symbols and seen == {None}:  # (-1)^n is real at whole numbers alone
+        whole = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
+        seen = set(map(agree, whole))
     if False in seen or True not in seen:
         return False
     # Digits do not show this difference: x + 10^{-999} is not x.
@@ -137,8 +135,8 @@ def _is_equal(x: Any, y: Any) -> bool:
     return difference == 0 or not difference.is_Rational
 
 
-def _edges(region: Any) -> tuple[list, list]:
-    """Returns the ends of a set's intervals and its single numbers, in order, and what each of them is."""
+def _edges(region: Any) -> list[Any]:
+    """Returns the ends of a set's intervals and its single numbers, in order, each with its sort."""
     found: list[Any] = []
     for part in region.args if isinstance(region, sympy.Union) else [region]:
         if isinstance(part, sympy.Interval):
@@ -147,8 +145,7 @@ def _edges(region: Any) -> tuple[list, list]:
             found += [(number, None) for number in part.args]
         else:
             raise ValueError(f"{part} is not made of intervals")
-    found.sort(key=lambda edge: edge[0].evalf(50))
-    return [end for end, _ in found], [sort for _, sort in found]
+    return sorted(found, key=lambda edge: edge[0].evalf(50))
 
 
 def _points(symbols: list, *formulas: Any):
@@ -170,17 +167,19 @@ def _points(symbols: list, *formulas: Any):
             yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
 
 
-def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:
+def _agree(x: Any, y: Any, is_complex: bool, digits: int) -> bool | None:
     """Returns whether two constants are equal; None if neither is a number of the asked kind."""
-    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)]
-    if not any(undefined):
-        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in (x, y)]
+    undefined = [
+        one.has(sympy.nan, sympy.zoo, sympy.oo)
+        or not (is_complex or _is_zero(sympy.im(one), digits))
+        for one in (x, y)
+    ]
     if any(undefined):
         return None if all(undefined) else False
     return _is_zero(x - y, digits)
 
 
-def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
+def _is_zero(x: Any, digits: int = 150) -> bool:
     """Returns whether a constant is zero: its first digit is not found among so many."""
     parts: Any = x.evalf(50, maxn=digits).as_real_imag()
     if not all(part.is_Number for part in parts):
@@ -193,8 +192,7 @@ def _is_multiple(right: list, value: list) -> bool:
 
     Equations are first multiplied by their denominators: y = -6/x is xy = -6.
     """
-    (sign, *key), (_, *given) = right, value
-    f, g = (left - right for left, right in (key, given))
+    sign, f, g = right[0], right[1] - right[2], value[1] - value[2]
     if sign == "=":
         f, g = (sympy.fraction(sympy.together(side))[0] for side in (f, g))
     f, g = sympy.expand(f), sympy.expand(g)
@@ -203,11 +201,9 @@ def _is_multiple(right: list, value: list) -> bool:
     for point in _points(sorted(f.free_symbols, key=str)):
         x, y = f.subs(point), g.subs(point)
         if not any(one.has(sympy.nan, sympy.zoo, sympy.oo) or _is_zero(one) for one in (x, y)):
-            break
-    else:
-        return False
-    is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
-    return not is_turned and _is_equal(f * y, g * x)
+            is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
+            return not is_turned and _is_equal(f * y, g * x)
+    return False
 
 
 if __name__ == "__main__":

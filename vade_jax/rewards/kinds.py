@@ -27,9 +27,8 @@ _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
 _SEVERAL = re.compile("[A-J]{2,8}")  # options
-_ASIDE = re.compile(  # of m+n = 113 and x \equiv 3 \pmod 7
-    r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^\w ?\\equiv|(?:\\[pb]?|\(\s?)mod(?![a-z])[ {(0-9)}]*$|\(\\\w+\{mod\}[ 0-9]*\)$"
-)
+# What is asked for aside from a whole number: the sum in m+n = 113, and x = ... (mod 7)
+_ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^\w ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
 _MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
 _WORDS = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
@@ -218,7 +217,9 @@ def integer(given: str, key: str, **_) -> str:
     right = number(key)
     if right is None or right.value.denominator != 1:
         return "bad_key"
-    return _decided(number(_ASIDE.sub("", tokens.clean(given))), right, Rules(formulas=False))
+    return _decided(
+        number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given)))), right, Rules(formulas=False)
+    )
 
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:

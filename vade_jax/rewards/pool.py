@@ -47,16 +47,12 @@ class WorkerPool:
         self._idle: list[Any] = []  # Popen; each call of the list is atomic
 
     def check(self, key: Any, given: Any, *more: Any, clock: Clock | None = None) -> str:
-        """Returns the reason of a `verify.Verdict`: the worker's own, "timeout", or "crash" if it ended.
+        """Returns what `expression_worker.compare` says of its arguments, "timeout", or "crash" if it ended.
 
-        Args:
-            key: a tree of `values`.
-            given: likewise.
-            *more: the question and the room, as `expression_worker.compare` has them.
-            clock: of an answer that asks several questions: they share its seconds.
+        The questions about one answer share the seconds of its clock.
 
         Raises:
-            RuntimeError: no worker can be started.
+            RewardFailure: no worker can be started.
         """
         clock = clock or Clock(self._deadline)
         with self._free:  # so there are never more workers than allowed

@@ -139,13 +139,9 @@ def rewritten(text: str) -> str:
 def cut(
     text: str, *, thousands: bool = True, roman: bool = False, start: int = 0
 ) -> Iterator[Token]:
-    """Yields the tokens of a text.
+    """Yields the tokens of a text as `rewritten` returns it, or of an upright group at a place in it.
 
-    Args:
-        text: as `rewritten` returns it.
-        thousands: whether a comma before three digits belongs to a number.
-        roman: whether it is a group that stands upright.
-        start: the place of such a group.
+    With `thousands`, a comma before three digits belongs to a number.
     """
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
@@ -202,12 +198,9 @@ class Unread(Exception):  # noqa: N818 (says what happened)
 
 
 class Cursor:
-    """The rest of a text, and the context of its position; readers add what they read.
+    """The rest of a text, and the context of its position.
 
-    Args:
-        text: that was cut.
-        tokens: of it.
-        numeric: whether a number is expected: a letter after it is a unit.
+    With `numeric` a number is expected: a letter after it is a unit.
     """
 
     def __init__(self, text: str, tokens: list[Token], numeric: bool):
