@@ -56,6 +56,8 @@ class FormulaReader(units.UnitReader):
     def _product(self) -> Tree:
         tree = self._power()
         while True:
+            if self.unit and self.peek() == "/" and self.suffix(look=True):  # $18/day
+                return tree
             if op := self.accept(
                 "/", *["\\times"] * (self.in_trig < 2)
             ):  # \sin x \cdot y is y \sin x

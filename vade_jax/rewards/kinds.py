@@ -40,7 +40,7 @@ january february march april may june july august september october november dec
 """
 _MONTHS = {name[:3]: name for name in _MONTHS.split()}
 _CIRCLED = re.compile("[①-⑳]+")
-_BETWEEN = re.compile(rf"[\s,;]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
+_BETWEEN = re.compile(rf"[\s,;和与]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
 _FONT = re.compile(rf"\\(?:{tokens.ROMAN})(?![a-z])|\\[,;! ]|[_{{}}\s~]")
 _ARROW = re.compile(r"\\(?:long)?rightarrow|\\to(?![a-z])|\\xrightarrow(?:\[[^]]*\])?\{[^{}]*\}|->")
 _ATOMS = r"(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+"
@@ -161,10 +161,12 @@ def text(given: str, key: str, **_) -> str:
 
 
 def _is_measured(given: str, key: str) -> bool:
-    """Returns whether both are quantities with units, and the same."""
+    """Returns whether both are quantities with units, or ranges, and the same."""
     if "mol" in given + key:  # 0.5 M is 0.5 mol/L
         given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
     one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if one and other and matching.ends(other):
+        return matching.same(one, other, Rules())
     if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
     return all(x.unit and x.unit.bases for x in (one, other)) and matching.same(one, other, Rules())
@@ -204,6 +206,7 @@ def _statements(text: str) -> list[str] | None:
 def _chemistry(text: str) -> str | list[list[str]] | None:
     r"""Returns H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2, and the sorted sides of a reaction."""
     text = _FONT.sub("", _ARROW.sub("→", tokens.clean(text)))
+    text = re.sub(r"(?<=[A-Za-z)])([+-])$", r"^\1", text)  # \ce{Na+}
     if _ORBITALS.fullmatch(text):
         return text.replace("^", "")
     is_formula = re.search(r"[\d^→]", text) and _CHEMISTRY.fullmatch(text)

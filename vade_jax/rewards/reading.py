@@ -153,7 +153,8 @@ class _Reader(formulas.FormulaReader):
                 if not self.ends():
                     raise Unread
             self.is_upper |= len(both) > 1
-            return both[0] if len(both) == 1 else Both(Kind.OR, tuple(both))
+            kind = Kind.AND if getattr(both[0], "signs", ()) == ("!=",) else Kind.OR
+            return both[0] if len(both) == 1 else Both(kind, tuple(both))
         except Unread:
             self.reset(start)
         while self.peek() and self.peek() not in (*SEPARATORS, *CLOSERS, ":"):
@@ -243,10 +244,10 @@ class _Reader(formulas.FormulaReader):
         if shape:
             turns = shape in ("angle", "overline") and text.isalpha()  # the angle CBA is ABC
             text = f"{shape} {min(text, text[::-1]) if turns else text}"
-        elif self.peek() == "=":
+        elif self.peek() in ("=", "\\approx"):
             is_word = len(text) > 1 and (self.tokens[start].roman or len(letters[0]) > 3)
             is_word &= len(letters) < 5 and _DENIALS.isdisjoint(" ".join(letters).lower().split())
-            is_name = is_word or re.fullmatch("p?[A-Z]{2,}'*|p[A-Z][a-z]", text) is not None  # pH
+            is_name = is_word or re.fullmatch("[A-Z]{2,}'*|p[A-Z][a-z]?", text) is not None  # pH
         elif len(letters) == 1:
             is_name = re.fullmatch("[A-Z]{2,}'*", text) is not None
             if not is_name and text.isalpha() and len(text) > 2 and text not in formulas.FUNCTIONS:

@@ -53,9 +53,11 @@ _REWRITTEN = (
     (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
     (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
     (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
-    (rf"{_TEXT}(?:all real(?: number)?s|任意实数|全体实数|一切实数)\s?\}}?", r"\\mathbb{R}"),
+    (rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?", r"\\mathbb{R}"),
+    (r"\\text\s?\{\s?(\(\s?mod [^{}]*\))\s?\}", r"\1"),
     (rf"\(\s?{_TEXT}\\?[bp]?mod(?![a-z])\s?\}}?([^()]*)\)", r"\\pmod{\1}"),
-    (rf"{_TEXT}(?<![\\a-z])mod(?![a-z])\s?\}}?", r"\\pmod "),
+    (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
+    (r"^(?:from|between)\s([^a-z]+)\s(?:to|and)\s", r"\1 to "),
     (
         rf"_\s?\{{?\s?{_TEXT}({'|'.join(_BASES)})(?![a-z])\s?\}}?(?:\s?\}})?",
         lambda match: f"_{{{_BASES[match[1]]}}}",
@@ -77,7 +79,7 @@ _SAME = r"""
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
 ' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
-\setminus backslash: \pmod mod bmod: \to rightarrow longrightarrow: \ldots dots cdots
+\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots
 """
 _DRESS = "displaystyle textstyle limits mathbf mathit boldsymbol bm boxed therefore"
 _NAMES: dict[str, str] = dict.fromkeys(_DRESS.split(), "")
@@ -94,7 +96,7 @@ _TOKEN = r"""
 |(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
  (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
-|(?P<letters>平方|立方|[万亿](?=\w)|[\u3400-\u9fff]+|[^\W\d_\u3400-\u9fff]+)
+|(?P<letters>平方|立方|[万亿个只](?=\w)|[\u3400-\u9fff]+|[^\W\d_\u3400-\u9fff]+)
 |(?P<sign><=|>=|!=|\*\*|.)
 """
 _PATTERNS = {
