@@ -196,7 +196,7 @@ class FormulaReader(units.UnitReader):
     def _argument(self) -> Tree:
         r"""Reads {a}, or the first letter or digit, as in \frac72."""
         if self.kind() == "number":
-            if not self.peek()[0].isdecimal():
+            if not self.peek().isdecimal():
                 raise Unread
             return ("n", self.step())
         return self._between("}") if self.accept("{") else self._primary()

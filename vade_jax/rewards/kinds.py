@@ -28,7 +28,7 @@ _SECOND = re.compile(  # "A) or B)"
 )
 _SEVERAL = re.compile("[A-J]{2,8}")  # options
 # What is asked for aside from a whole number: the sum in m+n = 113, and x = ... (mod 7)
-_ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^\w ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
+_ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^[a-zA-Z] ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
 _MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
 _WORDS = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
