@@ -43,9 +43,8 @@ LEAVES = {
 ONLY_IN = {
     "huggingface_hub": {"vade_jax/data/hub.py"},
     "httpx": {"vade_jax/http.py"},
-    "math_verify": {"vade_jax/rewards/expression_worker.py"},
     "matplotlib": {"vade_jax/report/plotting.py"},
-    "pint": {"vade_jax/rewards/units.py"},
+    "sympy": {"vade_jax/rewards/expression_worker.py"},
     "tensorboardX": {"vade_jax/store/metrics.py"},
     "tenacity": {"vade_jax/http.py"},
     "torch": {"vade_jax/run/gguf.py"},
