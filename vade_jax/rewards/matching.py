@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vade_jax.rewards import quantities, units, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Number, Relation
+from vade_jax.rewards.values import LOOSE, Collection, Formula, Kind, Number, Relation
 from vade_jax.rewards.values import Tree, Value, Words
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
@@ -254,8 +254,10 @@ def _table(value: Value) -> _Table:
     """Returns the values as a column; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
         return _Table(Kind.SET, ((value,),))
-    nested = value.kind in LOOSE
-    items = [y for x in value.items for y in (x.items if nested and isinstance(x, Both) else (x,))]
+    is_loose, items = value.kind in LOOSE, []
+    for item in value.items:
+        is_both = is_loose and isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
+        items += item.items if is_both else (item,)
     return _Table(value.kind, tuple((item,) for item in items))
 
 

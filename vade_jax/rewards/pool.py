@@ -26,11 +26,11 @@ class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
     """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(unsafe_hash=True)
 class Clock:
-    """The remaining seconds for one answer; the start of a worker does not count."""
+    """The remaining seconds for one answer; the start of a worker does not count. All are equal, for caches."""
 
-    left: float = 3.0
+    left: float = dataclasses.field(default=3.0, compare=False)
 
 
 class WorkerPool:

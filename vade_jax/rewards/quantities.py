@@ -4,6 +4,7 @@ Numbers, names and words are compared here. SymPy, in a worker of `pool`, compar
 """
 
 import dataclasses
+import functools
 from fractions import Fraction
 
 from vade_jax.rewards import pool, units, values
@@ -11,8 +12,6 @@ from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
-_REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are often equal
-_MOST_REPLIES = 16384
 
 
 class Failed(ValueError):  # noqa: N818 (says what happened)
@@ -113,20 +112,19 @@ def _same_tree(given: Formula, key: Formula, rules: Rules) -> bool:
 
 def ask(rules: Rules, key, given, question: str = "equal", room: Fraction = Fraction(0)) -> bool:
     """Returns SymPy's verdict on two trees, or two relations (sign, left, right)."""
-    request = key, given, question, str(room) if room else None
-    reason = _REPLIES.get(request)
-    if reason is None:
-        if rules.clock.left <= 0:
-            raise Failed("timeout")
-        reason = pool.SHARED.check(*request, clock=rules.clock)
-        if reason in ("timeout", "crash"):
-            raise Failed(reason)  # so the verdict is not cached
-        if len(_REPLIES) >= _MOST_REPLIES:
-            _REPLIES.clear()
-        _REPLIES[request] = reason
-    return reason == "ok"
+    return _reply(key, given, question, str(room) if room else None, rules.clock) == "ok"
+
+
+@functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
+def _reply(key, given, question: str, room: str | None, clock: pool.Clock) -> str:
+    reason = (
+        pool.SHARED.check(key, given, question, room, clock=clock) if clock.left > 0 else "timeout"
+    )
+    if reason in ("timeout", "crash"):
+        raise Failed(reason)  # so the verdict is not cached
+    return reason
 
 
 def forget() -> None:
     """Clears the cache of SymPy's verdicts."""
-    _REPLIES.clear()
+    _reply.cache_clear()

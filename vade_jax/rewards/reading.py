@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
 from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Token, Unread
-from vade_jax.rewards.values import LOOSE, Both, Collection, Formula, Kind, Number, Relation
+from vade_jax.rewards.values import LOOSE, Collection, Formula, Kind, Number, Relation
 from vade_jax.rewards.values import Tree, Unit, Value, Words
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
@@ -54,7 +54,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         form = _with_condition(tokens.rewritten(text))
         if thousands is None:
             thousands = ", " in text or not form.startswith(("(", "[", "\\{"))
-        reader = _Reader(form, list(tokens.cut(form, thousands=thousands)), numeric)
+        reader = _Reader(list(tokens.cut(form, thousands=thousands)), numeric)
         return reader.whole() or _spelled(text, reader.tokens)
     except (ArithmeticError, RecursionError):  # it divides by zero, or is too large
         return None
@@ -154,7 +154,7 @@ class _Reader(formulas.FormulaReader):
                     raise Unread
             self.is_upper |= len(both) > 1
             kind = Kind.AND if getattr(both[0], "signs", ()) == ("!=",) else Kind.OR
-            return both[0] if len(both) == 1 else Both(kind, tuple(both))
+            return both[0] if len(both) == 1 else Collection(kind, tuple(both))
         except Unread:
             self.reset(start)
         while self.peek() and self.peek() not in (*SEPARATORS, *CLOSERS, ":"):
@@ -162,7 +162,8 @@ class _Reader(formulas.FormulaReader):
                 raise Unread
         if self.at == start:
             raise Unread
-        text = answers.plain(self.text[self.tokens[start].start : self.tokens[self.at - 1].end])
+        texts = (" " * token.spaced + token.text for token in self.tokens[start : self.at])
+        text = answers.plain("".join(texts))
         if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O
             raise Unread
         return Words(answers.signed_words(text))
@@ -274,7 +275,6 @@ class _Reader(formulas.FormulaReader):
         try:
             if opener in ("\\matrix", "\\system"):
                 return self._rows(opener)
-            builder = opener == "\\{" and self._builds()
             self.in_point |= opener in ("(", "[")  # (\pm 3, \mp 1) are two points
             inside = None if self.peek() in CLOSERS else self.listed()
             closer = self.take(*OPENERS[opener])
@@ -282,17 +282,7 @@ class _Reader(formulas.FormulaReader):
             return None
         finally:
             self.in_point = in_point
-        return inside if builder else _in_brackets(opener, inside, closer)
-
-    def _builds(self) -> bool:
-        r"""Reads the beginning of \{x \mid x > 5\} or \{x \in \mathbb{R} \mid x > 5\}; both are x > 5."""
-        start, is_name = self.at, self.kind() == "letters" and self.take()
-        if is_name and self.accept("\\in"):
-            is_name = self.accept("R") or (self.accept("\\mathbb") and self.spelled() == "R")
-        if is_name and self.accept("|", ":"):
-            return True
-        self.at = start
-        return False
+        return _in_brackets(opener, inside, closer)
 
     def _numbers(self, letter: str) -> Value:
         return _REALS if letter == "R" else Formula(("v", f"set {letter}"))

@@ -53,7 +53,10 @@ _REWRITTEN = (
     (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
     (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
     (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
-    (rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?", r"\\mathbb{R}"),
+    (
+        rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?",
+        r"\\mathbb{R}",
+    ),
     (r"\\text\s?\{\s?(\(\s?mod [^{}]*\))\s?\}", r"\1"),
     (rf"\(\s?{_TEXT}\\?[bp]?mod(?![a-z])\s?\}}?([^()]*)\)", r"\\pmod{\1}"),
     (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
@@ -63,6 +66,11 @@ _REWRITTEN = (
         lambda match: f"_{{{_BASES[match[1]]}}}",
     ),
     # The lines of a system: what only sets or ends them, and the "if" of a case
+    # \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
+    (
+        r"^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$",
+        r"\1",
+    ),
     (r"\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\}", r"\\system "),
     (r"(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\}", r"\\system "),
     (r"\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\})", r"\\matrix "),
@@ -112,8 +120,6 @@ class Token(NamedTuple):
     text: str
     spaced: bool  # a space is before it
     roman: bool  # upright, as words and units are
-    start: int  # its place in the text that was cut
-    end: int
 
 
 def clean(text: str) -> str:
@@ -138,20 +144,17 @@ def rewritten(text: str) -> str:
     return " ".join(text.split())
 
 
-def cut(
-    text: str, *, thousands: bool = True, roman: bool = False, start: int = 0
-) -> Iterator[Token]:
-    """Yields the tokens of a text as `rewritten` returns it, or of an upright group at a place in it.
+def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[Token]:
+    """Yields the tokens of a text as `rewritten` returns it, or of an upright group.
 
     With `thousands`, a comma before three digits belongs to a number.
     """
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
         kind = str(match.lastgroup)
-        found, first, end = match[kind], start + match.start(), start + match.end()
+        found = match[kind]
         if kind == "roman":
-            inside = start + match.start(kind)
-            for token in cut(found, thousands=thousands, roman=True, start=inside):
+            for token in cut(found, thousands=thousands, roman=True):
                 yield token._replace(spaced=spaced or token.spaced)
                 spaced = False
             spaced = found.endswith((" ", "~"))
@@ -167,7 +170,7 @@ def cut(
             spaced = True
             continue
         kind = "letters" if found in ("or", "and", "T") else kind
-        yield Token(kind, found, spaced, roman, first, end)
+        yield Token(kind, found, spaced, roman)
         spaced = False
 
 
@@ -205,8 +208,8 @@ class Cursor:
     With `numeric` a number is expected: a letter after it is a unit.
     """
 
-    def __init__(self, text: str, tokens: list[Token], numeric: bool):
-        self.text, self.tokens, self.numeric = text, tokens, numeric
+    def __init__(self, tokens: list[Token], numeric: bool):
+        self.tokens, self.numeric = tokens, numeric
         self.reset(0)
 
     def reset(self, at: int) -> None:

@@ -73,10 +73,6 @@ class Collection:
     items: tuple["Value", ...]
 
 
-class Both(Collection):
-    """The two values of a plus or minus, the upper sign first; its kind is OR."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Words:
     """What is compared by spelling: prose, or the tokens of LaTeX outside the grammar."""
