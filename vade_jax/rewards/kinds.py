@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, quantities, reading, tokens
+from vade_jax.rewards import answers, matching, reading, tokens
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
@@ -35,10 +35,10 @@ false if incorrect maybe neither perhaps unless wrong unclear unknown unsure dep
 determined doubtful: it they there he she we i this that these those because since as
 """
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m", re.IGNORECASE)
-_MONTHS = """
+_NAMES = """
 january february march april may june july august september october november december
 """
-_MONTHS = {name[:3]: name for name in _MONTHS.split()}
+_MONTHS = {name[:3]: name for name in _NAMES.split()}
 _CIRCLED = re.compile("[①-⑳]+")
 _BETWEEN = re.compile(rf"[\s,;和与]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
 _FONT = re.compile(rf"\\(?:{tokens.ROMAN})(?![a-z])|\\[,;! ]|[_{{}}\s~]")

@@ -5,6 +5,7 @@ factor. Values that cannot be compared are different.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -26,14 +27,14 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     Raises:
         Failed: SymPy reached no verdict.
     """
-    if right := ends(key):
-        written = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
-        return ends(given) == right and len(written) < 2
+    if ends(key):
+        measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
+        return ends(given) == ends(key) and len(measures) < 2
     left, right = region(given), region(key)
     if left and right and (left.is_certain or right.is_certain) and not rules.lists:
-        if len({left.name, right.name} - {""}) > 1:
-            return False
-        return left.tree == right.tree or quantities.ask(rules, right.tree, left.tree)
+        is_one = len({left.name, right.name} - {""}) < 2
+        is_same = left.tree == right.tree
+        return is_one and (is_same or quantities.ask(rules, right.tree, left.tree))
     if isinstance(given, Relation) and isinstance(key, Relation):
         mine, other = named(given, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
@@ -41,9 +42,10 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_equation(given, key, rules)
     for one, other in ((given, key), (key, given)):
         if isinstance(one, Relation) and not _has_relation(_table(other)):
-            found = named(one, rules)
-            pair = [found.value if found and x is one else x for x in (given, key)]
-            return found is not None and same(*pair, rules)
+            if (found := named(one, rules)) is None:
+                return False
+            left, right = (found.value if x is one else x for x in (given, key))
+            return same(left, right, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
     return quantities.same(given, key, rules)
@@ -54,9 +56,12 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
         both = [x.value for x in value.items if isinstance(x, Number)]
         return tuple(both) if len(both) == 2 else None
-    tree = value.tree if isinstance(value, Formula) else ()
-    match tree[1] if tree[:1] == ("/",) and tree[2] == ("n", "100") else tree:
-        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
+    match value.tree if isinstance(value, Formula) else ():
+        case ("+", ("n", low), ("-", ("n", high))) | (
+            "/",
+            ("+", ("n", low), ("-", ("n", high))),
+            ("n", "100"),
+        ) if Fraction(low) < Fraction(high):
             return Fraction(low), Fraction(high)
     return None
 
@@ -133,21 +138,27 @@ def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     return quantities.ask(rules, left.tree, right.tree, room=room)
 
 
-def _label(side: Value | Tree) -> str | None:
+def _label(side: Value) -> str | None:
     """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
     if isinstance(side, Collection):
-        is_named = side.kind in (Kind.OPEN, Kind.RATIO) and side.items
-        op, parts = side.kind.value if is_named else "", side.items
-    elif isinstance(side, Formula):
-        return None if side.unit else _label(side.tree)
-    else:
-        op, parts = (side[0], side[1:]) if isinstance(side, tuple) else ("", ())
-    if op == "v":
-        return parts[0]
-    labels = [_label(part) or "" for part in parts] if op in ("()", ":", "*", "/", "abs") else []
-    segment = all(len(x) == 1 and x.isupper() for x in labels) if op == "*" else True
-    is_points = op != "abs" or len(labels[0]) > 3
-    return f"{op}{','.join(labels)}" if labels and all(labels) and segment and is_points else None
+        labels = [_label(item) or "" for item in side.items]
+        is_named = side.kind in (Kind.OPEN, Kind.RATIO) and labels and all(labels)
+        return f"{side.kind.value}{','.join(labels)}" if is_named else None
+    return _spelled(side.tree) if isinstance(side, Formula) and not side.unit else None
+
+
+def _spelled(tree: Tree) -> str | None:
+    match tree:
+        case ("v", name):
+            return name
+        case ("*", ("v", one), ("v", other)) if re.fullmatch("[A-Z]{2}", one + other):
+            return one + other
+        case ("abs", ("*", *_) as part):
+            return _spelled(part) and f"|{_spelled(part)}|"
+        case ("/", *parts):
+            labels = [_spelled(tuple(part)) or "" for part in parts]
+            return "/".join(labels) if all(labels) else None
+    return None
 
 
 # ------------------------------------------------------------------------------ regions
@@ -167,7 +178,9 @@ def region(value: Value) -> Region | None:
     r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}, else None."""
     if isinstance(value, Relation):
         return _bounded(value)
-    kind, items = (value.kind, value.items) if isinstance(value, Collection) else (None, ())
+    if not isinstance(value, Collection):
+        return None
+    kind, items = value.kind, value.items
     if kind is Kind.SET or (kind in values.PAIRS and len(items) == 2):
         trees = tuple(map(_constant, items))
         return None if None in trees else Region("", (kind.value, *trees))
@@ -254,11 +267,11 @@ def _table(value: Value) -> _Table:
     """Returns the values as a column; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
         return _Table(Kind.SET, ((value,),))
-    is_loose, items = value.kind in LOOSE, []
-    for item in value.items:
-        is_both = is_loose and isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
-        items += item.items if is_both else (item,)
-    return _Table(value.kind, tuple((item,) for item in items))
+    both = {Kind.OR, Kind.AND} if value.kind in LOOSE else set()
+    nested = (
+        x.items if isinstance(x, Collection) and x.kind in both else (x,) for x in value.items
+    )
+    return _Table(value.kind, tuple((item,) for items in nested for item in items))
 
 
 def _has_relation(table: _Table) -> bool:

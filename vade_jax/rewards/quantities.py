@@ -43,8 +43,10 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     may_ask = rules.formulas or not isinstance(key, Number)
     for x, y in _in_one_unit(given, key):
         # Of two numbers, one may have been turned from degrees into radians.
-        is_number = isinstance(x, Number) and isinstance(y, Number)
-        if _same_number(x, y, rules) if is_number else may_ask and _same_tree(x, y, rules):
+        if isinstance(x, Number) and isinstance(y, Number):
+            if _same_number(x, y, rules):
+                return True
+        elif may_ask and _same_tree(x, y, rules):
             return True
     return False
 

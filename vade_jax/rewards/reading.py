@@ -11,7 +11,6 @@ otherwise it is nothing. No bracket is read more than four times, so reading tak
 
 import functools
 import re
-from fractions import Fraction
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
 from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Token, Unread

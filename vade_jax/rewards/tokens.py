@@ -78,7 +78,7 @@ _REWRITTEN = (
     (r"[,;.]\s?(?=\\\\|\\end |&)", " "),
     (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|{_TEXT}(?<![a-z])(?:if|when)(?![a-z])\s?\}}?", " "),
 )
-_CLEANED, _REWRITTEN = (
+_CLEANING, _REWRITING = (
     [(re.compile(pattern), form) for pattern, form in table] for table in (_CLEANED, _REWRITTEN)
 )
 # One name for a command that has several; none for one that only dresses.
@@ -125,7 +125,7 @@ class Token(NamedTuple):
 def clean(text: str) -> str:
     r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
     text = " ".join(text.translate(ASCII).split())
-    for pattern, form in _CLEANED:
+    for pattern, form in _CLEANING:
         text = pattern.sub(form, text)
     text = " ".join(text.translate(_SYMBOLS).split())
     text = text if re.search(r"dots$|[0-9]\.\.\.$", text) else text.rstrip(" .。")
@@ -139,7 +139,7 @@ def clean(text: str) -> str:
 
 def rewritten(text: str) -> str:
     """Returns a clean text in the forms of the table."""
-    for pattern, form in _REWRITTEN:
+    for pattern, form in _REWRITING:
         text = pattern.sub(form, text)
     return " ".join(text.split())
 

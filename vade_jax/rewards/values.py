@@ -157,5 +157,5 @@ def names(value: Value) -> set[str]:
 
 def name_of(value: Value) -> str | None:
     """Returns the name that a formula only is, else None."""
-    is_name = isinstance(value, Formula) and value.tree[0] == "v" and not value.unit
-    return value.tree[1] if is_name else None
+    is_formula = isinstance(value, Formula)
+    return value.tree[1] if is_formula and value.tree[0] == "v" and not value.unit else None

@@ -109,26 +109,25 @@ def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> st
 def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
     """Returns the gold in `text`, None or "" if there is none of its kind."""
     number = kinds.number(text) if kind in ("int", "float") else None
-    sign = "%" * (number is not None and number.percent)
-    match kind, number and number.tree:
-        case "choice", _:
+    if number:
+        sign, tree = "%" * number.percent, number.tree
+        is_minus = tree[0] == "-"
+        digits = tree[1] if is_minus else tree
+        if kind == "int":
+            return f"{number.value}{sign}" if number.value.denominator == 1 else None
+        if digits[0] == "n":
+            return f"{'-' * is_minus}{digits[1]}{sign}"
+        return f"{number.value}{sign}" if number.last is None else tokens.clean(text)
+    match kind:
+        case "choice":
             letter = kinds.letter(text)
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
             same = kinds.named(text, choices)  # an option that is there twice names no letter
             return same[0] if len(same) == 1 else None
-        case "yesno", _:
+        case "yesno":
             return kinds.yes_or_no(text)
-        case "text", _:
+        case "text":
             return answers.plain(text)
-        case (("int" | "float"), None):
-            return None
-        case "int", _:
-            return f"{number.value}{sign}" if number.value.denominator == 1 else None
-        case "float", ("n", digits):
-            return f"{digits}{sign}"
-        case "float", ("-", ("n", digits)):
-            return f"-{digits}{sign}"
-        case "float", _ if number.last is None:
-            return f"{number.value}{sign}"
-    return tokens.clean(text)
+        case "list" | "expr":
+            return tokens.clean(text)
