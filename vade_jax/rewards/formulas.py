@@ -26,8 +26,8 @@ chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
 """
 GREEK = set(_LETTERS.split())
 MARKED = {f"\\{name}" for name in "vec hat bar overline tilde widehat angle triangle odot".split()}
-SHAPES = {"\\angle", "\\triangle", "angle", "triangle", "\\odot", "\\overline", "\\vec"}
-FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *MARKED, *SHAPES}
+SHAPES = {"angle", "triangle", *MARKED}
+FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *SHAPES}
 FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _MEANS = {"|": "abs", "\\lfloor": "floor", "\\lceil": "ceiling"}

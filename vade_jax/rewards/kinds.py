@@ -217,18 +217,14 @@ def _chemistry(text: str) -> str | list[list[str]] | None:
 # ------------------------------------------------------------------------------ numbers, lists and formulas
 def integer(given: str, key: str, **_) -> str:
     """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and x = 3 (mod 7) gives 3."""
-    right = number(key)
-    if right is None or right.value.denominator != 1:
-        return "bad_key"
-    return _decided(
-        number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given)))), right, Rules(formulas=False)
-    )
+    right, asked = number(key), _ASIDE.sub("", tokens.rewritten(tokens.clean(given)))
+    is_whole = right is not None and right.value.denominator == 1
+    return _decided(number(asked), right, Rules(formulas=False)) if is_whole else "bad_key"
 
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
     """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
-    right = number(key)
-    return _decided(number(given), right, _rules(tolerance)) if right else "bad_key"
+    return _decided(number(given), number(key), _rules(tolerance))
 
 
 def listing(
@@ -239,9 +235,8 @@ def listing(
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
-    right = right if isinstance(right, Collection | None) else Collection(Kind.LIST, (right,))
-    if right is None or not right.items:
-        return "bad_key"
+    if right and not isinstance(right, Collection):
+        right = Collection(Kind.LIST, (right,))
     rules = _rules(tolerance, lists=True, ordered=ordered)
     # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
     found = [reading.read(given, thousands=thousands) for thousands in (False, True)]
@@ -253,13 +248,9 @@ def expression(given: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
     if _is_spelled(given, key):
         return "ok"
-    right = reading.read(key) if len(key) <= answers.MAX_LENGTH else None
-    if right is None:
-        return "bad_key"
-    value, rules = reading.read(given), Rules()
-    if isinstance(value, Words) and not isinstance(right, Words):
-        return "unreadable"
-    reason = _decided(value, right, rules)
+    right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
+    is_prose = isinstance(value, Words) and not isinstance(right, Words)
+    reason = _decided(None if is_prose else value, right, Rules())
     # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m, 60 min is 1 h.
     return "ok" if reason == "different" and _is_measured(given, key) else reason
 
@@ -282,7 +273,9 @@ def _rules(tolerance: float | None, **more) -> Rules:
     return Rules(tolerance=share, decimals=True, formulas=False, **more)
 
 
-def _decided(given: Value | None, key: Value, rules: Rules) -> str:
+def _decided(given: Value | None, key: Value | None, rules: Rules) -> str:
+    if key is None or (isinstance(key, Collection) and rules.lists and not key.items):
+        return "bad_key"
     if given in (None, Collection(Kind.CLOSED, ())):
         return "unreadable"
     return "ok" if matching.same(given, key, rules) else "different"

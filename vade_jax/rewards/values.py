@@ -130,10 +130,8 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
             return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
         case ("*", left, right):
             is_written = "^" in (left[0], right[0]) and None not in (literal(left), literal(right))
-        case (("/" | "^") as op, ("n" | "-", *_) as left, ("n" | "-", *_) as right):
-            is_written = op == "/" or all(
-                x and x.denominator == 1 for x in map(exact, (left, right))
-            )
+        case (("/" | "^") as op, ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = op == "/" or all(x and x.denominator == 1 for x in map(exact, tree[1:]))
         case _:
             return None
     return (None, 0) if is_written and exact(tree) is not None else None
