@@ -53,7 +53,7 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
 
 def _in_one_unit(given: Formula, key: Formula):
     """Yields both in comparable units; nothing if they measure different things."""
-    mine, other = (x.unit if x.unit and x.unit.bases else None for x in (given, key))
+    mine, other = given.unit, key.unit
     if (other and getattr(given, "percent", 0)) or (mine and getattr(key, "percent", 0)):
         return  # 45% is not 45 degrees
     degree = units.UNITS["degree"]

@@ -27,7 +27,7 @@ celsius \celsius 摄氏度: celsius | fahrenheit \fahrenheit: fahrenheit | deg d
 rad radian: radian | bit: bit | byte: byte | bar: 100000000 g m^-1 s^-2 | atm: 101325000 g m^-1 s^-2
 \$ dollar usd USD buck 美元: dollar | cent \cent: .01 dollar | \€ euro eur EUR 欧元: euro | \£: sterling
 \¥ yen yuan rmb RMB 元 块 人民币: yuan | 角 毛: .1 yuan
-unit point item people person child children men women way time 个 只 人 名 位 本 张 条 件 次 棵 种 辆 岁 份:
+point item people person child children men women way time 个 只 人 名 位 本 张 条 件 次 棵 种 辆 岁 份:
 """
 _PREFIXES = {"m": -3, "c": -2, "k": 3, "d": -1, "M": 6, "G": 9, "\\mu": -6, "n": -9, "p": -12}
 _PREFIXES |= {"milli": -3, "centi": -2, "kilo": 3, "deci": -1, "mega": 6, "giga": 9, "micro": -6}
@@ -129,9 +129,14 @@ class UnitReader(Cursor):
         joined = self.accept("per", "/", "a") if self.unit else ""
         found = self.unit if joined else None
         for _ in range(12):
-            power = _POWERS.get(self.accept(*_POWERS), 0)
-            self.accept(".")
+            if power := _POWERS.get(self.accept(*_POWERS), 0):
+                self.accept(".")
             word = self.peek()
+            if word in ("unit", "units"):  # of anything
+                self.take()
+                self._exponent()
+                joined = ""
+                continue
             unit = named(word)
             if unit is None and word in _PREFIXES and self.peek(1) in _PREFIXED:  # k\Omega, \mu m
                 unit, word = named(self.take() + self.peek()), self.peek()
