@@ -18,14 +18,34 @@ from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
 TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
-FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *"sinh cosh tanh ln lg log exp".split()}
+FUNCTIONS = {
+    *TRIG,
+    *(f"arc{name}" for name in TRIG),
+    "sinh",
+    "cosh",
+    "tanh",
+    "ln",
+    "lg",
+    "log",
+    "exp",
+}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
 _LETTERS = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
 chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
 """
 GREEK = set(_LETTERS.split())
-MARKED = {f"\\{name}" for name in "vec hat bar overline tilde widehat angle triangle odot".split()}
+MARKED = {
+    "\\vec",
+    "\\hat",
+    "\\bar",
+    "\\overline",
+    "\\tilde",
+    "\\widehat",
+    "\\angle",
+    "\\triangle",
+    "\\odot",
+}
 SHAPES = {"angle", "triangle", *MARKED}
 FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *SHAPES}
 FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
@@ -150,7 +170,7 @@ class FormulaReader(units.UnitReader):
         return token.roman or len(token.text) > 3 or in_words
 
     def _marked(self, letter: str) -> Tree:
-        """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
+        """Returns a name with its index, primes and argument; e and i alone are the numbers."""
         name = letter + ("_" + self.spelled() if self.accept("_") else "")
         while self.accept("'"):
             name += "'"
@@ -162,7 +182,7 @@ class FormulaReader(units.UnitReader):
         return ("c" if name in ("e", "i") else "v", name)
 
     def _is_call(self, letter: str, ahead: int) -> bool:
-        """Returns whether a bracket holds the argument of a function, as in f(2), and no factor, as in h(a+b)."""
+        """Returns whether a bracket holds an argument, as in f(2), and no factor, as in h(a+b)."""
         texts = map(self.peek, range(ahead, ahead + 12))
         inside = "".join(itertools.takewhile(lambda x: x not in ("", ")"), texts))
         is_open = letter in "fghFGHP" and self.peek(ahead - 1) == "("

@@ -216,7 +216,7 @@ def _chemistry(text: str) -> str | list[list[str]] | None:
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
 def integer(given: str, key: str, **_) -> str:
-    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and x = 3 (mod 7) gives 3."""
+    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
     right, asked = number(key), _ASIDE.sub("", tokens.rewritten(tokens.clean(given)))
     is_whole = right is not None and right.value.denominator == 1
     return _decided(number(asked), right, Rules(formulas=False)) if is_whole else "bad_key"

@@ -6,19 +6,16 @@ factor. Values that cannot be compared are different.
 
 import functools
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from vade_jax.rewards import quantities, units, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import LOOSE, Collection, Formula, Kind, Number, Relation
-from vade_jax.rewards.values import Tree, Value, Words
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
 _CERTAIN = {"<", "<=", ">", ">=", "!=", "in", "cup", "cap", "setminus", "[)", "(]"}
 _ORDERS = {"<", "<=", ">", ">=", "!="}
-Rows = tuple[tuple[Value, ...], ...]
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
@@ -175,7 +172,7 @@ class Region(NamedTuple):
 
 
 def region(value: Value) -> Region | None:
-    r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}, else None."""
+    r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}."""
     if isinstance(value, Relation):
         return _bounded(value)
     if not isinstance(value, Collection):
@@ -230,121 +227,114 @@ def is_inequality(value: Value) -> bool:
 
 # ------------------------------------------------------------------------------ several values
 class _Table(NamedTuple):
-    """Rows of values, the columns of which may have names: x = 1, y = 2 is one row, x = 1 or x = 2 are two."""
+    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two; "" is the name of none."""
 
     kind: Kind
-    rows: Rows
-    names: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, whose one column is x
-
-    def ordered(self, names: Sequence[str]) -> "_Table":
-        order = [self.names.index(name) for name in names]
-        return self._replace(rows=tuple(tuple(row[i] for i in order) for row in self.rows))
+    rows: tuple[dict[str, Value], ...]
+    numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, which are two rows of x
 
 
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _table(given), _table(key)
     mine, other = _named(left, rules), _named(right, rules)
     if mine and other:
-        numbers = {mine.numbers, other.numbers} - {()}
-        if len(numbers) > 1 or sorted(mine.names) != sorted(other.names):
+        if len({mine.numbers, other.numbers} - {()}) > 1:
             return False
-        left, right = mine.ordered(other.names), other
-        if Kind.OPEN in (left.kind, right.kind):
-            left = left._replace(kind=right.kind)
+        is_point = Kind.OPEN in (mine.kind, other.kind)
+        left, right = mine._replace(kind=other.kind) if is_point else mine, other
     elif mine and not _has_relation(right):
         left, right = mine, _beside(right, mine, rules, is_key=False)
     elif other and not _has_relation(left):
         left, right = _beside(left, other, rules, is_key=True), other
     if left is None or right is None or not _may_match(left, right, rules):
         return False
-    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in LOOSE and not rules.lists)
+    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     return _same_rows(left.rows, right.rows, rules, is_ordered)
 
 
 def _table(value: Value) -> _Table:
-    """Returns the values as a column; those of a plus or minus one after the other."""
+    """Returns the values as rows without names; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
-        return _Table(Kind.SET, ((value,),))
-    both = {Kind.OR, Kind.AND} if value.kind in LOOSE else set()
-    nested = (
-        x.items if isinstance(x, Collection) and x.kind in both else (x,) for x in value.items
-    )
-    return _Table(value.kind, tuple((item,) for items in nested for item in items))
+        return _Table(Kind.SET, ({"": value},))
+    items: list[Value] = []
+    for item in value.items:
+        is_both = isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
+        items += item.items if is_both and value.kind in values.LOOSE else [item]
+    return _Table(value.kind, tuple({"": item} for item in items))
 
 
 def _has_relation(table: _Table) -> bool:
-    return any(isinstance(row[0], Relation) for row in table.rows)
+    return any(isinstance(item, Relation) for row in table.rows for item in row.values())
 
 
 def _named(table: _Table, rules: Rules) -> _Table | None:
-    """Returns a column of named values as columns with these names; None where some have none."""
-    found = [x for row in table.rows if (x := named(row[0], rules)) and x.name]
-    if not found or len(found) < len(table.rows) or table.kind not in LOOSE:
+    """Returns rows of named values by these names; None where some have none."""
+    found = [x for row in table.rows if (x := named(row[""], rules)) and x.name]
+    if not found or len(found) < len(table.rows) or table.kind not in values.LOOSE:
         return None
     names, cells = [str(x.name) for x in found], [x.value for x in found]
-    if len(cells) == 1 and isinstance(cells[0], Collection) and cells[0].kind in LOOSE:
-        return _table(cells[0])._replace(names=tuple(names))  # x = {1, 2}
+    if len(cells) == 1 and isinstance(cells[0], Collection) and cells[0].kind in values.LOOSE:
+        inner = _table(cells[0])  # x = {1, 2}
+        return inner._replace(rows=tuple({names[0]: row[""]} for row in inner.rows))
     if found[0].columns and len(set(names)) == 1:  # (x, y) = (1, 2) or (x, y) = (3, 4)
-        rows = tuple(cell.items for cell in cells if isinstance(cell, Collection))
-        return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows, found[0].columns)
+        points = [cell.items for cell in cells if isinstance(cell, Collection)]
+        rows = tuple(dict(zip(found[0].columns, point, strict=True)) for point in points)
+        return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows)
     bases, numbers = zip(*(name.partition("_")[::2] for name in names), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
     if is_numbered and (len(names) < 3 or not all(numbers)):
-        numbers = tuple(sorted(filter(None, numbers)))
-        return _Table(table.kind, tuple((cell,) for cell in cells), bases[:1], numbers)
+        rows = tuple({bases[0]: cell} for cell in cells)
+        return _Table(table.kind, rows, tuple(sorted(filter(None, numbers))))
     size = len(set(names))
     if size > 1 and (table.kind is Kind.OR or names != names[:size] * (len(names) // size)):
-        return _Table(table.kind, (), tuple(names))  # is nothing else
-    rows = tuple(tuple(cells[i : i + size]) for i in range(0, len(cells), size))
-    return _Table(table.kind, rows, tuple(names[:size]))
+        return _Table(table.kind, ())  # is nothing else
+    parts = (slice(i, i + size) for i in range(0, len(cells), size))
+    return _Table(table.kind, tuple(dict(zip(names[x], cells[x], strict=True)) for x in parts))
 
 
 def _beside(table: _Table, named: _Table, rules: Rules, is_key: bool) -> _Table | None:
-    """Returns a column as rows like those of x = 1, y = 2: of (1, 2), of 1, 2 or of (1, 2), (3, 4).
+    """Returns rows like those of x = 1, y = 2: of (1, 2), of 1, 2 or of (1, 2), (3, 4).
 
     Values without names are in the order of the names, which a key may set for those with commas alone.
     """
-    size, cells = len(named.names), [row[0] for row in table.rows]
-    if size < 2:
-        return table
+    names, cells = [*named.rows[0]] if named.rows else [], [row[""] for row in table.rows]
+    if len(names) == 1:
+        return table._replace(rows=tuple({names[0]: cell} for cell in cells))
     rows = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
     is_list = table.kind in (Kind.LIST, Kind.AND) or (rules.lists and table.kind is Kind.CLOSED)
     is_bare = is_list and len(rows) < len(cells)
     if is_bare or table.kind is Kind.OPEN:
         rows = [tuple(cells)]
-    is_clear = named.kind is Kind.OPEN or list(named.names) == sorted(named.names)
-    if is_bare:
-        is_clear = named.kind is not Kind.OPEN and (is_key or is_clear)
-    if not is_clear or not rows or any(len(row) != size for row in rows):
+    is_clear = names == sorted(names) or (is_key if is_bare else named.kind is Kind.OPEN)
+    if is_bare and named.kind is Kind.OPEN:
         return None
-    return table._replace(kind=named.kind, rows=tuple(rows))
+    if not is_clear or not rows or any(len(row) != len(names) for row in rows):
+        return None
+    return _Table(named.kind, tuple(dict(zip(names, row, strict=True)) for row in rows))
 
 
 def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
     """Returns whether the brackets, and the words between values, may mean the same."""
     pair = {given.kind, key.kind}
     if Kind.OR in pair and len(pair) > 1:
-        items = [row[0] for row in key.rows if row]
-        spelled = (isinstance(x, Words) or values.name_of(x) is not None for x in items)
+        items = [item for row in key.rows for item in row.values()]
+        spelled = (isinstance(x, values.Words) or values.name_of(x) is not None for x in items)
         if any(spelled) or any(map(is_inequality, items)):
             return False  # A or C for A, C
-    return rules.lists or len(pair) == 1 or pair <= LOOSE
+    return rules.lists or len(pair) == 1 or pair <= values.LOOSE
 
 
-def _same_rows(given: Rows, key: Rows, rules: Rules, is_ordered: bool) -> bool:
+def _same_rows(given: tuple, key: tuple, rules: Rules, is_ordered: bool) -> bool:
     """Returns whether each right row has a given one of its own (by augmenting paths)."""
-    if len(given) != len(key):
-        return False
 
     @functools.cache
     def is_same(i: int, j: int) -> bool:
-        cells = zip(given[j], key[i], strict=False)
-        return len(given[j]) == len(key[i]) and all(same(x, y, rules) for x, y in cells)
+        row, other = given[j], key[i]
+        return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
 
-    if is_ordered:
-        return all(is_same(i, i) for i in range(len(key)))
+    if is_ordered or len(given) != len(key):
+        return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
     taken: dict[int, int] = {}  # given: right
 
     def place(i: int, seen: set[int]) -> bool:

@@ -28,7 +28,7 @@ class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
 
 @dataclasses.dataclass(unsafe_hash=True)
 class Clock:
-    """The remaining seconds for one answer; the start of a worker does not count. All are equal, for caches."""
+    """The remaining seconds for one answer, without the start of a worker. All are equal, for caches."""
 
     left: float = dataclasses.field(default=3.0, compare=False)
 

@@ -5,8 +5,8 @@ r"""Reads a text into a value, once and whole, by one grammar.
     side      part {":" part} | number "to" number
     part      name | group {("\\cup" | "\\setminus") group} | number unit number unit | sum [unit]
 
-Sums are read in `formulas`, units in `units`. A text outside this grammar is spelled, if it is prose or LaTeX;
-otherwise it is nothing. No bracket is read more than four times, so reading takes linear time.
+Sums are read in `formulas`, units in `units`. A text outside this grammar is spelled, if it is prose or
+LaTeX; otherwise it is nothing. No bracket is read more than four times, so reading takes linear time.
 """
 
 import functools
@@ -14,8 +14,7 @@ import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
 from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Token, Unread
-from vade_jax.rewards.values import LOOSE, Collection, Formula, Kind, Number, Relation
-from vade_jax.rewards.values import Tree, Unit, Value, Words
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Unit, Value
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _DEEPEST = 25  # brackets within brackets
@@ -74,12 +73,12 @@ def _with_condition(text: str) -> str:
     return f"{head}, {inside}" if is_last and is_apart else text
 
 
-def _spelled(text: str, cut: list[Token]) -> Words | None:
+def _spelled(text: str, cut: list[Token]) -> values.Words | None:
     if answers.is_prose(plain := answers.plain(text)):
-        return Words(answers.signed_words(plain))
+        return values.Words(answers.signed_words(plain))
     is_latex = any(token.roman or token.text[0] == "\\" for token in cut)
     is_short = len(text) <= answers.MAX_LENGTH and _depth(cut) is not None
-    return Words(("\\", *(token.text for token in cut))) if is_latex and is_short else None
+    return values.Words(("\\", *(token.text for token in cut))) if is_latex and is_short else None
 
 
 def _depth(cut: list[Token]) -> int | None:
@@ -165,7 +164,7 @@ class _Reader(formulas.FormulaReader):
         text = answers.plain("".join(texts))
         if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O
             raise Unread
-        return Words(answers.signed_words(text))
+        return values.Words(answers.signed_words(text))
 
     def _relation(self) -> Value:
         if self.at == 0:
@@ -251,12 +250,12 @@ class _Reader(formulas.FormulaReader):
         elif len(letters) == 1:
             is_name = re.fullmatch("[A-Z]{2,}'*", text) is not None
             if not is_name and text.isalpha() and len(text) > 2 and text not in formulas.FUNCTIONS:
-                return Words(answers.signed_words(text))  # red is no product
+                return values.Words(answers.signed_words(text))  # red is no product
         return Formula(("v", text)) if is_name else None
 
     # -------------------------------------------------------------------------- brackets
     def _bracketed(self) -> Value | None:
-        r"""Reads a list in brackets that is a whole side, sets with \cup or \setminus between, or a matrix."""
+        r"""Reads a list in brackets that is a whole side, sets with \cup between, or a matrix."""
         whole = self._group()
         while whole is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
             kind, other = Kind(self.take()[1:]), self._group()
@@ -301,7 +300,7 @@ class _Reader(formulas.FormulaReader):
 def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     kind = Kind(opener.strip("\\") + closer.strip("\\"))
     within = inside.kind if isinstance(inside, Collection) else None
-    if isinstance(inside, Collection) and within in LOOSE - {Kind.SET}:
+    if isinstance(inside, Collection) and within in values.LOOSE - {Kind.SET}:
         is_pair = opener == "(" and within is not Kind.LIST  # (3 or 4)
         return inside if is_pair else Collection(kind, inside.items)
     if inside and (opener in "({" or isinstance(inside, Relation) or within is Kind.ROWS):

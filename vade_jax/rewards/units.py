@@ -34,7 +34,7 @@ _PREFIXES |= {"milli": -3, "centi": -2, "kilo": 3, "deci": -1, "mega": 6, "giga"
 _PREFIXES |= {"nano": -9, "千": 3, "毫": -3, "厘": -2, "微": -6}
 _PREFIXED = r"m g s l L N J W V A C Hz Pa mol \Omega eV cal bar byte F 米 克 升 瓦 帕 伏 安 卡 meter metre gram liter"
 _PREFIXED = {*_PREFIXED.split(), "litre", "watt", "joule", "volt", "pascal", "hertz", "calorie"}
-_SHORT = set("cm mm km kg ft".split())  # no products of letters
+_SHORT = {"cm", "mm", "km", "kg", "ft"}  # no products of letters
 _NO_THINGS = """
 plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes
 sevens eights nines tens dozens scores hundreds thousands millions billions trillions percents lakhs crores
@@ -65,7 +65,7 @@ UNITS = {
 
 @functools.lru_cache(maxsize=4096)
 def named(word: str) -> Unit | None:
-    """Returns the unit of a word: in the table, with a prefix, or from four letters on in any case or number."""
+    """Returns the unit of a word: of the table, with a prefix, or of four letters in any case or number."""
     if word in UNITS:
         return UNITS[word]
     for prefix, power in _PREFIXES.items():
@@ -158,7 +158,7 @@ class UnitReader(Cursor):
         return found
 
     def _is_counted(self, word: str) -> bool:
-        """Returns whether a word is a plural of things, such as ducks, which have no dimension; not tenths."""
+        """Returns whether a word is a plural of things, such as ducks, which measure nothing; not tenths."""
         is_plural = re.fullmatch(r"[a-z]{3,}(?<!s)s(?<!ths)(?<!rds)(?<!lves)", word) is not None
         return is_plural and word not in _NO_THINGS and (self.numeric or self.tokens[self.at].roman)
 

@@ -86,9 +86,9 @@ def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdic
 def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> str:
     r"""Returns a right answer of a `kind` in the form that a data set keeps.
 
-    A choice becomes its letter (also from the text of just one of the `choices`), yes or no lower case, a number
-    digits without thousands commas and unit (percent signs, fractions and decimals stay: the tolerance depends
-    on them), a list or a formula LaTeX without dollars. "The answer is" before it is left out.
+    A choice becomes its letter (also from the text of just one of the `choices`), yes or no lower case, a
+    number digits without thousands commas and unit (percent signs, fractions and decimals stay: the tolerance
+    depends on them), a list or a formula LaTeX without dollars. "The answer is" before it is left out.
 
     Raises:
         ValueError: it is no answer of that kind, or would not be accepted as one itself.
