@@ -259,8 +259,8 @@ def _table(value: Value) -> _Table:
         return _Table(Kind.SET, ({"": value},))
     items: list[Value] = []
     for item in value.items:
-        is_both = isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
-        items += item.items if is_both and value.kind in values.LOOSE else [item]
+        is_loose = value.kind in values.LOOSE and isinstance(item, Collection)
+        items += item.items if is_loose and item.kind in (Kind.OR, Kind.AND) else [item]
     return _Table(value.kind, tuple({"": item} for item in items))
 
 

@@ -118,6 +118,7 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
     That is a/b, a power of a whole number, and a product with a power; sums and other products are left to
     be calculated by who was asked.
     """
+    parts: Any = tree[1:]
     match tree:
         case ("n", text):
             mantissa, _, exponent = text.partition("e")
@@ -130,8 +131,10 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
             return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
         case ("*", left, right):
             is_written = "^" in (left[0], right[0]) and None not in (literal(left), literal(right))
-        case (("/" | "^") as op, ("n" | "-", *_), ("n" | "-", *_)):
-            is_written = op == "/" or all(x and x.denominator == 1 for x in map(exact, tree[1:]))
+        case ("/", ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = True
+        case ("^", ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = all(x and x.denominator == 1 for x in [exact(part) for part in parts])
         case _:
             return None
     return (None, 0) if is_written and exact(tree) is not None else None
