@@ -15,6 +15,7 @@ from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation,
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
 _CERTAIN = {"<", "<=", ">", ">=", "!=", "in", "cup", "cap", "setminus", "[)", "(]"}
+_BOTH = {Kind.OR, Kind.AND}  # of a plus or minus
 _ORDERS = {"<", "<=", ">", ">=", "!="}
 
 
@@ -150,8 +151,9 @@ def _spelled(tree: Tree) -> str | None:
             return name
         case ("*", ("v", one), ("v", other)) if re.fullmatch("[A-Z]{2}", one + other):
             return one + other
-        case ("abs", ("*", *_) as part):
-            return _spelled(part) and f"|{_spelled(part)}|"
+        case ("abs", ("*", *factors)):
+            inside = _spelled(("*", *factors))
+            return inside and f"|{inside}|"
         case ("/", *parts):
             labels = [_spelled(tuple(part)) or "" for part in parts]
             return "/".join(labels) if all(labels) else None
@@ -259,8 +261,8 @@ def _table(value: Value) -> _Table:
         return _Table(Kind.SET, ({"": value},))
     items: list[Value] = []
     for item in value.items:
-        is_loose = value.kind in values.LOOSE and isinstance(item, Collection)
-        items += item.items if is_loose and item.kind in (Kind.OR, Kind.AND) else [item]
+        both = item.items if isinstance(item, Collection) and item.kind in _BOTH else None
+        items += both if both and value.kind in values.LOOSE else [item]
     return _Table(value.kind, tuple({"": item} for item in items))
 
 
