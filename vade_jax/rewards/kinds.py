@@ -15,9 +15,6 @@ from vade_jax.rewards import answers, matching, reading, tokens
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
-_LEAD = re.compile(
-    r"(?:the )?(?:final )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE
-)
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
 _EDGE = r"[^\w\u0300-\u036f]{0,5}"  # an accent makes another letter
 _LONE = re.compile(rf"{_EDGE}([a-jA-J]){_EDGE}")
@@ -68,7 +65,7 @@ def letter(text: str) -> str | None:
 
 def _labelled(text: str) -> tuple[str | None, str]:
     """Returns the letter that `text` chooses, or None, and the text after it."""
-    text = _LEAD.sub("", answers.plain(text), count=1)
+    text = reading.lead(answers.plain(text))
     if match := _LONE.fullmatch(text):
         return match[1].upper(), ""
     match = _LABEL.match(text)

@@ -10,6 +10,7 @@ LaTeX; otherwise it is nothing. No bracket is read more than four times, so read
 """
 
 import functools
+import itertools
 import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
@@ -18,7 +19,9 @@ from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation,
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _DEEPEST = 25  # brackets within brackets
-_LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
+_LEAD = re.compile(
+    r"(?:the )?(?:(?:final|correct) )*(?:answer|option|choice)(?: is)?(?:\s*:|\s)\s*", re.IGNORECASE
+)
 _PLAIN = re.compile(
     r"(-?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,99})(?:\.[0-9]{1,99})?)(?:/([0-9]{1,99}))?"
 )
@@ -53,7 +56,13 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         if thousands is None:
             thousands = ", " in text or not form.startswith(("(", "[", "\\{"))
         reader = _Reader(list(tokens.cut(form, thousands=thousands)), numeric)
-        return reader.whole() or _spelled(text, reader.tokens)
+        steps = ((x.text in OPENERS) - (x.text in CLOSERS) for x in reader.tokens)
+        if max(itertools.accumulate(steps), default=0) > _DEEPEST:
+            return None
+        value = reader.listed()
+        return _spelled(text, reader.tokens) if reader.peek() else value
+    except Unread:
+        return _spelled(text, reader.tokens)
     except (ArithmeticError, RecursionError):  # it divides by zero, or is too large
         return None
 
@@ -77,20 +86,8 @@ def _spelled(text: str, cut: list[Token]) -> values.Words | None:
     if answers.is_prose(plain := answers.plain(text)):
         return values.Words(answers.signed_words(plain))
     is_latex = any(token.roman or token.text[0] == "\\" for token in cut)
-    is_short = len(text) <= answers.MAX_LENGTH and _depth(cut) is not None
-    return values.Words(("\\", *(token.text for token in cut))) if is_latex and is_short else None
-
-
-def _depth(cut: list[Token]) -> int | None:
-    """Returns how many brackets are within each other; None if they do not close."""
-    opened, deepest = [], 0
-    for token in cut:
-        if token.text in OPENERS:
-            opened.append(token.text)
-            deepest = max(deepest, len(opened))
-        elif token.text in CLOSERS and (not opened or token.text not in OPENERS[opened.pop()]):
-            return None
-    return None if opened else deepest
+    is_short = len(text) <= answers.MAX_LENGTH
+    return values.Words(("\\", *(x.text for x in cut))) if is_latex and is_short else None
 
 
 def _calculated(
@@ -119,16 +116,6 @@ _INFINITE = [item.tree for item in _REALS.items if isinstance(item, Formula)]
 
 
 class _Reader(formulas.FormulaReader):
-    def whole(self) -> Value | None:
-        """Reads all tokens; None if they are outside the grammar."""
-        if (_depth(self.tokens) or 0) > _DEEPEST:
-            raise RecursionError
-        try:
-            value = self.listed()
-            return None if self.peek() else value
-        except Unread:
-            return None
-
     # -------------------------------------------------------------------------- lists and sides
     def listed(self) -> Value:
         """Reads items with separators between them."""
