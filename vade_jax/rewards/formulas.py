@@ -18,34 +18,16 @@ from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
 TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
-FUNCTIONS = {
-    *TRIG,
-    *(f"arc{name}" for name in TRIG),
-    "sinh",
-    "cosh",
-    "tanh",
-    "ln",
-    "lg",
-    "log",
-    "exp",
-}
+_OTHERS = "sinh cosh tanh ln lg log exp"
+FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *_OTHERS.split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
 _LETTERS = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
 chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
 """
 GREEK = set(_LETTERS.split())
-MARKED = {
-    "\\vec",
-    "\\hat",
-    "\\bar",
-    "\\overline",
-    "\\tilde",
-    "\\widehat",
-    "\\angle",
-    "\\triangle",
-    "\\odot",
-}
+_MARKS = r"\vec \hat \bar \overline \tilde \widehat \angle \triangle \odot"
+MARKED = set(_MARKS.split())
 SHAPES = {"angle", "triangle", *MARKED}
 FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *SHAPES}
 FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
@@ -124,8 +106,9 @@ class FormulaReader(units.UnitReader):
             return (_MEANS[text], tree) if text in _MEANS else tree
         if name in ("frac", "binom"):
             top, bottom = self._argument(), self._argument()
-            if name == "frac" and top[:2] == bottom[:2] == ("*", ("v", "d")):  # dy/dx
-                return ("v", f"d{top[2][1]}/d{bottom[2][1]}")
+            match name, top, bottom:
+                case "frac", ("*", ("v", "d"), ("v", y)), ("*", ("v", "d"), ("v", x)):
+                    return ("v", f"d{y}/d{x}")
             return ("/" if name == "frac" else "binom", top, bottom)
         if name in ("sqrt", "surd"):
             return self._root()

@@ -54,12 +54,9 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
         both = [x.value for x in value.items if isinstance(x, Number)]
         return tuple(both) if len(both) == 2 else None
-    match value.tree if isinstance(value, Formula) else ():
-        case ("+", ("n", low), ("-", ("n", high))) | (
-            "/",
-            ("+", ("n", low), ("-", ("n", high))),
-            ("n", "100"),
-        ) if Fraction(low) < Fraction(high):
+    tree: Tree = value.tree if isinstance(value, Formula) else ("",)
+    match tree[1] if tree[0] == "/" and tree[-1] == ("n", "100") else tree:
+        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
             return Fraction(low), Fraction(high)
     return None
 
@@ -68,7 +65,7 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
     signs, sides = given.signs, given.sides
     if key.signs != signs:
-        signs, sides = turned(signs), sides[::-1]
+        signs, sides = tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1]), sides[::-1]
     if key.signs != signs:
         return False
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
@@ -214,11 +211,6 @@ def _bounded(value: Relation) -> Region | None:
         return None
     is_each = all(("v", names[0]) in step for step in steps)
     return Region(names[0], ("and", *steps)) if is_each else None
-
-
-def turned(signs: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the signs of a relation that is read from right to left."""
-    return tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1])
 
 
 def is_inequality(value: Value) -> bool:
