@@ -76,7 +76,7 @@ _REWRITTEN = (
     (r"\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\})", r"\\matrix "),
     (r"\\end\s?\{[a-z]+\}", r"\\end "),
     (r"[,;.]\s?(?=\\\\|\\end |&)", " "),
-    (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|{_TEXT}(?<![a-z])(?:if|when)(?![a-z])\s?\}}?", " "),
+    (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|(?<=&)\s?{_TEXT}(?:if|when|当)(?![a-z])\s?\}}?", " "),
 )
 _CLEANING, _REWRITING = (
     [(re.compile(pattern), form) for pattern, form in table] for table in (_CLEANED, _REWRITTEN)
