@@ -7,6 +7,7 @@ Each comparison takes (given, key) and returns the reason of a `verify.Verdict`:
 finds every phrase that is wrongly counted as right.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -170,6 +171,7 @@ def _is_measured(given: str, key: str) -> bool:
 
 
 # ------------------------------------------------------------------------------ spelling
+@functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
 def _is_spelled(given: str, key: str) -> bool:
     """Returns whether both are one time of day, date, formula of chemistry or list of circled numbers."""
     for canonical in (_time, _date, _statements, _chemistry):
@@ -214,9 +216,12 @@ def _chemistry(text: str) -> str | list[list[str]] | None:
 # ------------------------------------------------------------------------------ numbers, lists and formulas
 def integer(given: str, key: str, **_) -> str:
     """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
-    right, asked = number(key), _ASIDE.sub("", tokens.rewritten(tokens.clean(given)))
-    is_whole = right is not None and right.value.denominator == 1
-    return _decided(number(asked), right, Rules(formulas=False)) if is_whole else "bad_key"
+    right, value = number(key), number(given)
+    if right is None or right.value.denominator != 1:
+        return "bad_key"
+    if value is None:
+        value = number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given))))
+    return _decided(value, right, Rules(formulas=False))
 
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
@@ -243,13 +248,13 @@ def listing(
 
 def expression(given: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
-    if _is_spelled(given, key):
-        return "ok"
     right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
     is_prose = isinstance(value, Words) and not isinstance(right, Words)
     reason = _decided(None if is_prose else value, right, Rules())
     # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m, 60 min is 1 h.
-    return "ok" if reason == "different" and _is_measured(given, key) else reason
+    if reason == "ok" or (reason == "different" and _is_measured(given, key)):
+        return "ok"
+    return "ok" if _is_spelled(given, key) else reason
 
 
 def number(text: str) -> Number | None:
