@@ -37,7 +37,7 @@ CONSTRAINTS ?= constraints/python$(VERSION).txt
 PIP := -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint $(CONSTRAINTS)
 # What we ask for beside vLLM and verl: they and what they need choose all other versions.
-OURS := chex|flax|jax|jaxlib|math-verify|optax|orbax-checkpoint|pint
+OURS := chex|flax|jax|jaxlib|optax|orbax-checkpoint|sympy
 comma := ,
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.

@@ -10,7 +10,7 @@ EasyR1's format. Files made by verl's `examples/data_preprocess/geo3k.py` are re
 
 B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887);
 MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
-are compared as numbers, and formulas by math-verify (`data.kind`); these libraries use mathruler for both.
+are compared as numbers, and formulas by SymPy (`data.kind`); these libraries use mathruler for both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
 not need categories of rows (`sec` and `strata` need them, and so does `pooled` without

@@ -212,7 +212,7 @@ def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
 
 def _math_verify(asked: list[tuple[str, str, str]]) -> None:
     """Calls math-verify as its own examples do: it parses gold and answer, and compares them."""
-    import math_verify  # of the extra "train"
+    import math_verify  # of the extra "test"
 
     for text, answer, _ in asked:
         math_verify.verify(math_verify.parse(f"${answer}$"), math_verify.parse(text))

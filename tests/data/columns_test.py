@@ -353,7 +353,7 @@ def test_a_broken_row_of_verl_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [
-        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"),
+        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"), ("Which? A:3 B:4", "$B$", "choice"),
         ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"),
         ("?", "-3", "int"), ("?", "3.0", "float"), ("?", "1/3", "float"), ("?", "x = 5", "expr"),
         ("?", "14/2=7", "expr"), ("?", "x^2 = 5", "expr"), ("?", "2.5M", "float"), ("?", "10^6", "int"),

@@ -13,7 +13,7 @@ from vade_jax.rewards import answers, reading
         ("\\boxed{3} then \\boxed{4", "3"), ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
         ("\\boxed{\\boxed{3}}", "3"), ("\\boxed {5 }", "5"), ("\\\\boxed{5}", "5"),
         ("\\boxed{\\{1\\}}", "\\{1\\}"), ("} { \\boxed{2} }", "2"), ("{ \\boxed{2}", "2"),
-        ("\\boxed{}", ""), ("\\boxed{a {b}", None), ("\\boxed 7", None), ("boxed{7}", None),
+        ("\\boxed{}", None), ("\\boxed{7} in \\boxed{}", "7"), ("\\boxed{a {b}", None), ("\\boxed 7", None), ("boxed{7}", None),
         ("", None),
     ],
 )  # fmt: skip
@@ -25,7 +25,7 @@ def test_the_last_balanced_box_is_taken(text, expected):
     ("text", "expected"),
     [
         ("The Dark-Blue  car.", "dark blue car"), ("\\text{Dark} blue!", "dark blue"),
-        ("-5", "-5"), ("2.5 m", "2.5 m"), ("A", "a"), ("...", ""),
+        ("-5", "-5"), ("2.5 m", "2.5 m"), ("A", "A"), ("x > 5", "x 5"), ("...", ""),
     ],
 )  # fmt: skip
 def test_words_forget_case_punctuation_and_articles(text, expected):
@@ -35,7 +35,7 @@ def test_words_forget_case_punctuation_and_articles(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        *("\\boxed{" * 80_000, "\\boxed{}" * 80_000, "{" * 400_000, "\\" * 400_000),
+        *("\\boxed{" * 80_000, "\\boxed{}" * 80_000, "\\boxed{7}, " * 40_000, "{" * 400_000, "\\" * 400_000),
         *("\\boxed" + " " * 400_000, "\\boxed{" + "1" * 400_000 + "}"),
     ],
 )
@@ -54,6 +54,20 @@ def test_answers_far_longer_than_allowed_are_read(part):
         answers.words(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\\boxed{3}, \\boxed{5}, and \\boxed{7}.", "3, 5, 7"), ("$x=\\boxed{2}$ or $x=\\boxed{3}$", "2 or 3"),
+        ("\\boxed{1}、\\boxed{2}和\\boxed{3}", "1, 2, 3"), ("\\boxed{3} \\text{ and } \\boxed{5}", "3, 5"),
+        ("\\boxed{1}, \\boxed{2}. No: \\boxed{3} or \\boxed{4}", "3 or 4"), ("\\boxed{3} not \\boxed{5}", "5"),
+        ("\\boxed{3} \\boxed{5}", "5"), ("\\boxed{3}, and since this is so, \\boxed{5}", "5"),
+        ("\\boxed{3}, \\boxed{}, \\boxed{5}", "5"), ("\\boxed{**3**}", "3"), ("\\boxed{`a`}", "a"), ("\\boxed{2**3}", "2**3"),
+    ],
+)  # fmt: skip
+def test_boxes_that_only_a_comma_or_a_word_joins_are_one_list(text, expected):
+    assert answers.extract_boxed(text) == expected
+
+
 # ------------------------------------------------------------------------------ form
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -62,10 +76,12 @@ def test_answers_far_longer_than_allowed_are_read(part):
         ("\\[\\boxed{7}\\]", True), ("\\boxed{7} is it", False),
         ("\\boxed{7}\\boxed{8}", False), ("\\boxed{\\boxed{7}}", False),
         ("\\boxed{7} \\boxed{8", False), ("\\boxed{ }", False), ("\\boxed{7", False),
-        ("7", False),
+        ("7", False), ("**\\boxed{7}**", True), ("\\boxed{7}!", True), ("\\boxed{7}。", True), ("\\boxed{7} ✅", True),
+        ("\\boxed{7}, \\boxed{8}", True), ("\\boxed{6}. So \\boxed{7}, \\boxed{8}", False), ("\\boxed{7} ?", False),
+        ("\\boxed{7} 或 8", False), ("\\boxed{7} = 8", False), ("\\boxed{7}, \\boxed{}", False),
     ],
 )  # fmt: skip
-def test_boxed_is_one_box_at_the_end(text, expected):
+def test_boxed_is_one_answer_at_the_end(text, expected):
     assert answers.boxed(text) == expected
 
 

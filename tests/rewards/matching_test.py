@@ -49,7 +49,7 @@ def test_an_answer_with_many_formulas_has_seconds_for_all_of_them(monkeypatch):
             return "different"
 
     monkeypatch.setattr(pool, "SHARED", Slow())
-    monkeypatch.setattr(quantities, "_REPLIES", {})
+    quantities.forget()
     numbers = ", ".join(f"\\sqrt{{{n}}}" for n in range(2, 10))
     names = ", ".join(f"a_{n}" for n in range(2, 10))
     verdict = verify.verify(f"\\boxed{{{names}}}", f"\\{{{numbers}\\}}", "expr")

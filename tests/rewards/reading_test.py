@@ -55,20 +55,6 @@ def test_percent_is_noted_and_long_integers_stay_exact():
     assert number("9" * 60).value - number("9" * 59 + "8").value == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[1, 2]", (False, ["1", "2"])), ("(1,2)", (False, ["1", "2"])), ("1, 2", (False, ["1", "2"])),
-        ("\\{1, 2\\}", (True, ["1", "2"])), ("\\left[1; 2\\right]", (False, ["1", "2"])),
-        ("1,000, 2,000", (False, ["1,000", "2,000"])), ("[(1,2),(3,4)]", (False, ["(1,2)", "(3,4)"])),
-        ("(1,2),(3,4)", (False, ["(1,2)", "(3,4)"])), ("red, blue, and green", (False, ["red", "blue", "green"])),
-        ("[5]", (False, ["5"])), ("", (False, [])),
-    ],
-)  # fmt: skip
-def test_elements_of_a_gold(text, expected):
-    assert reading.elements(text) == expected
-
-
 PIECES = st.sampled_from([
     "\\frac", "{", "}", "(", ")", "[", "]", "\\{", "\\}", "|", "\\sqrt", "^", "_", "!", "'", "=", "<", "\\in", "\\pm",
     "+", "-", "\\times", "/", "\\sin", "f(", "x", "xy", "ABC", "cm", "per", "square", "\\text{a}", "\\degree", "%", "$",
@@ -82,7 +68,6 @@ PIECES = st.sampled_from([
 def test_any_text_is_read_or_it_is_not(text, numeric):
     value = reading.read(text, numeric=numeric)
     assert value is None or isinstance(value, values.Value)
-    reading.elements(text)
 
 
 @pytest.mark.parametrize(

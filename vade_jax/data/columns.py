@@ -278,7 +278,7 @@ def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default:
 
 def _infer_kind(question: str, answer: str, row: Mapping[str, Any]) -> str | None:
     """Returns the kind of an answer; None if a guess could give wrong rewards (formulas)."""
-    if re.fullmatch(r"\(?[A-J]\)?\.?", answer):
+    if re.fullmatch(r"\(?[A-J]\)?", answers.plain(answer)):  # also $D$
         return "choice" if "choices" in row or _OPTIONS.search(question) else "text"
     if answer.casefold().strip(".") in ("yes", "no"):
         return "yesno"

@@ -7,7 +7,6 @@ bounded by `MAX_LENGTH`: no answer can make its own verification slow.
 import functools
 import re
 import unicodedata
-from collections.abc import Sequence
 
 from vade_jax.rewards import tokens
 
@@ -23,10 +22,18 @@ _BETWEEN = (
 _PROSE = re.compile(
     rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*+[.)\"”!?]?"
 )
+_TWO = re.compile(rf"{_LETTER}{{2}}")
+# All but letters and their marks, the vowels of Hindi and the tones of Thai, and signs of numbers
+_PUNCTUATION = re.compile(r"[^\w\s.\u0300-\u036f\u0900-\u0dff\u0e30-\u0e4e-]|[.-](?![0-9])|_")
+_ARTICLE = re.compile(r"(?<!\S)(?:[aA][nN]|[tT][hH][eE]|a(?= \S\S))(?!\S)|^A(?= \S\S)")
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 _WRAPPED = re.compile(
     rf"\\(?:{tokens.ROMAN}|mathbf|mathit|boldsymbol|underline|boxed)\s?\{{([^{{}}]*)\}}"
 )
+_FARTHEST = 40  # characters between two boxes of one list
+_BESIDES = re.compile(r"\\(?:text|quad|[ ,;()\[\]])|[\s{}$*]|[A-Za-z]\w?\s*=[\s$*]*$")
+_JOINT = re.compile("(?!$)[,;、，；]?(and|or|和|或|)")
+_EMPHASIS = re.compile(r"^(\*{1,3}|_{1,2}|`{1,3})(.+)\1$", re.DOTALL)  # of Markdown
 _THIN = re.compile(r"(?<=\d)(,?)\\[,!]\s?(?=\d{3}(?!\d))")  # 10,\!000 and 10\,000, as MATH has them
 _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
@@ -41,27 +48,43 @@ _SIGN = re.compile(
 
 
 @functools.lru_cache(maxsize=4)  # the format and the extraction require the same text
-def boxes(text: str) -> tuple[tuple[int, int, int], ...]:
+def boxes(text: str) -> list[tuple[int, int, int]]:
     r"""Returns (start, start of the content, end) of every \boxed{} with balanced braces, by start.
 
     Places, not contents: those of ten thousand nested boxes would be gigabytes.
     """
     found, opened = [], []
     for match in _BRACE.finditer(text):
-        token = match.group()
-        if token in ("\\{", "\\}"):
-            continue
-        if token.endswith("{"):
-            opened.append(match.span() if token != "{" else None)
-        elif opened and (opening := opened.pop()):
+        if match[0].endswith("{") and match[0] != "\\{":
+            opened.append(match.span() if match[0] != "{" else None)
+        elif match[0] == "}" and opened and (opening := opened.pop()):
             found.append((*opening, match.end()))
-    return tuple(sorted(found))
+    return sorted(found)
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""Returns the content of the last balanced \boxed{}, the inner one of nested ones, or None."""
-    found = boxes(text)
-    return text[found[-1][1] : found[-1][2] - 1].strip() if found else None
+    r"""Returns the content of the last \boxed{} that is not empty, the inner one of nested ones, or None.
+
+    Several at the end that only commas, "and" or "or" join are one list: \boxed{2} or \boxed{3} is "2 or 3".
+    """
+    return _extracted(text)[0]
+
+
+def _extracted(text: str) -> tuple[str | None, int, int]:
+    """Returns (answer, how many boxes it is in, end of the last)."""
+    parts: list[str] = []  # from the last on
+    first = end = count = 0
+    for start, inside, after in reversed(boxes(text)):
+        content = _EMPHASIS.sub(r"\2", text[inside : after - 1].strip())
+        between = text[after:first] if first - after < _FARTHEST else ""
+        joint = _JOINT.fullmatch(_BESIDES.sub("", between))
+        if content and parts and not joint:
+            break
+        if content:
+            joints = [" or " if joint[1] in ("or", "或") else ", "] if joint else []
+            parts += [*joints, content]
+            first, end, count = start, end or after, count + 1
+    return "".join(reversed(parts)) or None, count, end
 
 
 def said(text: str) -> str:
@@ -73,34 +96,23 @@ def said(text: str) -> str:
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
     # Composed, because "é" may be one character or a letter and its accent.
-    text = tokens.undashed(unicodedata.normalize("NFC", text)).translate(tokens.ASCII)
+    text = unicodedata.normalize("NFC", text).translate(tokens.ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
-    text = _NOISE.sub(" ", text)
-    return " ".join(text.split()).rstrip(" .。")
+    text = " ".join(_NOISE.sub(" ", text).split()).rstrip(" .。")
+    return re.sub(rf"(?<={_LETTER}) -(?={_LETTER}{{3}})", "-", text)  # $y$-axis
 
 
 def words(text: str) -> str:
     """Returns `text` in lower case without punctuation and articles; signs of numbers stay.
 
     The A of Vitamin A is no article, nor is that of Team A wins: no word follows, or it is a capital inside.
+    A text without a word of two letters keeps its case: n is not N.
     """
-    found = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", _mark, plain(text)).split()
-    kept = [word for i, word in enumerate(found) if not _is_article(word, i, found)]
-    return " ".join(kept or found).casefold()
-
-
-def _is_article(word: str, place: int, words: Sequence[str]) -> bool:
-    if word.casefold() != "a":
-        return word.casefold() in ("an", "the")
-    follows = len(words) > place + 1 and len(words[place + 1]) > 1
-    return follows and (word == "a" or place == 0)
-
-
-def _mark(match: re.Match[str]) -> str:
-    """Returns a space, or the match where it is part of a letter: the vowels of Hindi, the tones of Thai."""
-    return match[0] if unicodedata.category(match[0]) in ("Mn", "Mc") else " "
+    bare = " ".join(_PUNCTUATION.sub(" ", plain(text)).split())
+    bare = " ".join(_ARTICLE.sub("", bare).split()) or bare
+    return bare.casefold() if _TWO.search(bare) else bare
 
 
 def is_prose(text: str) -> bool:
@@ -119,24 +131,23 @@ def is_formula(text: str) -> bool:
 def signed_words(text: str) -> tuple[str, ...]:
     """Returns words, a sign, words, ... of a plain text; the text itself if it has no words, such as "?"."""
     parts = _SIGN.split(text)
-    found = list(map(words, parts[::2]))
-    if not any(found):
-        return (text,)
-    parts[::2] = found
-    return tuple(parts)
+    parts[::2] = map(words, parts[::2])
+    return tuple(parts) if any(parts[::2]) else (text,)
 
 
 # ------------------------------------------------------------------------------ form
-_END = " \n\t.$\\)]"  # may follow the box: a full stop, the end of a formula
+_END = " \n\t.。,;:!！$\\)]*_`~'\"”’"  # may follow the box: a full stop, the end of a formula or of bold type
+_SYMBOLS = ("So", "Mn", "Cf")  # also a tick or another picture
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether exactly one \boxed{} is there, and nothing but punctuation after it."""
-    found = boxes(text)
-    if len(found) != 1 or text.count("\\boxed") != 1:
-        return False
-    _, inside, end = found[0]
-    return bool(text[inside : end - 1].strip()) and not text[end:].strip(_END)
+    r"""Returns whether there is one answer in boxes, and nothing of substance after it.
+
+    That is one \boxed{}, or those of one list (`extract_boxed`).
+    """
+    answer, count, end = _extracted(text)
+    is_alone = answer is not None and count == len(boxes(text)) == text.count("\\boxed")
+    return is_alone and all(x in _END or unicodedata.category(x) in _SYMBOLS for x in text[end:])
 
 
 def think_boxed(text: str) -> bool:

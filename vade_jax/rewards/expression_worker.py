@@ -1,53 +1,40 @@
 """Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
 
-Each line of input is a JSON request, [key, given, question, room]; each line of output is the reason. Key
-and answer are trees of `values`, or LaTeX for SymPy's reader. The file is started by its path, so it imports
-nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for the case that the parent
-is dead.
+Each line of input is a JSON request, the arguments of `compare`; each line of output is the reason. Key and
+answer are trees of `values`, so no text is ever evaluated. The file is started by its path, so it imports
+nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for when it is dead.
 """
 
 import json
 import logging
 import operator
 import os
-import re
 import resource
 import signal
 import sys
 from fractions import Fraction
 from typing import Any
 
-import latex2sympy2_extended
-import math_verify
-import math_verify.errors
 import sympy
-from sympy.parsing import sympy_parser
 
-# No units: math-verify would take everything in a last \\text{} for one.
-_NORMAL = latex2sympy2_extended.NormalizationConfig(
-    units=False, malformed_operators=True, nits=True, boxed="none"
-)
-_ANY_LATEX = [
-    math_verify.LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_NORMAL)
-]
-# Modules of sympy that are first imported now read their own constants by `eval`.
-_WARM_UP = (
-    *((r"\frac{1}{2}", "0.5"), (r"(x+1)^2", "x^2+2x+1"), (r"\sqrt{12}", "3.46")),
-    *(("x>5", r"(5,\infty)"), (r"\int_0^1 x dx", r"\frac12"), (r"\sin^2 x+\cos^2 x", "1")),
-)
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
 # The base of \log without one: some mean e, others 10.
 _BASE = sympy.Symbol("base of the logarithm", positive=True)
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
 _SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh exp sqrt root floor ceiling"
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Any] = {
     **{name: getattr(sympy, name) for name in _SAME_NAME.split()},
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
     **{"abs": sympy.Abs, "binom": sympy.binomial, "ln": sympy.log, "!": sympy.factorial},
     **{"+": operator.add, "*": operator.mul, "/": operator.truediv, "^": operator.pow},
     **{"-": operator.neg, "lg": lambda x: sympy.log(x, 10)},
     "log": lambda x, base=_BASE: sympy.log(x, base),
+    **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
+    **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
+    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda region: region},
+    **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
+_TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
 _CONSTANTS_SEEN = 3  # next to which are points
@@ -59,9 +46,8 @@ def main(deadline: float, memory: int) -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # a library's output must not become a reply
     logging.disable(logging.CRITICAL)
-    for gold, given in _WARM_UP:
-        compare(gold, given)
-    _without_eval()
+    square = ("^", ("+", ("v", "x"), ("n", "1")), ("n", "2"))
+    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))))  # imports what it needs
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     print("ready", file=replies, flush=True)
@@ -71,14 +57,14 @@ def main(deadline: float, memory: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compare(key, given, question: str = "equal", room: list[str] | None = None) -> str:
+def compare(key, given, question: str = "equal", room: str | None = None) -> str:
     """Returns "ok", "different", "unreadable" or "bad_key".
 
     Args:
-        key: a tree, LaTeX, or for a relation [sign, left, right].
+        key: a tree, or for a relation [sign, left, right].
         given: likewise.
         question: "equal" or "relation", which is whether one is the other by a constant factor.
-        room: numerator and denominator of the largest allowed difference.
+        room: the largest allowed difference, as a fraction.
     """
     read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
     try:
@@ -88,32 +74,57 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
     try:
         value = read(given)
         if question == "relation":
-            return "ok" if _is_multiple(right, value) else "different"
-        if room is not None:
+            is_same = _is_multiple(right, value)
+        elif room is not None:
             apart = sympy.Abs(right - value)
-            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(*map(int, room))
-            return "ok" if is_near else "different"
-        return "ok" if _is_equal(right, value) else "different"
-    except (Exception, math_verify.errors.TimeoutException):
+            is_same = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
+        else:
+            is_same = _is_equal(right, value)
+        return "ok" if is_same else "different"
+    except Exception:
         return "unreadable"
 
 
+def _built(tree) -> Any:
+    """Returns the expression of a tree, or the set, in which a relation is where its symbol lies."""
+    op, *parts = tree
+    if op == "n":
+        value = Fraction(parts[0])
+        return sympy.Rational(value.numerator, value.denominator)
+    if op == "v":
+        return sympy.Symbol(parts[0], real=True)
+    if op == "c":
+        return _CONSTANTS[parts[0]]
+    parts = list(map(_built, parts))
+    if op not in _TURNED:
+        return _FUNCTIONS[op](*parts)
+    op, end = (op, parts[1]) if parts[0].is_Symbol else (_TURNED[op], parts[0])
+    if op in ("=", "!="):
+        return sympy.FiniteSet(end) if op == "=" else sympy.Reals - sympy.FiniteSet(end)
+    is_open = "=" not in op
+    ends = (-sympy.oo, end, True, is_open) if op[0] == "<" else (end, sympy.oo, is_open, True)
+    return sympy.Interval(*ends)
+
+
 # ------------------------------------------------------------------------------ equality
-def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
-    """Returns whether two expressions are equal wherever they are real; sets, if they are written alike."""
-    if x.has(sympy.nan, sympy.zoo) or y.has(sympy.nan, sympy.zoo):
-        return False
-    if x == y or not (isinstance(x, sympy.Expr) and isinstance(y, sympy.Expr)):
-        return x == y
-    if x.is_infinite or y.is_infinite:
+def _is_equal(x: Any, y: Any) -> bool:
+    """Returns whether two expressions are equal wherever they are real, or two sets have the same edges."""
+    if x == y and not x.has(sympy.nan, sympy.zoo):
+        return True
+    if isinstance(x, sympy.Set) or isinstance(y, sympy.Set):
+        ends, others = _edges(x), _edges(y)
+        same_sorts = [sort for _, sort in ends] == [sort for _, sort in others]
+        pairs = zip(ends, others, strict=False)
+        return same_sorts and all(_is_equal(one, other) for (one, _), (other, _) in pairs)
+    if any(one.has(sympy.nan, sympy.zoo) or one.is_infinite for one in (x, y)):
         return False
     symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
     is_complex = x.has(sympy.I) and y.has(sympy.I)
-    digits = 150 if symbols else 500
-    agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, digits)
-    seen = [agree(point) for point in (*_points(symbols), *_points_around(x, y, symbols))]
-    if symbols and not {True, False}.intersection(seen):
-        seen = [agree(point) for point in _whole_points(symbols)]  # (-1)^n is real there alone
+    agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, 150 if symbols else 500)
+    seen = {agree(point) for point in _points(symbols, x, y)}
+    if symbols and seen == {None}:  # (-1)^n is real at whole numbers alone
+        whole = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
+        seen = set(map(agree, whole))
     if False in seen or True not in seen:
         return False
     # Digits do not show this difference: x + 10^{-999} is not x.
@@ -124,48 +135,51 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
     return difference == 0 or not difference.is_Rational
 
 
-def _points(symbols: list[sympy.Symbol]):
-    """Yields places of both signs near 0."""
-    if not symbols:
-        yield {}
-        return
-    for k in range(_POINTS):
+def _edges(region: Any) -> list[Any]:
+    """Returns the ends of a set's intervals and its single numbers, in order, each with its sort."""
+    found: list[Any] = []
+    for part in region.args if isinstance(region, sympy.Union) else [region]:
+        if isinstance(part, sympy.Interval):
+            found += [(part.start, part.left_open), (part.end, part.right_open)]
+        elif isinstance(part, sympy.FiniteSet):
+            found += [(number, None) for number in part.args]
+        else:
+            raise ValueError(f"{part} is not made of intervals")
+    return sorted(found, key=lambda edge: edge[0].evalf(50))
+
+
+def _points(symbols: list, *formulas: Any):
+    """Yields places of both signs near 0, and those beyond all constants of formulas and next to some.
+
+    |x - 5| is 5 - x below 5 alone.
+    """
+    for k in range(_POINTS if symbols else 1):
         point = {}
         for i, symbol in enumerate(symbols):
             sign = (-1) ** ((k - 4) * (i + 1) // 2) if k > 4 else 1
             top, bottom = _PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10]
             point[symbol] = sympy.Rational(sign * top, bottom)
         yield point
-
-
-def _points_around(x: sympy.Expr, y: sympy.Expr, symbols: list[sympy.Symbol]):
-    """Yields places beyond all constants of two formulas and next to some: |x - 5| is 5 - x below 5 alone."""
-    if not symbols:
-        return
-    constants = {abs(c) for one in (x, y) for c in one.atoms(sympy.Rational)}
-    beside = sorted(c for c in constants if 2 < c <= _FARTHEST)[:_CONSTANTS_SEEN]
-    beyond = 2 * min(max(constants, default=1), _FARTHEST) + 3
-    for size in (beyond, *(c + sympy.Rational(1, 3) for c in beside)):
+    constants = sorted({abs(c) for one in formulas if symbols for c in one.atoms(sympy.Rational)})
+    beside = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
+    for size in (*beside, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
         for sign in (1, -1):
             yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
 
 
-def _whole_points(symbols: list[sympy.Symbol]):
-    for k in range(2, 2 + _POINTS // 2):
-        yield {symbol: sympy.Integer(k + i * (k % 2 + 1)) for i, symbol in enumerate(symbols)}
-
-
-def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:
+def _agree(x: Any, y: Any, is_complex: bool, digits: int) -> bool | None:
     """Returns whether two constants are equal; None if neither is a number of the asked kind."""
-    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)]
-    if not any(undefined):
-        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in (x, y)]
+    undefined = [
+        one.has(sympy.nan, sympy.zoo, sympy.oo)
+        or not (is_complex or _is_zero(sympy.im(one), digits))
+        for one in (x, y)
+    ]
     if any(undefined):
         return None if all(undefined) else False
     return _is_zero(x - y, digits)
 
 
-def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
+def _is_zero(x: Any, digits: int = 150) -> bool:
     """Returns whether a constant is zero: its first digit is not found among so many."""
     parts: Any = x.evalf(50, maxn=digits).as_real_imag()
     if not all(part.is_Number for part in parts):
@@ -174,68 +188,22 @@ def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
 
 
 def _is_multiple(right: list, value: list) -> bool:
-    """Returns whether one relation is the other times a constant, a positive one if it is an inequality."""
-    (sign, *key), (_, *given) = right, value
-    f, g = (sympy.expand(left - right) for left, right in (key, given))
+    """Returns whether one relation is the other times a constant, a positive one if it is an inequality.
+
+    Equations are first multiplied by their denominators: y = -6/x is xy = -6.
+    """
+    sign, f, g = right[0], right[1] - right[2], value[1] - value[2]
+    if sign == "=":
+        f, g = (sympy.fraction(sympy.together(side))[0] for side in (f, g))
+    f, g = sympy.expand(f), sympy.expand(g)
     if f.free_symbols != g.free_symbols or not f.free_symbols:
         return False
     for point in _points(sorted(f.free_symbols, key=str)):
         x, y = f.subs(point), g.subs(point)
         if not any(one.has(sympy.nan, sympy.zoo, sympy.oo) or _is_zero(one) for one in (x, y)):
-            break
-    else:
-        return False
-    is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
-    return not is_turned and _is_equal(f * y, g * x)
-
-
-# ------------------------------------------------------------------------------ reading
-def _built(tree) -> Any:
-    """Returns the expression of a tree, or of LaTeX."""
-    if isinstance(tree, str):
-        return _parsed(tree)
-    op, *parts = tree
-    if op == "n":
-        value = Fraction(parts[0])
-        return sympy.Rational(value.numerator, value.denominator)
-    if op == "v":
-        return sympy.Symbol(parts[0], real=True)
-    return _CONSTANTS[parts[0]] if op == "c" else _FUNCTIONS[op](*map(_built, parts))
-
-
-def _parsed(text: str) -> sympy.Basic:
-    """Returns what SymPy's reader makes of a whole text, without floats; it is never evaluated as Python."""
-    found = math_verify.parse(
-        f"${text}$",
-        extraction_config=_ANY_LATEX,
-        fallback_mode="no_fallback",
-        extraction_mode="first_match",
-        parsing_timeout=None,  # pyright: ignore[reportArgumentType] (None: it has none)
-    )
-    if not found or isinstance(found[0], str):
-        raise ValueError(f"{text} is no formula")
-    expression = found[0].doit()
-    symbols = {
-        s: sympy.Symbol(re.sub(r"[\\{}]", "", s.name), real=True) for s in expression.free_symbols
-    }
-    floats = {x: sympy.Rational(str(x)) for x in expression.atoms(sympy.Float)}
-    return expression.xreplace(symbols | floats)
-
-
-def _without_eval() -> None:
-    """Takes `eval` away from sympy, which reads even "7" by it, and reads plain numbers without it."""
-    sympy_parser.parse_expr = _literal
-    sympy_parser.eval_expr = _refuse
-
-
-def _literal(text: str, **_) -> sympy.Number:
-    if not re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", text, re.ASCII):
-        return _refuse(text)
-    return sympy.Float(text) if "." in text else sympy.Integer(text)
-
-
-def _refuse(*_):
-    raise ValueError("answers are never evaluated as Python")
+            is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
+            return not is_turned and _is_equal(f * y, g * x)
+    return False
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-r"""Compares an answer with the gold, by the kind of answer.
+"""Compares an answer with the gold, by the kind of answer.
 
 Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
 (`matching`).
@@ -7,17 +7,15 @@ Each comparison takes (given, key) and returns the reason of a `verify.Verdict`:
 finds every phrase that is wrongly counted as right.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from vade_jax.rewards import answers, matching, quantities, reading, relations, tokens, units
+from vade_jax.rewards import answers, matching, reading, tokens
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import Collection, Formula, Number, Relation, Value, Words
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
-_LEAD = re.compile(
-    r"(?:the )?(?:final )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE
-)
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
 _EDGE = r"[^\w\u0300-\u036f]{0,5}"  # an accent makes another letter
 _LONE = re.compile(rf"{_EDGE}([a-jA-J]){_EDGE}")
@@ -26,12 +24,27 @@ _LABEL = re.compile(rf"\W{{0,5}}{_CAPITAL}\s?(\S.*)", re.ASCII | re.DOTALL)
 _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
-_INDEX = re.compile(r"(?<=[A-Za-z)}])_\s?\{?\s?([0-9]+)\s?\}?")
-_SEVERAL = re.compile("[A-J]{2,8}|[①-⑳]{2,}")  # options or statements
+_SEVERAL = re.compile("[A-J]{2,8}")  # options
+# What is asked for aside from a whole number: the sum in m+n = 113, and x = ... (mod 7)
+_ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^[a-zA-Z] ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
+_MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
 _WORDS = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
 determined doubtful: it they there he she we i this that these those because since as
 """
+_TIME = re.compile(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m", re.IGNORECASE)
+_NAMES = """
+january february march april may june july august september october november december
+"""
+_MONTHS = {name[:3]: name for name in _NAMES.split()}
+_CIRCLED = re.compile("[①-⑳]+")
+_BETWEEN = re.compile(rf"[\s,;和与]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
+_FONT = re.compile(rf"\\(?:{tokens.ROMAN})(?![a-z])|\\[,;! ]|[_{{}}\s~]")
+_ARROW = re.compile(r"\\(?:long)?rightarrow|\\to(?![a-z])|\\xrightarrow(?:\[[^]]*\])?\{[^{}]*\}|->")
+_ATOMS = r"(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+"
+_SPECIES = rf"\d*{_ATOMS}(?:\^\d*[+-])?(?:\((?:s|l|g|aq)\))?"
+_CHEMISTRY = re.compile(rf"{_SPECIES}(?:\+{_SPECIES})*(?:→{_SPECIES}(?:\+{_SPECIES})*)?")
+_ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\])?(?:\d[spdf]\^?\d\d?)+|sp\^?\d?d?\^?\d?")
 # Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
 _DOUBT, _GOES_ON = (set(words.split()) for words in _WORDS.split(":"))
 
@@ -53,13 +66,11 @@ def letter(text: str) -> str | None:
 
 def _labelled(text: str) -> tuple[str | None, str]:
     """Returns the letter that `text` chooses, or None, and the text after it."""
-    text = _LEAD.sub("", answers.plain(text), count=1)
+    text = reading.lead(answers.plain(text))
     if match := _LONE.fullmatch(text):
         return match[1].upper(), ""
     match = _LABEL.match(text)
-    if match is None or _SECOND.search(match[2]):
-        return None, ""
-    return match[1], match[2]
+    return (match[1], match[2]) if match and not _SECOND.search(match[2]) else (None, "")
 
 
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
@@ -76,12 +87,10 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     if behind and chosen not in (named(behind, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
-    # "-b" may be an option's text.
-    is_letter = (
-        chosen in options and not behind and len(answers.signed_words(answers.plain(given))) == 1
-    )
-    by_text = [] if is_letter else named(given, choices)
-    found = {options[x] for x in by_text or [chosen] if x in options}
+    is_one = len(answers.signed_words(answers.plain(given))) == 1  # "-b" may be an option's text
+    is_letter = chosen in options and not behind and is_one
+    chosen_by = [chosen] if is_letter else named(given, choices) or [chosen]
+    found = {options[x] for x in chosen_by if x in options}
     return compare(found.pop() if len(found) == 1 else None, options.get(right))
 
 
@@ -94,11 +103,10 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
     an option without it: 20 stands for 20% where the other option is 30%, but not where it is 20.
     """
     plain, options = answers.plain(text), [answers.plain(option) for option in choices]
-    if not plain:
-        return []
-    for read in (str, answers.signed_words, _without_percent):
-        wanted = read(plain)
-        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == wanted]:
+    without_percent = lambda text: answers.signed_words(text.replace("%", " "))
+    for read in (str, answers.signed_words, without_percent) if plain else ():
+        expected = read(plain)
+        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == expected]:
             return found
     rules = Rules()  # and its clock, for all options
     found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
@@ -107,18 +115,12 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
 
 def _is_worth(text: str, option: str, rules: Rules) -> bool:
     """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
-    if text.isalpha() or option.isalpha():
+    one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
-    one, other = (reading.read(x, numeric=True) for x in (text, option))
-    if not isinstance(one, Number | Formula) or not isinstance(other, Number | Formula):
-        return False
-    if {one.unit, other.unit} <= {"", units.THINGS}:
-        return False
-    return quantities.ends(one) == quantities.ends(other) and matching.same(one, other, rules)
-
-
-def _without_percent(plain: str) -> tuple[str, ...]:
-    return answers.signed_words(plain.replace("%", " "))
+    are_things = all(x.unit and not x.unit.bases for x in (one, other))
+    is_range = matching.ends(one) != matching.ends(other)
+    return not are_things and not is_range and matching.same(one, other, rules)
 
 
 def yes_or_no(text: str) -> str | None:
@@ -143,29 +145,88 @@ def yesno(given: str, key: str, **_) -> str:
 def text(given: str, key: str, **_) -> str:
     """Compares words; signs such as < and - count, punctuation, case and articles do not.
 
-    A, B and D is ABD, and CO_2 is CO2.
+    A, B and D is ABD, CO_2 is CO2, and a key that is a quantity may be given in other units.
     """
-    given, key = (_INDEX.sub(r"\1", tokens.clean(x)) for x in (given, key))
+    given, key = (tokens.clean(x) for x in (given, key))
     if _SEVERAL.fullmatch(key):
-        given = re.sub(r"[\s,;]|\band\b|\\text|[{}]", "", given)
+        given = _BETWEEN.sub("", given)
     reason = compare(answers.words(given), answers.words(key))
     left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
-    return "different" if reason == "ok" and left != right else reason
+    if reason == "bad_key" or (reason == "ok" and left == right):
+        return reason
+    is_same = _is_spelled(given, key) or _is_measured(given, key)
+    return "ok" if is_same else reason.replace("ok", "different")
+
+
+def _is_measured(given: str, key: str) -> bool:
+    """Returns whether both are quantities with units, or ranges, and the same."""
+    if "mol" in given + key:  # 0.5 M is 0.5 mol/L
+        given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
+    one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if one and other and matching.ends(other):
+        return matching.same(one, other, Rules())
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
+        return False
+    return all(x.unit and x.unit.bases for x in (one, other)) and matching.same(one, other, Rules())
+
+
+# ------------------------------------------------------------------------------ spelling
+@functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
+def _is_spelled(given: str, key: str) -> bool:
+    """Returns whether both are one time of day, date, formula of chemistry or list of circled numbers."""
+    for canonical in (_time, _date, _statements, _chemistry):
+        if right := canonical(key):
+            return canonical(given) == right
+    return False
+
+
+def _time(text: str) -> str | None:
+    match = _TIME.fullmatch(answers.plain(text))
+    return match and f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
+
+
+def _date(text: str) -> list[str] | None:
+    """Returns month, day and year of "Jan 15, 2020" and "15th of January 2020"."""
+    parts = re.sub(
+        r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()
+    ).split()
+    months = [_MONTHS[x[:3]] for x in parts if _MONTHS.get(x[:3], "").startswith(x)]
+    numbers = sorted((x.lstrip("0") for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
+    is_date = len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3
+    return months + numbers if is_date else None
+
+
+def _statements(text: str) -> list[str] | None:
+    """Returns the numbers of the true statements in order: ③② is ②③."""
+    bare = _BETWEEN.sub("", tokens.clean(text))
+    return sorted(bare) if _CIRCLED.fullmatch(bare) else None
+
+
+def _chemistry(text: str) -> str | list[list[str]] | None:
+    r"""Returns H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2, and the sorted sides of a reaction."""
+    text = _FONT.sub("", _ARROW.sub("→", tokens.clean(text)))
+    text = re.sub(r"(?<=[A-Za-z)])([+-])$", r"^\1", text)  # \ce{Na+}
+    if _ORBITALS.fullmatch(text):
+        return text.replace("^", "")
+    is_formula = re.search(r"[\d^→]", text) and _CHEMISTRY.fullmatch(text)
+    sides = [sorted(re.split(r"(?<!\^)(?<!\^\d)\+", side)) for side in text.split("→")]
+    return sides if is_formula else None
 
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
 def integer(given: str, key: str, **_) -> str:
-    """Compares numbers exactly; the right one must be whole."""
-    right = number(key)
+    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
+    right, value = number(key), number(given)
     if right is None or right.value.denominator != 1:
         return "bad_key"
-    return _decided(number(given), right, Rules(formulas=False))
+    if value is None:
+        value = number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given))))
+    return _decided(value, right, Rules(formulas=False))
 
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
     """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
-    right = number(key)
-    return _decided(number(given), right, _rules(tolerance)) if right else "bad_key"
+    return _decided(number(given), number(key), _rules(tolerance))
 
 
 def listing(
@@ -176,9 +237,8 @@ def listing(
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
-    right = right if isinstance(right, Collection | None) else Collection("", (right,))
-    if right is None or not right.items:
-        return "bad_key"
+    if right and not isinstance(right, Collection):
+        right = Collection(Kind.LIST, (right,))
     rules = _rules(tolerance, lists=True, ordered=ordered)
     # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
     found = [reading.read(given, thousands=thousands) for thousands in (False, True)]
@@ -188,25 +248,13 @@ def listing(
 
 def expression(given: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
-    right = reading.read(key) if len(key) <= answers.MAX_LENGTH else None
-    if right is None:
-        return "bad_key"
-    value = reading.read(given)
-    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m.
-    units = [bool(getattr(x, "unit", None)) for x in (value, right)]
-    if units == [False, True]:
-        value = reading.read(given, numeric=True)
-    elif units == [True, False]:
-        right = reading.read(key, numeric=True) or right
+    right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
     is_prose = isinstance(value, Words) and not isinstance(right, Words)
     reason = _decided(None if is_prose else value, right, Rules())
-    if reason == "different" and not any(units):
-        # 60 min and 1 h: other letters, which no formula makes equal, may be other units.
-        one, other = (reading.read(text, numeric=True) for text in (given, key))
-        names = [getattr(x, "unit", None) for x in (one, other)]
-        if other is not None and all(names) and names[0] != names[1]:
-            return _decided(one, other, Rules())
-    return reason
+    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m, 60 min is 1 h.
+    if reason == "ok" or (reason == "different" and _is_measured(given, key)):
+        return "ok"
+    return "ok" if _is_spelled(given, key) else reason
 
 
 def number(text: str) -> Number | None:
@@ -217,8 +265,8 @@ def number(text: str) -> Number | None:
     """
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
-        found = relations.named(value, Rules(formulas=False))
-        value = found and found[1]
+        found = matching.named(value, Rules(formulas=False))
+        value = found and found.value
     return value if isinstance(value, Number) else None
 
 
@@ -227,7 +275,9 @@ def _rules(tolerance: float | None, **more) -> Rules:
     return Rules(tolerance=share, decimals=True, formulas=False, **more)
 
 
-def _decided(given: Value | None, key: Value, rules: Rules) -> str:
-    if given in (None, Collection("[]", ())):
+def _decided(given: Value | None, key: Value | None, rules: Rules) -> str:
+    if key is None or (isinstance(key, Collection) and rules.lists and not key.items):
+        return "bad_key"
+    if given in (None, Collection(Kind.CLOSED, ())):
         return "unreadable"
     return "ok" if matching.same(given, key, rules) else "different"

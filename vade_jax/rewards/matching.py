@@ -5,189 +5,335 @@ factor. Values that cannot be compared are different.
 """
 
 import functools
-import itertools
+import re
+from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import quantities, relations, values
+from vade_jax.rewards import quantities, units, values
 from vade_jax.rewards.quantities import Rules
-from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Value
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
-_LOOSE = {"", "or", "{}"}  # brackets that mean the same
-# In the order of the alphabet also without names, however they were written.
-_STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
+_CERTAIN = {"<", "<=", ">", ">=", "!=", "in", "cup", "cap", "setminus", "[)", "(]"}
+_BOTH = {Kind.OR, Kind.AND}  # of a plus or minus
+_ORDERS = {"<", "<=", ">", ">=", "!="}
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same.
-
-    Args:
-        given: the answer.
-        key: the right one.
-        rules: of its kind.
+    """Returns whether two values are the same under the rules of a kind of answer.
 
     Raises:
         Failed: SymPy reached no verdict.
-        RuntimeError: math-verify or pint is not installed.
     """
-    if isinstance(given, Relation) or isinstance(key, Relation):
-        return _same_relation(given, key, rules)
+    if ends(key):
+        measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
+        return ends(given) == ends(key) and len(measures) < 2
+    left, right = region(given), region(key)
+    if left and right and (left.is_certain or right.is_certain) and not rules.lists:
+        is_one = len({left.name, right.name} - {""}) < 2
+        is_same = left.tree == right.tree
+        return is_one and (is_same or quantities.ask(rules, right.tree, left.tree))
+    if isinstance(given, Relation) and isinstance(key, Relation):
+        mine, other = named(given, rules), named(key, rules)
+        if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
+            return same(mine.value, other.value, rules)
+        return _same_equation(given, key, rules)
+    for one, other in ((given, key), (key, given)):
+        if isinstance(one, Relation) and not _has_relation(_table(other)):
+            if (found := named(one, rules)) is None:
+                return False
+            left, right = (found.value if x is one else x for x in (given, key))
+            return same(left, right, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
     return quantities.same(given, key, rules)
 
 
-def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
-    left, right = relations.interval(given), relations.interval(key)
-    if left is not None and right is not None:
-        return len({left[0], right[0]} - {""}) < 2 and _same_collection(left[1], right[1], rules)
-    if isinstance(given, Relation) and isinstance(key, Relation):
-        mine, wanted = relations.named(given, rules), relations.named(key, rules)
-        if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
-            return same(mine[1], wanted[1], rules)
-        return _same_equation(given, key, rules)
-    one, other = (given, key) if isinstance(given, Relation) else (key, given)
-    assert isinstance(one, Relation)  # one of the two is
-    found = relations.named(one, rules)
-    if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
-        spread = relations.spread(one, other) if found else ()
-        return bool(spread) and _matched(spread, other.items, rules)
-    if one.signs == ("\\in",) and values.name_of(one.sides[0]):  # x \in \{1, 2\}
-        found = "", one.sides[1]
-    if found is None or isinstance(found[1], Relation):
-        return False
-    return same(found[1], key, rules) if one is given else same(given, found[1], rules)
+def ends(value: Value) -> tuple[Fraction, ...] | None:
+    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
+    if isinstance(value, Collection) and value.kind is Kind.RANGE:
+        both = [x.value for x in value.items if isinstance(x, Number)]
+        return tuple(both) if len(both) == 2 else None
+    tree: Tree = value.tree if isinstance(value, Formula) else ("",)
+    match tree[1] if tree[0] == "/" and tree[-1] == ("n", "100") else tree:
+        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
+            return Fraction(low), Fraction(high)
+    return None
 
 
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    if len(given.sides) != len(key.sides):
-        return False
     signs, sides = given.signs, given.sides
     if key.signs != signs:
-        signs, sides = relations.turned(signs), sides[::-1]
+        signs, sides = tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1]), sides[::-1]
     if key.signs != signs:
         return False
-    is_linear = len(sides) == 2 and signs[0] in ("=", "!=", "<", "<=", ">", ">=")  # no x \sim y
-    if is_linear and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
-        right, left = (
-            (signs[0], *(side.tree for side in pair if isinstance(side, Number | Formula)))
-            for pair in (key.sides, sides)
-        )
-        return quantities.ask(rules, right, left, "relation")
-    pairs = list(zip(sides, key.sides, strict=True))
-    swapped = list(zip(sides[::-1], key.sides, strict=True)) if set(signs) == {"="} else pairs
-    return any(all(same(x, y, rules) for x, y in each) for each in (pairs, swapped))
+    trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
+    if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
+        right, left = (signs[0], *trees[:2]), (signs[0], *trees[2:])
+        return quantities.ask(rules, right, left, question="relation")
+    orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
+    return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
+
+
+# ------------------------------------------------------------------------------ the value of a name
+class Named(NamedTuple):
+    """A value and its name; a true chain of constants gives one without a name."""
+
+    name: str | None
+    value: Value
+    columns: tuple[str, ...] = ()  # x and y of (x, y)
+
+
+def named(value: Value, rules: Rules) -> Named | None:
+    """Returns the name that a relation gives a value, and the value.
+
+    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
+    is equal; None of all others.
+    """
+    if not isinstance(value, Relation):
+        return None
+    signs, sides = value.signs, list(value.sides)
+    name = _label(sides[0])
+    if signs == ("\\in",) and isinstance(sides[1], Collection) and sides[1].kind is Kind.SET:
+        return Named(name, sides[1]) if name else None  # x \in \{1, 2\}
+    if not {"=", "\\approx"}.issuperset(signs):
+        return None
+    if len(sides) == 2 and not name and not values.names(sides[0]) and _label(sides[1]):
+        sides.reverse()  # 5 = x, but not a + b = c
+        name = _label(sides[0])
+    first, rest = sides[0], sides[1:] if name else sides
+    if name and any(values.names(first) & values.names(side) for side in rest):
+        return None
+    items = first.items if isinstance(first, Collection) else ()
+    is_ratio = isinstance(first, Collection) and first.kind is Kind.RATIO  # A:B = 1
+    sizes = {len(x.items) if isinstance(x, Collection) else is_ratio * len(items) for x in rest}
+    if items and sizes != {len(items)}:
+        return None
+    exactly = Rules(exact=True, clock=rules.clock)
+    steps = zip(signs[len(signs) - len(rest) + 1 :], rest, rest[1:], strict=False)
+    if not all(_follows(sign, left, right, exactly) for sign, left, right in steps):
+        return None
+    columns = tuple(str(_label(item)) for item in items) if name else ()
+    is_first = isinstance(rest[0], Number) or rules.formulas
+    return Named(name, rest[0 if is_first else -1], columns)
+
+
+def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
+    """Returns whether a side equals the next one, which may be its value to any number of decimals."""
+    if not isinstance(left, Formula) or not isinstance(right, Formula):
+        return False
+    if quantities.same(left, right, rules):
+        return True
+    if not isinstance(right, Number) or (right.last is None and sign != "\\approx"):
+        return False
+    room, value = Fraction(10) ** (right.last or 0) / 2, values.exact(left.tree)
+    if value is not None:
+        return abs(value - right.value) <= room
+    return quantities.ask(rules, left.tree, right.tree, room=room)
+
+
+def _label(side: Value) -> str | None:
+    """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
+    if isinstance(side, Collection):
+        labels = [_label(item) or "" for item in side.items]
+        is_named = side.kind in (Kind.OPEN, Kind.RATIO) and labels and all(labels)
+        return f"{side.kind.value}{','.join(labels)}" if is_named else None
+    return _spelled(side.tree) if isinstance(side, Formula) and not side.unit else None
+
+
+def _spelled(tree: Tree) -> str | None:
+    match tree:
+        case ("v", name):
+            return name
+        case ("*", ("v", one), ("v", other)) if re.fullmatch("[A-Z]{2}", one + other):
+            return one + other
+        case ("abs", ("*", *factors)):
+            inside = _spelled(("*", *factors))
+            return inside and f"|{inside}|"
+        case ("/", *parts):
+            labels = [_spelled(tuple(part)) or "" for part in parts]
+            return "/".join(labels) if all(labels) else None
+    return None
+
+
+# ------------------------------------------------------------------------------ regions
+class Region(NamedTuple):
+    """A set of numbers, for SymPy, and the name of what lies in it, or ""."""
+
+    name: str
+    tree: Tree
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
+        return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(self.tree))
+
+
+def region(value: Value) -> Region | None:
+    r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}."""
+    if isinstance(value, Relation):
+        return _bounded(value)
+    if not isinstance(value, Collection):
+        return None
+    kind, items = value.kind, value.items
+    if kind is Kind.SET or (kind in values.PAIRS and len(items) == 2):
+        trees = tuple(map(_constant, items))
+        return None if None in trees else Region("", (kind.value, *trees))
+    is_list = kind is Kind.LIST and all(map(is_inequality, items))
+    if not is_list and kind not in (Kind.OR, Kind.AND, Kind.UNION, Kind.MEET, Kind.MINUS):
+        return None
+    parts = [part for part in map(region, items) if part is not None]
+    names = {part.name for part in parts} - {""}
+    op = "and" if is_list else kind.value
+    is_one = len(parts) == len(items) and len(names) < 2
+    return Region("".join(names), (op, *(part.tree for part in parts))) if is_one else None
+
+
+def _constant(value: Value) -> Tree | None:
+    """Returns the tree of a number without a name or a unit; degrees are a number of radians."""
+    if not isinstance(value, Formula) or values.names(value):
+        return None
+    if value.unit == units.UNITS["degree"]:
+        return ("*", value.tree, quantities.RADIANS)
+    return None if value.unit and value.unit.bases else value.tree
+
+
+def _bounded(value: Relation) -> Region | None:
+    """Returns the region of a name between constants: its relations with each of them."""
+    names = [name for name in map(values.name_of, value.sides) if name]
+    if value.signs == ("\\in",) and names:
+        inside = region(value.sides[1])
+        return inside and Region(names[0], ("in", inside.tree))
+    trees = [("v", values.name_of(x)) if values.name_of(x) else _constant(x) for x in value.sides]
+    steps = tuple(zip(value.signs, trees, trees[1:], strict=False))
+    if len(names) != 1 or None in trees or not {"=", *_ORDERS}.issuperset(value.signs):
+        return None
+    is_each = all(("v", names[0]) in step for step in steps)
+    return Region(names[0], ("and", *steps)) if is_each else None
+
+
+def is_inequality(value: Value) -> bool:
+    """Returns whether a relation bounds or excludes something."""
+    signs = value.signs if isinstance(value, Relation) else ()
+    return not {*_ORDERS, "\\in"}.isdisjoint(signs)
+
+
+# ------------------------------------------------------------------------------ several values
+class _Table(NamedTuple):
+    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two; "" is the name of none."""
+
+    kind: Kind
+    rows: tuple[dict[str, Value], ...]
+    numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, which are two rows of x
 
 
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
-    one, other = relations.interval(given), relations.interval(key)
-    if one is not None and other is not None and (one[0] or other[0]):  # x < -1 or x > 3
-        return _same_relation(given, key, rules)
-    mine, wanted = _roots(given, rules), _roots(key, rules)
-    if mine and wanted and not rules.lists and _is_numbered(mine, wanted):
-        return mine.unknown == wanted.unknown and _matched(mine.values, wanted.values, rules)
-    flat, flat_key = _flat(given), _flat(key)
-    mine, wanted = _unnamed(flat, flat_key, rules), _unnamed(flat_key, flat, rules, is_key=True)
-    if mine is None or wanted is None or len(mine.items) != len(wanted.items):
+    left, right = _table(given), _table(key)
+    mine, other = _named(left, rules), _named(right, rules)
+    if mine and other:
+        if len({mine.numbers, other.numbers} - {()}) > 1:
+            return False
+        is_point = Kind.OPEN in (mine.kind, other.kind)
+        left, right = mine._replace(kind=other.kind) if is_point else mine, other
+    elif mine and not _has_relation(right):
+        left, right = mine, _beside(right, mine, rules, is_key=False)
+    elif other and not _has_relation(left):
+        left, right = _beside(left, other, rules, is_key=True), other
+    if left is None or right is None or not _may_match(left, right, rules):
         return False
-    pair = {mine.brackets, wanted.brackets}
-    if pair >= {"and", "or"}:
-        return False
-    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair in ({"", "="}, {"", "and"})):
-        return False
-    is_set = wanted.brackets in ("or", "and", "{}", "u") or (
-        not wanted.brackets and not rules.lists
-    )
+    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
-    if is_ordered or "=" in pair:
-        return all(same(x, y, rules) for x, y in zip(mine.items, wanted.items, strict=True))
-    return _matched(mine.items, wanted.items, rules)
+    return _same_rows(left.rows, right.rows, rules, is_ordered)
 
 
-class _Roots(NamedTuple):
-    """The values of an unknown: x = 1 or x = -3."""
-
-    unknown: str
-    numbers: frozenset[str]  # 1 and 2 of x_1 = 1, x_2 = -3; empty without
-    values: tuple[Value, ...]
-
-
-def _roots(value: Value, rules: Rules) -> _Roots | None:
-    """Returns the values that all parts give x, or t; None of anything else."""
-    found = [relations.named(item, rules) for item in _flat(value).items]
-    pairs = [x for x in found if x is not None]
-    unknowns = {name.partition("_")[0] for name, _ in pairs}
-    if len(pairs) < len(found) or unknowns not in ({"x"}, {"t"}):
-        return None
-    numbers = {x for name, _ in pairs for x in name.partition("_")[2].split(",") if x}
-    if not all(map(str.isdecimal, numbers)):
-        return None  # x_{max}
-    return _Roots(unknowns.pop(), frozenset(numbers), tuple(item for _, item in pairs))
-
-
-def _is_numbered(given: _Roots, key: _Roots) -> bool:
-    """Returns whether roots are numbered, and so may be named or ordered otherwise: x_1 and x_2, or x.
-
-    More than two that both number may be the unknowns of a system, whose order counts.
-    """
-    if given.numbers and key.numbers:
-        return given.numbers == key.numbers and len(key.values) == 2
-    return bool(given.numbers or key.numbers)
-
-
-def _flat(value: Value) -> Collection:
-    r"""Returns a collection with the values of 3, \pm 5 one after the other; one value alone is a set."""
+def _table(value: Value) -> _Table:
+    """Returns the values as rows without names; those of a plus or minus one after the other."""
     if not isinstance(value, Collection):
-        return Collection("{}", (value,))
-    if value.brackets not in _LOOSE:
-        return value
-    nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
-    return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
+        return _Table(Kind.SET, ({"": value},))
+    items: list[Value] = []
+    for item in value.items:
+        both = item.items if isinstance(item, Collection) and item.kind in _BOTH else None
+        items += both if both and value.kind in values.LOOSE else [item]
+    return _Table(value.kind, tuple({"": item} for item in items))
 
 
-def _unnamed(
-    value: Collection, other: Collection, rules: Rules, is_key: bool = False
-) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or of x = 1, y = 2, to compare them with values without names.
+def _has_relation(table: _Table) -> bool:
+    return any(isinstance(item, Relation) for row in table.rows for item in row.values())
 
-    None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
-    """
-    if any(isinstance(item, Relation) for item in other.items):
-        return value
-    found = [x for item in value.items if (x := relations.named(item, rules)) is not None]
-    if not found or len(found) < len(value.items):
-        return value
-    names, items = [name for name, _ in found], [item for _, item in found]
-    if len({name.partition("_")[0] for name in names}) == 1:
-        return Collection(value.brackets, tuple(items))
+
+def _named(table: _Table, rules: Rules) -> _Table | None:
+    """Returns rows of named values by these names; None where some have none."""
+    found = [x for row in table.rows if (x := named(row[""], rules)) and x.name]
+    if not found or len(found) < len(table.rows) or table.kind not in values.LOOSE:
+        return None
+    names, cells = [str(x.name) for x in found], [x.value for x in found]
+    if len(cells) == 1 and isinstance(cells[0], Collection) and cells[0].kind in values.LOOSE:
+        inner = _table(cells[0])  # x = {1, 2}
+        return inner._replace(rows=tuple({names[0]: row[""]} for row in inner.rows))
+    if found[0].columns and len(set(names)) == 1:  # (x, y) = (1, 2) or (x, y) = (3, 4)
+        points = [cell.items for cell in cells if isinstance(cell, Collection)]
+        rows = tuple(dict(zip(found[0].columns, point, strict=True)) for point in points)
+        return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows)
+    bases, numbers = zip(*(name.partition("_")[::2] for name in names), strict=True)
+    is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
+    if is_numbered and (len(names) < 3 or not all(numbers)):
+        rows = tuple({bases[0]: cell} for cell in cells)
+        return _Table(table.kind, rows, tuple(sorted(filter(None, numbers))))
     size = len(set(names))
-    is_set = value.brackets == "or" or other.brackets in ("or", "{}")
-    if is_set or names != names[:size] * (len(names) // size):
-        return None
-    is_bare = not other.brackets and size == len(names)
-    order = sorted(range(size), key=names.__getitem__)
-    if is_bare and is_key:  # "4, 5" is AB = 4, CD = 5 as the key has them
-        order = list(range(size))
-    elif order != list(range(size)) and (is_bare or set(names) not in _STANDARD):
-        return None
-    brackets = "=" if is_bare else "()"
-    groups = [
-        Collection(brackets, tuple(items[start + i] for i in order))
-        for start in range(0, len(items), size)
-    ]
-    return groups[0] if len(groups) == 1 else Collection("", tuple(groups))
+    if size > 1 and (table.kind is Kind.OR or names != names[:size] * (len(names) // size)):
+        return _Table(table.kind, ())  # is nothing else
+    parts = (slice(i, i + size) for i in range(0, len(cells), size))
+    return _Table(table.kind, tuple(dict(zip(names[x], cells[x], strict=True)) for x in parts))
 
 
-def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:
-    """Returns whether each right value has a given one of its own (by augmenting paths)."""
-    if len(given) != len(key):
-        return False
-    cached = functools.lru_cache(maxsize=None)(lambda i, j: same(given[j], key[i], rules))
+def _beside(table: _Table, named: _Table, rules: Rules, is_key: bool) -> _Table | None:
+    """Returns rows like those of x = 1, y = 2: of (1, 2), of 1, 2 or of (1, 2), (3, 4).
+
+    Values without names are in the order of the names, which a key may set for those with commas alone.
+    """
+    names, cells = [*named.rows[0]] if named.rows else [], [row[""] for row in table.rows]
+    if len(names) == 1:
+        return table._replace(rows=tuple({names[0]: cell} for cell in cells))
+    rows = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
+    is_list = table.kind in (Kind.LIST, Kind.AND) or (rules.lists and table.kind is Kind.CLOSED)
+    is_bare = is_list and len(rows) < len(cells)
+    if is_bare or table.kind is Kind.OPEN:
+        rows = [tuple(cells)]
+    is_clear = names == sorted(names) or (is_key if is_bare else named.kind is Kind.OPEN)
+    if is_bare and named.kind is Kind.OPEN:
+        return None
+    if not is_clear or not rows or any(len(row) != len(names) for row in rows):
+        return None
+    return _Table(named.kind, tuple(dict(zip(names, row, strict=True)) for row in rows))
+
+
+def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
+    """Returns whether the brackets, and the words between values, may mean the same."""
+    pair = {given.kind, key.kind}
+    if Kind.OR in pair and len(pair) > 1:
+        items = [item for row in key.rows for item in row.values()]
+        spelled = (isinstance(x, values.Words) or values.name_of(x) is not None for x in items)
+        if any(spelled) or any(map(is_inequality, items)):
+            return False  # A or C for A, C
+    return rules.lists or len(pair) == 1 or pair <= values.LOOSE
+
+
+def _same_rows(given: tuple, key: tuple, rules: Rules, is_ordered: bool) -> bool:
+    """Returns whether each right row has a given one of its own (by augmenting paths)."""
+
+    @functools.cache
+    def is_same(i: int, j: int) -> bool:
+        row, other = given[j], key[i]
+        return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
+
+    if is_ordered or len(given) != len(key):
+        return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
     taken: dict[int, int] = {}  # given: right
 
     def place(i: int, seen: set[int]) -> bool:
         for j in range(len(given)):
-            if j not in seen and cached(i, j):
+            if j not in seen and is_same(i, j):
                 seen.add(j)
                 if j not in taken or place(taken[j], seen):
                     taken[j] = i

@@ -1,9 +1,8 @@
 """Compares expressions in worker processes, which are killed if a comparison takes too long.
 
-math-verify's own timeouts are signals. Only the main thread gets signals, and Python runs no handler within
-the single C call that evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are
-started by path, not by multiprocessing, so that a worker imports only math-verify: no JAX and no main module
-of the run.
+Timeouts by signals reach the main thread only, and Python runs no handler within the single C call that
+evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are started by path, not by
+multiprocessing, so that a worker imports only SymPy: no JAX and no main module of the run.
 """
 
 import atexit
@@ -27,11 +26,11 @@ class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
     """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(unsafe_hash=True)
 class Clock:
-    """The remaining seconds for one answer; the start of a worker does not count."""
+    """The remaining seconds for one answer, without the start of a worker. All are equal, for caches."""
 
-    left: float = 3.0
+    left: float = dataclasses.field(default=3.0, compare=False)
 
 
 class WorkerPool:
@@ -45,102 +44,75 @@ class WorkerPool:
     def __init__(self, num_workers: int = 4, deadline: float = 3.0):
         self._deadline = deadline
         self._free = threading.BoundedSemaphore(num_workers)
-        self._idle: list[_Worker] = []  # each of its calls is atomic
+        self._idle: list[Any] = []  # Popen; each call of the list is atomic
 
     def check(self, key: Any, given: Any, *more: Any, clock: Clock | None = None) -> str:
-        """Returns the reason of a `verify.Verdict` for two expressions.
+        """Returns what `expression_worker.compare` says of its arguments, "timeout", or "crash" if it ended.
 
-        The reason is the worker's own, or "timeout" or "crash".
-
-        Args:
-            key: LaTeX or a tree of `values`.
-            given: likewise.
-            *more: the question and the room, as `expression_worker.compare` has them.
-            clock: of an answer that asks several questions: they share its seconds.
+        The questions about one answer share the seconds of its clock.
 
         Raises:
-            RuntimeError: no worker can be started.
+            RewardFailure: no worker can be started.
         """
         clock = clock or Clock(self._deadline)
         with self._free:  # so there are never more workers than allowed
-            worker = self._take()
+            worker, reason = self._taken(), "crash"
+            start = time.monotonic()
             try:
-                start = time.monotonic()
-                reason = worker.ask([key, given, *more], min(clock.left, self._deadline))
+                worker.stdin.write(json.dumps([key, given, *more]).encode() + b"\n")
+                reason = _reply(worker, min(clock.left, self._deadline))
+            except BrokenPipeError:
+                pass
+            finally:  # after Ctrl-C, too: a late reply would go to the next request
                 clock.left -= time.monotonic() - start
-            except BaseException:  # such as Ctrl-C: a late reply would go to the next request
-                worker.kill()
-                raise
-            if reason in ("timeout", "crash"):
-                worker.kill()
-            else:
-                self._idle.append(worker)
+                if reason in ("timeout", "crash"):
+                    _kill(worker)
+                else:
+                    self._idle.append(worker)
         return reason
 
     def close(self) -> None:
         """Ends the idle workers; the next expression starts another."""
-        while worker := self._pop():
-            worker.kill()
+        while worker := self._popped():
+            _kill(worker)
 
-    def _take(self) -> "_Worker":
+    def _taken(self) -> Any:
         """Returns a live worker that is not in use; an idle one may have died."""
-        while worker := self._pop():
-            if worker.is_alive():
+        while worker := self._popped():
+            if worker.poll() is None:
                 return worker
-            worker.kill()
-        return _Worker(self._deadline)
+            _kill(worker)
+        # -P: do not import from the directory of the worker's file.
+        command = [sys.executable, "-P", str(_WORKER), str(self._deadline), str(_MEMORY)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+        worker = subprocess.Popen(command, start_new_session=True, **pipes)  # Ctrl-C is for the run
+        if _reply(worker, START_SECONDS) != "ready":
+            _kill(worker)
+            raise RewardFailure(
+                f"the worker for expressions did not start ({' '.join(command)}); its output is "
+                "above. Is SymPy installed?"
+            )
+        return worker
 
-    def _pop(self) -> "_Worker | None":
+    def _popped(self) -> Any:
         try:
             return self._idle.pop()
         except IndexError:  # another thread took it, or there is none
             return None
 
 
-class _Worker:
-    """One process; its pipes carry one line for each request and each reply."""
+def _reply(worker: Any, seconds: float) -> str:
+    output = worker.stdout.fileno()
+    if not connection.wait([output], seconds):
+        return "timeout"
+    return os.read(output, 100).decode().strip() or "crash"
 
-    def __init__(self, deadline: float):
-        # -P: do not import from the directory of the worker's file.
-        command = [sys.executable, "-P", str(_WORKER), str(deadline), str(_MEMORY)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the run
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        if self._reply(START_SECONDS) != "ready":
-            self.kill()
-            raise RewardFailure(
-                f"the worker for expressions did not start ({' '.join(command)}); its output is "
-                "above. Is math-verify installed?"
-            )
 
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
-    def ask(self, request: list, deadline: float) -> str:
-        """Returns the worker's reason, "timeout", or "crash" if it ended."""
-        try:
-            self._stdin.write(json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:
-            return "crash"
-        return self._reply(deadline)
-
-    def kill(self) -> None:
-        """Ends the process; may be called again."""
-        self._process.kill()
-        self._process.wait()
-        self._stdin.close()
-        self._stdout.close()
-
-    def _reply(self, seconds: float) -> str:
-        if not connection.wait([self._stdout.fileno()], seconds):
-            return "timeout"
-        return os.read(self._stdout.fileno(), 100).decode().strip() or "crash"
+def _kill(worker: Any) -> None:
+    worker.kill()
+    worker.wait()
+    worker.stdin.close()
+    worker.stdout.close()
 
 
 SHARED = WorkerPool()

@@ -4,14 +4,14 @@ Numbers, names and words are compared here. SymPy, in a worker of `pool`, compar
 """
 
 import dataclasses
+import functools
 from fractions import Fraction
 
-from vade_jax.rewards import answers, pool, units, values
-from vade_jax.rewards.values import Formula, Number, Tree, Value, Words
+from vade_jax.rewards import pool, units, values
+from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
-_REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are often equal
-_MOST_REPLIES = 16384
+RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 
 
 class Failed(ValueError):  # noqa: N818 (says what happened)
@@ -24,49 +24,23 @@ class Rules:
 
     tolerance: Fraction | None = None  # relative, around any number
     decimals: bool = False  # a decimal key stands for half a unit of its last digit
-    percents: bool = True  # a percent sign may be left out
     lists: bool = False  # brackets do not matter, and a comma alone keeps the order
-    ordered: bool | None = None  # whether the order of a list counts; None: its brackets say so
-    formulas: bool = True  # whether a formula may stand for a number
-    ranges: bool = True  # whether a right answer 10-20 is a range, and no difference
+    ordered: bool | None = None  # whether the order of a list counts; None: its kind says so
+    formulas: bool = True  # whether a formula may stand for a number; then a percent sign counts
+    exact: bool = False  # of the steps of a chain: no percent sign may be left out
     clock: pool.Clock = dataclasses.field(default_factory=pool.Clock)  # of this answer
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
     """Returns whether two single values are equal; relations and collections are `matching.same`'s."""
-    one, other = (x.text if isinstance(x, Words) else values.name_of(x) for x in (given, key))
+    if not isinstance(given, Formula) or not isinstance(key, Formula):
+        return given == key
+    one, other = values.name_of(given), values.name_of(key)
     if one is not None and other is not None:
-        is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
-        read = str if is_spelled else answers.signed_words
-        return read(one) == read(other)
-    if rules.ranges and (wanted := ends(key)):
-        written = {getattr(x, "unit", None) for x in (given, key)}
-        return ends(given) == wanted and len(written - {None}) < 2
-    if getattr(given, "asks", False) and not getattr(key, "asks", False):
-        return False  # the integral that was to be calculated
-    if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
-        return True
-    can_ask = all(
-        isinstance(x, Number | Formula) or getattr(x, "asks", False) for x in (given, key)
-    )
-    return can_ask and _same_quantity(given, key, rules)
-
-
-def ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of a range such as 10-20 or 10-20%, which is written like a difference, else None."""
-    tree = getattr(value, "tree", None)
-    if tree and tree[0] == "/" and tree[2] == ("n", "100"):
-        tree = tree[1]
-    match tree:
-        case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
-            return Fraction(low), Fraction(high)
-    return None
-
-
-def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
+        return one == other
     if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
         return False
-    may_ask = rules.formulas or isinstance(key, Formula)
+    may_ask = rules.formulas or not isinstance(key, Number)
     for x, y in _in_one_unit(given, key):
         # Of two numbers, one may have been turned from degrees into radians.
         if isinstance(x, Number) and isinstance(y, Number):
@@ -77,108 +51,82 @@ def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
     return False
 
 
-def _in_one_unit(given: Value, key: Value):
+def _in_one_unit(given: Formula, key: Formula):
     """Yields both in comparable units; nothing if they measure different things."""
-    mine, wanted = (getattr(x, "unit", None) or None for x in (given, key))
-    if mine == wanted or None in (mine, wanted):
+    mine, other = given.unit, key.unit
+    if (other and getattr(given, "percent", 0)) or (mine and getattr(key, "percent", 0)):
+        return  # 45% is not 45 degrees
+    degree = units.UNITS["degree"]
+    if mine == other or None in (mine, other):
         yield given, key
-        if {mine, wanted} == {None, "degree"}:  # 60 degrees are pi/3
-            yield tuple(_in_radians(x) for x in (given, key))
-    elif isinstance(given, Number):
-        if (value := units.convert(given.value, mine, wanted)) is not None:
-            # What was rounded in another unit stands for no exact value: no digits.
-            yield dataclasses.replace(given, value=value, tree=_tree_of(value), digits=0), key
-    elif factor := units.convert(Fraction(1), mine, wanted):
-        assert isinstance(given, Formula)  # as it has a unit
-        yield Formula(("*", given.tree, _tree_of(factor))), key
-
-
-def _in_radians(value: Value) -> Value:
-    if getattr(value, "unit", None) != "degree":
-        return value
-    assert isinstance(value, Number | Formula)  # as it has a unit
-    return Formula(("*", value.tree, ("/", ("c", "pi"), ("n", "180"))))
+        if {mine, other} == {None, degree}:  # 60 degrees are pi/3
+            pair = ((given, mine), (key, other))
+            yield [Formula(("*", x.tree, RADIANS)) if unit else x for x, unit in pair]
+    elif mine and other and mine.bases == other.bases:
+        factor = mine.factor / other.factor
+        tree = ("*", given.tree, ("n", str(factor)))
+        if isinstance(given, Number):  # what was rounded stands for no exact value: no digits
+            yield dataclasses.replace(given, value=given.value * factor, tree=tree, digits=0), key
+        else:
+            yield Formula(tree), key
 
 
 def _same_number(given: Number, key: Number, rules: Rules) -> bool:
     """Returns whether two numbers are the same, exactly or as near as the rules say.
 
-    A percent sign may be left out: 50% is 0.5, and 50 where the number is no share of one.
+    50% is 0.5. The sign may be left out of a key that is no share of one: 50 is right for 50%. It may be set
+    behind a whole or decimal key where numbers are asked for: 50% is right for 50.
     """
-    x, y = given.value, key.value
-    if given.percent == key.percent:
-        return abs(x - y) <= _room(given, key, rules)
-    is_bare = rules.percents and abs(y if given.percent else x) >= 1
-    if is_bare and abs(x - y) <= _room(given, key, rules):
+    if given.percent != key.percent:
+        bare = key if given.percent else given
+        is_written = not rules.formulas and (key.last is not None or key.value.denominator == 1)
+        may_differ = not rules.exact and abs(bare.value) >= 1 and (key.percent or is_written)
+        if may_differ and abs(given.value - key.value) <= _room(given, key, rules):
+            return True
+        places = -2 if given.percent else 2
+        last = None if given.last is None else given.last + places
+        given = dataclasses.replace(given, value=given.value * Fraction(10) ** places, last=last)
+    return abs(given.value - key.value) <= _room(given, key, rules)
+
+
+def _room(given: Formula, key: Formula, rules: Rules) -> Fraction:
+    """Returns the largest allowed distance from the right number; a decimal is near an exact value."""
+    numbers = [x for x in (given, key) if isinstance(x, Number)]
+    if len(numbers) == 2 and rules.tolerance is not None:
+        return abs(numbers[1].value) * rules.tolerance
+    if len(numbers) == 2 and numbers[1].last is not None and rules.decimals:
+        return Fraction(10) ** numbers[1].last / 2
+    is_whole = any(x.value.denominator == 1 for x in numbers)
+    decimals = [x for x in numbers if x.last is not None and x.digits >= _ENOUGH]
+    is_one = len(decimals) == 1 == sum(x.last is not None for x in numbers) and not is_whole
+    return Fraction(10) ** (decimals[0].last or 0) / 2 if is_one else Fraction(0)
+
+
+def _same_tree(given: Formula, key: Formula, rules: Rules) -> bool:
+    if given == key:
         return True
-    moved = _moved(given, -2 if given.percent else 2)
-    return abs(moved.value - y) <= _room(moved, key, rules)
-
-
-def _moved(number: Number, places: int) -> Number:
-    """Returns a number with its decimal point, and the last of its digits, moved."""
-    last = None if number.last is None else number.last + places
-    return dataclasses.replace(number, value=number.value * Fraction(10) ** places, last=last)
-
-
-def _room(given: Number, key: Number, rules: Rules) -> Fraction:
-    """Returns the largest allowed distance from the right number."""
-    if rules.tolerance is not None:
-        return abs(key.value) * rules.tolerance
-    if key.last is not None and rules.decimals:
-        return Fraction(10) ** key.last / 2
-    if 1 in (given.value.denominator, key.value.denominator):
-        return Fraction(0)
-    return _rounding(given, key) or Fraction(0)
-
-
-def _rounding(given: Value, key: Value) -> Fraction | None:
-    """Returns half a unit of the last digit of a decimal that is compared with an exact value, else None."""
-    decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
-    if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
-        return None
-    assert decimals[0].last is not None
-    return Fraction(10) ** decimals[0].last / 2
-
-
-def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether SymPy finds two formulas equal; a decimal only has to be near an exact value."""
-    if isinstance(given, Formula) and given == key:
-        return True
-    room = _rounding(given, key)
-    x, y = (
-        values.exact(side.tree) if isinstance(side, Number | Formula) else None
-        for side in (given, key)
-    )
+    room = _room(given, key, rules)
+    x, y = values.exact(given.tree), values.exact(key.tree)
     if x is not None and y is not None:
-        return abs(x - y) <= (room or 0)
-    right, left = (
-        getattr(side, "tree", None) or getattr(side, "text", "") for side in (key, given)
-    )
-    return ask(rules, right, left, room=room)
+        return abs(x - y) <= room
+    return ask(rules, key.tree, given.tree, room=room)
 
 
-def _tree_of(value: Fraction) -> Tree:
-    tree = ("n", str(abs(value)))
-    return ("-", tree) if value < 0 else tree
-
-
-def ask(rules: Rules, key, given, question: str = "equal", room: Fraction | None = None) -> bool:
+def ask(rules: Rules, key, given, question: str = "equal", room: Fraction = Fraction(0)) -> bool:
     """Returns SymPy's verdict on two trees, or two relations (sign, left, right)."""
-    request = key, given, question, room and (str(room.numerator), str(room.denominator))
-    reason = _REPLIES.get(request)
-    if reason is None:
-        if rules.clock.left <= 0:
-            raise Failed("timeout")
-        reason = pool.SHARED.check(*request, clock=rules.clock)
-        if reason in ("timeout", "crash"):
-            raise Failed(reason)  # so the verdict is not cached
-        if len(_REPLIES) >= _MOST_REPLIES:
-            _REPLIES.clear()
-        _REPLIES[request] = reason
-    return reason == "ok"
+    return _reply(key, given, question, str(room) if room else None, rules.clock) == "ok"
+
+
+@functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
+def _reply(key, given, question: str, room: str | None, clock: pool.Clock) -> str:
+    reason = (
+        pool.SHARED.check(key, given, question, room, clock=clock) if clock.left > 0 else "timeout"
+    )
+    if reason in ("timeout", "crash"):
+        raise Failed(reason)  # so the verdict is not cached
+    return reason
 
 
 def forget() -> None:
     """Clears the cache of SymPy's verdicts."""
-    _REPLIES.clear()
+    _reply.cache_clear()

@@ -1,157 +1,176 @@
 r"""Cuts an answer into tokens: numbers, letters, LaTeX's commands under one name each, and signs.
 
-Nothing is deleted but space and commands that only dress a formula (\left, \displaystyle, dollars around it).
-Each pattern goes forward only, so the work is linear in the length of the text.
+`clean` gives every symbol its LaTeX name, and `rewritten` one form to what has several, by one table. Each
+pattern goes forward only, so the work is linear in the length of the text.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 # Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
 ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-ASCII |= dict.fromkeys(map(ord, "−–‒﹣‐‑—"), "-") | {0x2044: "/"}
+ASCII |= dict.fromkeys(map(ord, "−–‒﹣‐‑—"), "-") | {0x2044: "/", 0x3001: ", ", 0xFFE5: "¥"}
 ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
 ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
 ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _SYMBOLS = """
 ×times ·times ⋅times ∙times ÷div ±pm ∓mp ≤le ≥ge ≠ne ≈approx ∪cup ∩cap ∈in ∞infty πpi √sqrt °degree ºdegree
-℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle
-⩽le ⩾ge ≦le ≧ge ∥parallel ⊥perp ≅cong
-½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18
+℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle →to ≡equiv ∖setminus
+⩽le ⩾ge ≦le ≧ge ∥parallel ⊥perp ≅cong ½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18 …ldots
 αalpha βbeta γgamma δdelta εepsilon ϵepsilon ζzeta ηeta ϑvartheta κkappa λlambda μmu µmu νnu ξxi ρrho σsigma
-τtau φphi ϕphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΣSigma ΦPhi ΨPsi ΩOmega ΩOmega ΠPi ℓell ħhbar
+τtau φphi ϕphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΣSigma ΦPhi ΨPsi ΩOmega \u2126Omega ΠPi ℓell ħhbar
 """
-_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {
-    ord("、"): ",",
-    ord("∶"): ":",
-}
+_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
-_SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
-_PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
-_ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
-_DASH = re.compile(r"(?<=[^\W\d_]{2}) [—–] (?=[^\W\d_]{2})")
-_CORNERS = re.compile(r"\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z]))")  # a triangle's are three
-_CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
+_BASES = (
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+)
+_BASES = {word: str(base) for base, word in enumerate(_BASES.split(), 2)}
+ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
+_TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
+_DOTS = r"\s?(?:\.\.\.|…|\\[lc]?dots(?![a-z]))"
+_PRIMES = r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?"
+_SIGNS = r"[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z])"
+COMPARES = re.compile(_SIGNS)
+_CLEANED = (  # before symbols become commands
+    (r"√\s?([0-9]+|[a-zA-Z])", r"\\sqrt{\1}"),
+    ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
+    ("[₀₁₂₃₄₅₆₇₈₉]+", lambda match: f"_{{{match[0].translate(_RAISED)}}}"),
+)
+_REWRITTEN = (
+    (r"(\.[0-9]{0,9}?)(?:([0-9])\2\2+|([0-9]{2,9})\3+)" + _DOTS, r"\1\\overline{\2\3}"),
+    (r"(\.[0-9]+)" + _DOTS, r"\1"),
+    (r"或者?", " or "),
+    (r"并且|而且|以及|[且和与及]", " and "),
+    (r"每", "/"),
+    (_PRIMES, lambda match: "'" * len(re.findall(r"\\p|'", match[0]))),
+    (r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?", r"\\degree "),
+    (r"\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z]))", r"\\triangle "),  # a triangle's corners are three
+    (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.?", " "),
+    (r"\{\s?\\rm(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
+    (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
+    (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
+    (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
+    (
+        rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?",
+        r"\\mathbb{R}",
+    ),
+    (r"\\text\s?\{\s?(\(\s?mod [^{}]*\))\s?\}", r"\1"),
+    (rf"\(\s?{_TEXT}\\?[bp]?mod(?![a-z])\s?\}}?([^()]*)\)", r"\\pmod{\1}"),
+    (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
+    (r"^(?:from|between)\s([^a-z]+)\s(?:to|and)\s", r"\1 to "),
+    (
+        rf"_\s?\{{?\s?{_TEXT}({'|'.join(_BASES)})(?![a-z])\s?\}}?(?:\s?\}})?",
+        lambda match: f"_{{{_BASES[match[1]]}}}",
+    ),
+    # The lines of a system: what only sets or ends them, and the "if" of a case
+    # \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
+    (
+        r"^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$",
+        r"\1",
+    ),
+    (r"\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\}", r"\\system "),
+    (r"(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\}", r"\\system "),
+    (r"\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\})", r"\\matrix "),
+    (r"\\end\s?\{[a-z]+\}", r"\\end "),
+    (r"[,;.]\s?(?=\\\\|\\end |&)", " "),
+    (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|(?<=&)\s?{_TEXT}(?:if|when|当)(?![a-z])\s?\}}?", " "),
+)
+_CLEANING, _REWRITING = (
+    [(re.compile(pattern), form) for pattern, form in table] for table in (_CLEANED, _REWRITTEN)
+)
 # One name for a command that has several; none for one that only dresses.
 _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
-' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon
+' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
+\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots
 """
-_DRESS = """
-left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
-therefore
-"""
+_DRESS = "displaystyle textstyle limits mathbf mathit boldsymbol bm boxed therefore"
 _NAMES: dict[str, str] = dict.fromkeys(_DRESS.split(), "")
 _NAMES |= {
     one: name for name, *of in map(str.split, re.split("[:\n]", _SAME.strip())) for one in of
 }
-_SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
-ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm"
-_GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~]|\\ "  # between the thousands of a number
-_NUMBER = r"""
- (?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
-|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
-|(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
- (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
-"""
+_NAMES |= {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
+_GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~']|\\ "  # between the thousands of a number
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
 |\\(?:{roman})\s?\{{(?P<roman>(?>[^{{}}]|\{{[^{{}}]*\}})*)\}}
-|\{{\s?\\rm(?![a-zA-Z])(?P<old>[^{{}}]*)\}}
-|{number}
+|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
+|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
+|(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+ (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
-|(?P<letters>[^\W\d_]+)
+|(?P<letters>平方|立方|[万亿个只](?=\w)|[\u3400-\u9fff]+|[^\W\d_\u3400-\u9fff]+)
 |(?P<sign><=|>=|!=|\*\*|.)
 """
 _PATTERNS = {
-    thousands: re.compile(
-        _TOKEN.format(roman=ROMAN, number=_NUMBER.format(gap=",|" * thousands + _GAP)), re.X | re.S
-    )
+    thousands: re.compile(_TOKEN.format(roman=ROMAN, gap=",|" * thousands + _GAP), re.X | re.S)
     for thousands in (False, True)
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A piece of a text; `text` is the number, the letters, or the one name of a command or sign."""
 
     kind: str  # "number", "based", "letters" or "sign"
     text: str
     spaced: bool  # a space is before it
     roman: bool  # upright, as words and units are
-    start: int  # its place in the text that was cut
-    end: int
 
 
 def clean(text: str) -> str:
     r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
-    if not text.endswith("dots"):
-        text = undashed(text).translate(ASCII).strip().rstrip(" .。")
-    text = _ROOT.sub(r"\\sqrt{\1}", _SCRIPTS.sub(_script, text)).translate(_SYMBOLS)
-    text = " ".join(text.split())
-    text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
-    text = _CIRCLE.sub(r"\\degree ", text)
-    text = _CORNERS.sub(r"\\triangle ", text)
-    if text.startswith("**") and text.endswith("**"):
-        text = text[2:-2]
+    text = " ".join(text.translate(ASCII).split())
+    for pattern, form in _CLEANING:
+        text = pattern.sub(form, text)
+    text = " ".join(text.translate(_SYMBOLS).split())
+    text = text if re.search(r"dots$|[0-9]\.\.\.$", text) else text.rstrip(" .。")
     for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
         if text.startswith(opener) and text.endswith(closer):
             text = text[2:-2].strip()
     # Dollars come in pairs around a formula, or one by one before an amount.
     is_paired = text.replace("\\$", "").count("$") % 2 == 0
-    text = re.sub(r"(?<!\\)\$", " " if is_paired else r"\\$", text)
-    return " ".join(text.split()).rstrip(" .")
+    return " ".join(re.sub(r"(?<!\\)\$", " " if is_paired else r"\\$", text).split())
 
 
-def undashed(text: str) -> str:
-    """Returns `text` with a comma for a dash between words; before a number it is a minus sign."""
-    return _DASH.sub(", ", text)
+def rewritten(text: str) -> str:
+    """Returns a clean text in the forms of the table."""
+    for pattern, form in _REWRITING:
+        text = pattern.sub(form, text)
+    return " ".join(text.split())
 
 
-def _script(match: re.Match[str]) -> str:
-    raised, lowered = match.groups()
-    return (f"^{{{raised}}}" if raised else f"_{{{lowered}}}").translate(_RAISED)
+def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[Token]:
+    """Yields the tokens of a text as `rewritten` returns it, or of an upright group.
 
-
-def cut(text: str, *, thousands: bool = True) -> list[Token]:
-    """Returns the tokens of a clean text.
-
-    Args:
-        text: as `clean` returns it.
-        thousands: whether a comma before three digits belongs to a number.
+    With `thousands`, a comma before three digits belongs to a number.
     """
-    return list(_cut(text, thousands, False, 0))
-
-
-def _cut(text: str, thousands: bool, roman: bool, start: int) -> Iterator[Token]:
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
-        kind = match.lastgroup
-        assert kind is not None  # each alternative has a name
+        kind = str(match.lastgroup)
         found = match[kind]
-        first, end = start + match.start(), start + match.end()
-        if kind in ("roman", "old"):
-            inner = list(_cut(found, thousands, True, start + match.start(kind)))
-            if inner and spaced:
-                inner[0] = dataclasses.replace(inner[0], spaced=True)
-            yield from inner
+        if kind == "roman":
+            for token in cut(found, thousands=thousands, roman=True):
+                yield token._replace(spaced=spaced or token.spaced)
+                spaced = False
             spaced = found.endswith((" ", "~"))
             continue
-        if kind in ("exponent", "number", "repeating"):
+        if kind == "based":
+            found = re.sub(r"[{}\s]", "", found)
+        elif kind in ("exponent", "number", "repeating"):
             kind, found = "number", _number(match)
-        elif kind == "command":
-            kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), f"\\{found}")
-        elif kind == "sign":
-            found = _SIGNS.get(found, found)
+        elif kind in ("command", "sign"):
+            name = f"\\{found}" if kind == "command" else found
+            kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), name)
         if kind == "space" or not found:
             spaced = True
             continue
         kind = "letters" if found in ("or", "and", "T") else kind
-        yield Token(kind, found, spaced, roman, first, end)
+        yield Token(kind, found, spaced, roman)
         spaced = False
 
 
@@ -173,31 +192,31 @@ _RELATIONS = r"""
 """
 RELATIONS = set(_RELATIONS.split())
 OPENERS = {"(": (")", "]"), "[": (")", "]"), "\\{": ("\\}",), "{": ("}",)}  # what may close each
-CLOSERS = {")", "]", "}", "\\}"}
-ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, ":", "\\\\", "\\end"}  # of a side
+OPENERS |= {"\\matrix": ("\\end",), "\\system": ("\\end",)}
+CLOSERS = {")", "]", "}", "\\}", "\\end"}
+TO = ("to", "至", "到")  # of 10 to 20
+ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, *TO, ":", "\\\\"}  # of a side
 
 
 class Unread(Exception):  # noqa: N818 (says what happened)
     """The rest of the text is outside the grammar."""
 
 
-class Senseless(Exception):  # noqa: N818 (says what happened)
-    """The text divides by zero, or is too large to calculate."""
-
-
-@dataclasses.dataclass
 class Cursor:
-    """The rest of a text, and the context of its position."""
+    """The rest of a text, and the context of its position.
 
-    text: str
-    tokens: list[Token]
-    numeric: bool  # a number is expected
-    at: int = 0  # a token
-    offset: int = 0  # how many of its letters are read
-    depth: int = 0  # brackets within brackets
-    in_trig: int = 0  # 1 in the brackets of sin, cos, tan; 2 in an argument without
-    unit: str | None = None  # a currency before the number, or degrees within a sum
-    length: int = 0  # operations of this side
+    With `numeric` a number is expected: a letter after it is a unit.
+    """
+
+    def __init__(self, tokens: list[Token], numeric: bool):
+        self.tokens, self.numeric = tokens, numeric
+        self.reset(0)
+
+    def reset(self, at: int) -> None:
+        """Goes back to a token at which a side or an item began."""
+        self.at, self.offset = at, 0  # a token, and how many of its letters or digits are read
+        self.in_trig = 0  # 1 in the brackets of sin, cos, tan; 2 in an argument without
+        self.unit = None  # a currency before the number, or degrees within a sum
 
     def peek(self, ahead: int = 0) -> str:
         """Returns the text of a token, "" after the last."""
@@ -216,20 +235,15 @@ class Cursor:
         self.at, self.offset = self.at + 1, 0
         return text
 
+    def step(self) -> str:
+        """Takes one letter or digit."""
+        text = self.peek()
+        self.at, self.offset = (self.at, self.offset + 1) if text[1:] else (self.at + 1, 0)
+        return text[0]
+
     def accept(self, *expected: str) -> str:
         return self.take() if self.peek() in expected else ""
 
     def ends(self, ahead: int = 0) -> bool:
         """Returns whether a side ends here."""
-        text = self.peek(ahead)
-        return not text or text in ENDS
-
-    def primes(self) -> str:
-        found = ""
-        while self.accept("'"):
-            found += "'"
-        return found
-
-    def reset(self, at: int) -> None:
-        """Goes back to a token at which a side or an item began."""
-        self.at, self.offset, self.in_trig, self.unit = at, 0, 0, None
+        return not self.peek(ahead) or self.peek(ahead) in ENDS

@@ -1,12 +1,10 @@
 """Verifies boxed answers, and brings golds into the form that a data set keeps."""
 
 import dataclasses
-import decimal
 import typing
 from collections.abc import Sequence
 
 from vade_jax.rewards import answers, kinds, quantities, reading, tokens
-from vade_jax.rewards.values import Number
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
     from vade_jax import types
@@ -44,7 +42,7 @@ def verify(
     ordered: bool | None = None,
     form: str = "boxed",
 ) -> Verdict:
-    r"""Compares the last \boxed{} of `text` with the right answer.
+    r"""Compares the last \boxed{} of `text`, or those of a list at its end, with the right answer.
 
     Args:
         text: the policy's text; what it thinks, between <think> and </think>, is not its answer.
@@ -58,7 +56,7 @@ def verify(
 
     Raises:
         ValueError: an unknown `kind` or `form`.
-        RuntimeError: math-verify is not installed, so formulas cannot be compared.
+        RuntimeError: SymPy is not installed, so formulas cannot be compared.
     """
     for name, value, known in (("kind", kind, KINDS), ("form", form, answers.FORMATS)):
         if value not in known:
@@ -69,11 +67,7 @@ def verify(
         return Verdict(False, well_formed, None, "no_box")
     if len(extracted) > answers.MAX_LENGTH:
         return Verdict(False, well_formed, extracted, "too_long")
-    options: dict[str, typing.Any] = {
-        "tolerance": tolerance,
-        "choices": choices,
-        "ordered": ordered,
-    }
+    options: typing.Any = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
     try:
         reason = KINDS[kind](extracted, answer, **options)
     except quantities.Failed as failure:  # of SymPy: a timeout or a crash
@@ -83,30 +77,18 @@ def verify(
 
 def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdict:
     """Verifies with the item's answer and kind, and the other arguments from its metadata."""
-    return verify(
-        text,
-        item.answer,
-        item.kind,
-        tolerance=item.metadata.get("tolerance"),
-        choices=item.metadata.get("choices", ()),
-        ordered=item.metadata.get("ordered"),
-        form=form,
-    )
+    names = ("tolerance", "choices", "ordered")
+    options: typing.Any = {name: item.metadata[name] for name in names if name in item.metadata}
+    return verify(text, item.answer, item.kind, form=form, **options)
 
 
 # ------------------------------------------------------------------------------ golds
 def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> str:
-    r"""Returns a right answer in the form that a data set keeps.
+    r"""Returns a right answer of a `kind` in the form that a data set keeps.
 
-    A choice becomes its letter (also from the text of just one option), yes or no lower case, a
-    number digits without thousands commas and unit (percent signs, fractions and decimals stay:
-    the tolerance depends on them), a list its elements with ", " between, a formula LaTeX
-    without dollars. "The answer is" and "Answer:" before it are left out.
-
-    Args:
-        answer: the right answer as a source has it.
-        kind: a key of `KINDS`.
-        choices: texts of options A, B, ...
+    A choice becomes its letter (also from the text of just one of the `choices`), yes or no lower case, a
+    number digits without thousands commas and unit (percent signs, fractions and decimals stay: the tolerance
+    depends on them), a list or a formula LaTeX without dollars. "The answer is" before it is left out.
 
     Raises:
         ValueError: it is no answer of that kind, or would not be accepted as one itself.
@@ -116,49 +98,36 @@ def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> st
     gold = _kept_form(reading.lead(answer), kind, choices)
     if not gold:
         raise ValueError(f"answer={answer!r} is no answer of kind {kind!r}")
-    verdict = verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices)
-    if not verdict.correct:
+    reason = verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices).reason
+    if reason != "ok":
         raise ValueError(
-            f"answer={answer!r} of kind {kind!r} does not verify as {gold!r} ({verdict.reason})"
+            f"answer={answer!r} of kind {kind!r} does not verify as {gold!r} ({reason})"
         )
     return gold
 
 
 def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
     """Returns the gold in `text`, None or "" if there is none of its kind."""
+    number = kinds.number(text) if kind in ("int", "float") else None
+    if number:
+        sign, tree = "%" * number.percent, number.tree
+        is_minus = tree[0] == "-"
+        digits = tree[1] if is_minus else tree
+        if kind == "int":
+            return f"{number.value}{sign}" if number.value.denominator == 1 else None
+        if digits[0] == "n":
+            return f"{'-' * is_minus}{digits[1]}{sign}"
+        return f"{number.value}{sign}" if number.last is None else tokens.clean(text)
     match kind:
         case "choice":
             letter = kinds.letter(text)
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
-            # An option that is there twice names no letter.
-            same = kinds.named(text, choices)
+            same = kinds.named(text, choices)  # an option that is there twice names no letter
             return same[0] if len(same) == 1 else None
         case "yesno":
             return kinds.yes_or_no(text)
-        case "int":
-            number = kinds.number(text)
-            if number is None or number.value.denominator != 1:
-                return None
-            return f"{number.value}" + "%" * number.percent
-        case "float":
-            number = kinds.number(text)
-            return number and (_written(number) or tokens.clean(text))
         case "text":
             return answers.plain(text)
-        case "list":
-            is_set, found = reading.elements(text)
-            inside = ", ".join(found)
-            return rf"\{{{inside}\}}" if is_set else f"[{inside}]"
-        case "expr":
+        case "list" | "expr":
             return tokens.clean(text)
-
-
-def _written(number: Number) -> str | None:
-    """Returns the digits of a number, as many as there were, or a/b; None of 6.02e23, which stays."""
-    sign = "%" * number.percent
-    if number.last is None:
-        return f"{number.value}{sign}"
-    with decimal.localcontext(prec=answers.MAX_LENGTH):
-        value = decimal.Decimal(number.value.numerator) / number.value.denominator
-    return f"{value:.{-number.last}f}{sign}" if number.last < 0 else None

@@ -62,7 +62,7 @@ def turn(question, answer, **more):
         ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
         ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
         ("Where is it?", "(0, 1]", "Where is it?", "(0, 1]", "expr"),  # brackets count
-        ("Which colours?", "(red, blue)", "Which colours?", "[red, blue]", "list"),
+        ("Which colours?", "(red, blue)", "Which colours?", "(red, blue)", "list"),
         ("Which ages?", "10-20", "Which ages?", "10-20", "expr"),
     ],
 )  # fmt: skip
