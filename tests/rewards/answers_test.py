@@ -35,7 +35,13 @@ def test_words_forget_case_punctuation_and_articles(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        *("\\boxed{" * 80_000, "\\boxed{}" * 80_000, "\\boxed{7}, " * 40_000, "{" * 400_000, "\\" * 400_000),
+        *(
+            "\\boxed{" * 80_000,
+            "\\boxed{}" * 80_000,
+            "\\boxed{7}, " * 40_000,
+            "{" * 400_000,
+            "\\" * 400_000,
+        ),
         *("\\boxed" + " " * 400_000, "\\boxed{" + "1" * 400_000 + "}"),
     ],
 )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vade_jax.data import columns
+from vade_jax.recipes.vade_9k import golds
 from vade_jax.rewards import answers, kinds, reading, verify
 from vade_jax.rewards.values import Number
 
@@ -107,7 +108,7 @@ def normalise(sample: Sample) -> dict[str, Any]:
         raise Refused("bad_kind", f"kind {kind!r:.80} is none of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
     try:
-        answer = verify.normalise_gold(gold, kind, choices=choices)
+        answer = golds.normalise(gold, kind, choices=choices)
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
     # Once more with all that a run will grade with.
