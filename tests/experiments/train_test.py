@@ -215,7 +215,7 @@ def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
     c = smoke(6, small_checkpoint, base / "warm_start")
     c.optimizer.learning_rate = 5e-4
     line = fails(c, base / "whole", capsys)
-    assert "optimizer.learning_rate: 0.001 there, 0.0005 now" in line
+    assert "optimizer.learning_rate: 0.0003 there, 0.0005 now" in line
     assert "give another --workdir" in line and "num_steps" not in line
 
 
