@@ -86,7 +86,7 @@ format: $(VENV)/test.ok
 docs: $(VENV)/docs.ok
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-bench: $(VENV)/train.ok
+bench: $(VENV)/test.ok
 	$(BIN)/python -m experiments.bench --suite=all
 
 torture: $(VENV)/train.ok

@@ -1,6 +1,5 @@
 """Names on the hub, with its real libraries against a hub in a thread; pinned, cached, offline."""
 
-import importlib.util
 import io
 import json
 import os
@@ -27,10 +26,6 @@ configs:
   - {split: test, path: data/test-*}
 ---
 """
-needs_hub = pytest.mark.skipif(
-    not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
-    reason="needs the extra hub",
-)
 
 
 # ------------------------------------------------------------------------------ names
@@ -136,7 +131,6 @@ print([(row['problem'], row['images']) for row in rows])
 """
 
 
-@needs_hub
 def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
     with Hub(models={"a/m": files}) as server:
@@ -149,7 +143,6 @@ def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
     assert ask(tmp_path, "print(hub.pin('a/m', 'model'))", HF_HUB_OFFLINE="1") == pinned
 
 
-@needs_hub
 def test_data_of_a_split_and_of_a_commit(tmp_path):
     image = [{"bytes": b"png", "path": "a.png"}]
     with Hub(datasets={"a/d": data("q0", "q1")}) as server:
@@ -164,7 +157,6 @@ def test_data_of_a_split_and_of_a_commit(tmp_path):
         assert ask(tmp_path, f"print(len(sources.rows({pinned!r})))", HF_HUB_OFFLINE="1") == "2"
 
 
-@needs_hub
 def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
     with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
         pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
