@@ -59,7 +59,8 @@ def elsewhere(row: Mapping[str, Any]) -> list[Any]:
     if shown := [x for number in sorted(numbers) for x in listed(row[numbers[number]])]:
         return shown
     names = [name for name in row if _NAMED.fullmatch(name)]
-    return next((shown for name in names if (shown := listed(row[name]))), asked(row)[1])
+    shown = next((shown for name in names if (shown := listed(row[name]))), None)
+    return asked(row)[1] if shown is None else shown
 
 
 def asked(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
