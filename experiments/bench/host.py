@@ -14,9 +14,9 @@ from PIL import Image
 
 from configs import tiny_gspo
 from experiments.bench import timing
+from experiments.vade_9k import arrow_files
 from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
-from vade_jax.recipes.vade_9k import arrow_files
 from vade_jax.rewards import quantities, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vade_jax.recipes.vade_9k import golds
+from experiments.vade_9k import golds
 from vade_jax.rewards import answers, pool, verify
 
 TABLE = json.loads(pathlib.Path(__file__).with_name("hostile_answers.json").read_text())
