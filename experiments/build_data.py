@@ -44,8 +44,11 @@ def main(c: ConfigDict, _: str) -> None:
         for name, flag in (("source", SOURCE), ("checkpoint", CHECKPOINT)):
             if flag.value:
                 settings = dataclasses.replace(settings, **{name: flag.value})
-        if AUDIT.value:
-            audit.check(settings.benchmarks)
+        if AUDIT.value and not any(settings.benchmarks.values()):
+            raise ValueError(
+                "--audit: no benchmark has a file: give one at least, such as "
+                "--config.benchmarks.mathvista=testmini.parquet"
+            )
         if not (AUDIT.value and target.exists()):
             for name in ("source", "checkpoint"):
                 if not getattr(settings, name):

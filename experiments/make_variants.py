@@ -10,8 +10,6 @@ states the gold. TARGET_replies/rejects.jsonl lists what was not kept, with reas
 TARGET_replies/replies.jsonl has the raw replies: run again, the command asks only what has no reply yet.
 """
 
-import dataclasses
-import functools
 import os
 import pathlib
 import sys
@@ -24,16 +22,14 @@ from experiments import commands, errors, paths
 from experiments.diva import offline
 from experiments.evals import chat as chats
 from experiments.evals import settings
+from vade_jax.data import sources
 from vade_jax.run.directory import own
 
 
-@dataclasses.dataclass(frozen=True)
 class Server(settings.Server):
     """The flags that describe the server."""
 
     path: ClassVar[str] = "--"  # before their names, in messages
-
-    fields: str = "{}"
 
 
 def main(_: Sequence[str]) -> None:
@@ -50,7 +46,7 @@ def main(_: Sequence[str]) -> None:
                 f"{directory} are used again)"
             )
         server = Server(**{name: flag.value for name, flag in SERVER.items()})
-        source = offline.open_source(SOURCE.value, KIND.value)
+        source = sources.rows(SOURCE.value, kind=KIND.value)
         owned = own(str(directory), "--target")
     with owned:  # two at once would write into one file
         with errors.user_errors():
@@ -58,10 +54,8 @@ def main(_: Sequence[str]) -> None:
         try:
             report = offline.write(source, target, chat, wanted)
         except (chats.ServerLost, KeyboardInterrupt) as error:
-            sys.exit(
-                f"error: {str(error) or 'stopped'}; {len(chat.replies):,} replies are kept: run again to "
-                "go on"
-            )
+            why = f"error: {str(error) or 'stopped'}"
+            sys.exit(f"{why}; {len(chat.replies):,} replies are kept: run again to go on")
     print(report.table(chat.counts()))
     listing = directory / "rejects.jsonl"
     if not report.kept.total():
@@ -70,41 +64,22 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    required = functools.partial(flags.DEFINE_string, required=True, default=None)
-    number = flags.DEFINE_integer
-    SOURCE = paths.define(
-        "source", None, "A .jsonl or .parquet file, or a directory.", required=True
-    )
+    text, number, default = flags.DEFINE_string, flags.DEFINE_integer, offline.Wanted()
+    SOURCE = paths.define("source", None, "The rows, as data.train takes them.", required=True)
     TARGET = paths.define("target", None, "A new .jsonl file.", required=True)
-    KIND = flags.DEFINE_string(
-        "kind", "", "The kind of answers that name none and could be of several, as in data.kind."
-    )
+    KIND = text("kind", "", "The kind of answers that could be of several, as in data.kind.")
     SERVER = {
-        "url": required("server", help="URL of an OpenAI-compatible server."),
-        "model": required("model", help="The model's name on the server."),
-        "api_key_env": flags.DEFINE_string(
-            "api_key_env", "", "The environment variable that holds the API key."
-        ),
-        "fields": flags.DEFINE_string(
-            "fields", "{}", "JSON put into every request; a null takes a field out."
-        ),
+        "url": text("server", None, "URL of an OpenAI-compatible server.", required=True),
+        "model": text("model", None, "The model's name on the server.", required=True),
+        "api_key_env": text("api_key_env", "", "The environment variable that holds the API key."),
+        "fields": text("fields", "{}", "JSON put into every request; a null takes a field out."),
         "concurrency": number("concurrency", 16, "Requests at once."),
-        "retries": number("retries", 5, "How often a question that fails is asked again."),
-        "timeout_s": flags.DEFINE_float("timeout_s", 300.0, "The longest wait for a reply."),
     }
-    default = offline.Wanted()
     WANTED = {
         "paraphrases": number("paraphrases", default.paraphrases, "Paraphrases of a question."),
         "steps": number("steps", default.steps, "Hints to a question, at most."),
-        "tries": number(
-            "tries", default.tries, "Answers to a paraphrase, most of them right; 0: it is trusted."
-        ),
-        "temperature": flags.DEFINE_float(
-            "temperature", default.temperature, "Sampling temperature."
-        ),
+        "tries": number("tries", default.tries, "Answers to a paraphrase; 0: it is trusted."),
+        "temperature": flags.DEFINE_float("temperature", default.temperature, "Of all replies."),
         "max_tokens": number("max_tokens", default.max_tokens, "The most tokens of a reply."),
-        "max_pixels": number(
-            "max_pixels", default.max_pixels, "The most pixels of an image that is sent."
-        ),
     }
     app.run(main, flags_parser=commands.parse)

@@ -469,16 +469,15 @@ class Diva(Section):
 
     # Changes that may be made to the pictures of harder variants
     changes: tuple[str, ...] = ("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
-    # How advantages are normalised over the batch. "sequence": over answers. "code": over tokens, as in
-    # the authors' code.
-    norm: str = choice("sequence", "code", "off")
+    # How advantages are normalised over the batch. "sequence": over answers
+    norm: str = choice("sequence", "off")
     weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
     # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
     # variant ("both")
     weighted: str = choice("global", "both")
     # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
-    # possible reward. "low_reward": by 0.1 where all rewards are below 0.15, as in the authors' code.
-    balance: str = choice("range", "low_reward", "off")
+    # possible reward
+    balance: str = choice("range", "off")
     # Factor on the local advantages: answers compared with those to the same variant
     local_share: float = number(1.0, at_least=0)
     # Factor on the global advantages: answers compared with all answers to the same problem

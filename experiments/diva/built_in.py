@@ -1,8 +1,8 @@
 """Paraphrases of the built-in questions and steps to their answers, from what their pictures show.
 
-They are computed from the item by drawing it again. The last step leaves a little to do. A step may name the
-answer only where a part is all there is: if one half of a picture has no shapes, the other half's number is
-the answer.
+They are computed from the item by drawing it again, for the families of the default mixture. The last step
+leaves a little to do. A step may name the answer only where a part is all there is: if one half of a picture
+has no shapes, the other half's number is the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,70 +99,11 @@ _PARAPHRASES = {
         "What number is under the box?",
         "The hidden number: which is it?",
     ),
-    "letter": (
-        "Which is the {which} letter of the {shape}'s color?",
-        "The {shape}'s color: what is the {which} letter?",
-        "What letter is {which} in the {shape}'s color?",
-        "Name the {which} letter of the {shape}'s color.",
-        "The color of the {shape}: what is its {which} letter?",
-    ),
-    "initials": (
-        "The first letters of the colors: {named}?",
-        "What are the colors' first letters: {named}?",
-        "Name the colors' first letters: {named}.",
-        "{named}: what are the colors' first letters?",
-        "With which letters do the colors begin: {named}?",
-    ),
-    "read": (
-        "Which number do you read?",
-        "What number is there?",
-        "What is the number?",
-        "Name the number that you read.",
-        "The number: which is it?",
-    ),
-    "add": (
-        "Sum all digits.",
-        "What is the total of the digits?",
-        "The sum of the digits: what is it?",
-        "What do all digits sum to?",
-        "Name the sum of all digits.",
-    ),
-    "largest": (
-        "What is the largest digit?",
-        "Name the largest digit.",
-        "The largest digit: which is it?",
-        "Which of the digits is the largest?",
-        "What digit is the largest?",
-    ),
-    "larger": (
-        "Is the right digit the lower one?",
-        "The left digit: is it larger?",
-        "Is the left digit above the right one?",
-        "Is the left number larger?",
-        "Is the left one the larger digit?",
-    ),
-    "spell": (
-        "Which is the {which} letter of the digit's name?",
-        "The digit's name: what is the {which} letter?",
-        "What letter is {which} in the digit's name?",
-        "Name the {which} letter of the digit's name.",
-        "The name of the digit: what is its {which} letter?",
-    ),
 }
-_HANDWRITTEN = ("read", "add", "largest", "larger", "spell")
+_PLACE = ("It is in the {height} half.", "It is on the {side}.", "It is {two}.")
 _STEPS = {
-    "color": (
-        "Find the {shape}.",
-        "It is in the {height} half.",
-        "It is on the {side}.",
-        "It is {two}.",
-    ),
-    "shape": (
-        "Find the {color} one.",
-        "It is in the {height} half.",
-        "It is on the {side}.",
-        "It is {two}.",
-    ),
+    "color": ("Find the {shape}.", *_PLACE),
+    "shape": ("Find the {color} one.", *_PLACE),
     "count": (
         "Count the upper half, then the lower half.",
         "The upper half has {upper}.",
@@ -217,12 +158,11 @@ _STEPS = {
         "It is between {low} and {high}.",
         "It is {two}.",
     ),
-    **dict.fromkeys(("hidden", "letter", "initials", *_HANDWRITTEN), ()),
 }
 _GRAINS = {"gaussian", "salt_pepper", "speckle"}
 _NEVER = {
     "written": {"rotate"},  # a digit alone does not say which way is up: 6 and 9
-    **{family: {"rotate", *_GRAINS} for family in _HANDWRITTEN},
+    **{family: {"rotate", *_GRAINS} for family in ("read", "add", "largest", "larger", "spell")},
     # Characters of 11 to 20 pixels drown in grains: with all else known, a third of the digits of
     # a noisy table could not be told from each other.
     **{family: _GRAINS for family in ("value", "extreme", "triangle", "table")},
@@ -230,22 +170,19 @@ _NEVER = {
 
 
 def texts(item: Item) -> Texts:
-    """Returns the paraphrases and steps of an item of `Procedural`.
+    """Returns the paraphrases and steps of an item of `Procedural`; none for families without.
 
     An item whose gold is wrong on purpose has no steps: none lead to it, as none would be kept of a
-    solution that is checked against the gold.
-
-    Raises:
-        ValueError: the item is not built in.
+    solution that is checked against the gold. An item that is not built in is a `ValueError`.
     """
     sample = procedural.draw_again(item)
     asks, facts = item.metadata["family"], sample.facts
     if asks == "table":
         asks = "cell" if "row" in facts else "sum"
     clues = {**facts, **_clues(asks, facts)}
-    steps = _STEPS[asks] if sample.answer == item.answer else ()
+    steps = _STEPS.get(asks, ()) if sample.answer == item.answer else ()
     return Texts(
-        paraphrases=tuple(text.format(**facts) for text in _PARAPHRASES[asks]),
+        paraphrases=tuple(text.format(**facts) for text in _PARAPHRASES.get(asks, ())),
         steps=tuple(text.format(**clues) for text in steps),
     )
 
@@ -276,23 +213,17 @@ def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
             value = facts["value"]
             low, high = sorted((value, value + 1 if value < 9 else value - 1))
             where = "is written above it" if facts["labelled"] else "is where its top is"
-            around = {"below": low - 1, "above": high + 1}
-            return {"where": where, "low": low, "high": high, **around}
+            return {"where": where, "low": low, "high": high, "below": low - 1, "above": high + 1}
         case "extreme":
-            bars = zip(facts["letters"], facts["values"], strict=True)
-            heights = [f"{letter} is {value:g}" for letter, value in bars]
+            heights = [*map("{} is {:g}".format, facts["letters"], facts["values"])]
             half = (len(heights) + 1) // 2
-            return {
-                "first": ", ".join(heights[:half]),
-                "others": ", ".join(heights[half:]),
-                "end": "largest" if facts["which"] == "tallest" else "smallest",
-            }
+            first, others = ", ".join(heights[:half]), ", ".join(heights[half:])
+            end = "largest" if facts["which"] == "tallest" else "smallest"
+            return {"first": first, "others": others, "end": end}
         case "triangle":
             first, second = facts["angles"]
             return {"first": first, "second": second, "sum": first + second}
-        case "cell":
-            return {"listed": ", ".join(map(str, facts["numbers"]))}
-        case "sum":
+        case "cell" | "sum":
             *first, last = facts["numbers"]
             listed = ", ".join(map(str, facts["numbers"]))
             return {"listed": listed, "sum": sum(first), "last": last}

@@ -1,12 +1,11 @@
 """The hook for selectors that ask for variants: makes them, and computes advantages on two levels."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.diva import advantages, built_in, variants
-from vade_jax import samplers, settings
+from experiments.diva import advantages, built_in, pictures, variants
+from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, prompts
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item
@@ -18,28 +17,19 @@ def check(run: settings.Run) -> None:
     Raises:
         ValueError: names the field, its value and the fix.
     """
-    try:
-        variants.check_changes(run.diva.changes)
-    except ValueError as error:
-        raise ValueError(f"diva.{error}") from None
+    name = run.selector.name
+    for change in run.diva.changes:
+        fields.check_word("diva.changes", change, pictures.CHANGES)
     mixture = procedural.expand_mixture(run.data.mixture) if run.data.mixture else ()
     if without := [family for family, _ in mixture if procedural.FAMILIES[family][2] == "text"]:
         raise ValueError(
-            f"data.mixture with {run.selector.name}, which varies pictures, and {without[0]!r} has none: leave "
-            "it out"
-        )
-    if run.measure.every:
-        raise ValueError(
-            f"measure.every={run.measure.every} with {run.selector.name}, which learns from problems beside "
-            "their variants, and a pass has none: set it to 0"
+            f"data.mixture with {name}, which varies pictures, and {without[0]!r} has none: leave it out"
         )
     if not run.scale_by_std:
         raise ValueError(
-            f"scale_by_std=False with {run.selector.name}, whose advantages are divided by stds: set it to True"
+            f"scale_by_std=False with {name}, whose advantages are divided by stds: set it to True"
         )
-    spec = samplers.find(run.selector.name)
-    options: Any = spec.options(**run.selector.options)
-    slots = 1 + options.num_variants
+    slots = samplers.find(name)(**run.selector.options).needs.places
     if run.num_prompts % slots:
         raise ValueError(
             f"num_prompts={run.num_prompts}: a problem and its variants take {slots} prompts; set "
@@ -49,27 +39,26 @@ def check(run: settings.Run) -> None:
 
 def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
     """Prints how many items lack texts that variants are made from; `ValueError` if all of them do."""
-    is_built_in = run.data.train == "procedural"  # which has them all
+    is_built_in = run.data.train == "procedural"  # which has its own
     if not is_built_in and (lacking := variants.count_lacking(items)):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
 
 
 def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
-    options = run.diva.to_dict() | {"padded_length": run.sampling.max_tokens}
+    options = run.diva.to_dict()
     del options["changes"]  # of pictures: all else in the section is about the advantages
     # The largest reward of a user's functions is not known.
     options["highest"] = None if run.reward.functions else 1.0
 
     def two_level(reward_N, group_N, num_groups, valid_N, length_N, proposal):
-        del num_groups  # the proposal's slots
+        del num_groups, length_N
         return advantages.two_level(
             jnp.asarray(reward_N),
             jnp.asarray(group_N),
             advantages.problems(proposal.extra_M["variant"]),
             jnp.asarray(proposal.extra_M["difficulty"]),
             valid_N=jnp.asarray(valid_N),
-            length_N=jnp.asarray(length_N),
             **options,
         )
 
@@ -86,11 +75,13 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
             return False
         return True
 
-    more: dict[str, Any]
-    if run.data.train == "procedural":
-        texts, more = built_in.texts, {"allowed": built_in.allowed}
-    else:
-        texts, more = variants.from_metadata, {}
-    limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
-    limits["patch"] = build_prompt.tokenizer.patch
-    return variants.Vary(texts, changes=run.diva.changes, fits=fits, **limits, **more)
+    is_built_in = run.data.train == "procedural"
+    return variants.Vary(
+        built_in.texts if is_built_in else variants.from_metadata,
+        min_pixels=run.data.min_pixels,
+        max_pixels=run.data.max_pixels,
+        patch=build_prompt.tokenizer.patch,
+        changes=run.diva.changes,
+        fits=fits,
+        **({"allowed": built_in.allowed} if is_built_in else {}),
+    )

@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
@@ -34,7 +33,6 @@ _LARGEST = 0.06  # font size in heights of the picture
 _LINE = 1.2  # distance of lines in font sizes
 
 
-# ------------------------------------------------------------------------------ operators
 @dataclasses.dataclass(frozen=True)
 class Operator:
     """One or two changes: the levels of turning and noise (0: not at all), and writing."""
@@ -69,11 +67,8 @@ def choose(delta: int, allowed: Collection[str], rng: np.random.Generator) -> Op
     """
     kinds = {"noise" if name in NOISES else name for name in allowed}
     options = [o for o in OPERATORS if o.kinds <= kinds and o.delta <= delta]
-    if not options:
-        return None
-    most = max(operator.delta for operator in options)
-    options = [operator for operator in options if operator.delta == most]
-    return options[rng.integers(len(options))]
+    options = [o for o in options if o.delta == max(x.delta for x in options)]
+    return options[rng.integers(len(options))] if options else None
 
 
 def apply(
@@ -83,10 +78,7 @@ def apply(
     allowed: Collection[str],
     rng: np.random.Generator,
 ) -> tuple[list[np.ndarray], str, str] | None:
-    """Returns the changed pictures, the question about them, and what was done in words.
-
-    Returns None if the question does not fit into the picture.
-    """
+    """Returns the changed pictures, their question and what was done; None if it does not fit in there."""
     shown, done = list(shown), []
     # The order matters: noise is below the letters, so that they can be read, and the turn is last,
     # so that it turns all of it by the angle that the question states.
@@ -115,16 +107,10 @@ def apply(
     return shown, question, " + ".join(done)
 
 
-# ------------------------------------------------------------------------------ turning
 def rotate(picture: np.ndarray, degrees: int) -> np.ndarray:
-    """Returns the whole picture turned counter-clockwise by `degrees`.
-
-    It grows to hold its corners; what is new has the mean colour of the edge.
-    """
-    turned = Image.fromarray(picture).rotate(
-        degrees, Image.Resampling.BICUBIC, expand=True, fillcolor=edge(picture)
-    )
-    return np.array(turned)
+    """Returns the picture turned counter-clockwise, grown to hold its corners on the colour of its edge."""
+    options = {"expand": True, "fillcolor": edge(picture)}
+    return np.array(Image.fromarray(picture).rotate(degrees, Image.Resampling.BICUBIC, **options))
 
 
 def edge(picture: np.ndarray) -> tuple[int, int, int]:
@@ -134,24 +120,21 @@ def edge(picture: np.ndarray) -> tuple[int, int, int]:
     return red, green, blue
 
 
-# ------------------------------------------------------------------------------ noise
 def gaussian(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Returns x + N(0, intensity) for x in 0 .. 1."""
-    x = picture / 255
-    return _to_uint8(x + intensity * rng.standard_normal(x.shape))
+    return _grained(picture, intensity * rng.standard_normal(picture.shape))
 
 
 def speckle(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Returns x + x N(0, intensity) for x in 0 .. 1: black stays black."""
-    x = picture / 255
-    return _to_uint8(x + x * intensity * rng.standard_normal(x.shape))
+    return _grained(picture, picture / 255 * intensity * rng.standard_normal(picture.shape))
 
 
 def salt_pepper(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Makes the share intensity / 2 of the pixels black or white, each as often."""
-    hit, salt = rng.random((2, *picture.shape[:2]))
-    grains = np.where(salt < 0.5, 0, 255).astype(np.uint8)[..., None]
-    return np.where((hit < intensity / 2)[..., None], grains, picture)
+    hit, salt = rng.random((2, *picture.shape[:2], 1))
+    grains = np.where(salt < 0.5, 0, 255).astype(np.uint8)
+    return np.where(hit < intensity / 2, grains, picture)
 
 
 def blur(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
@@ -166,28 +149,26 @@ NOISES: dict[str, Noise] = {x.__name__: x for x in (gaussian, salt_pepper, speck
 CHANGES = ("rotate", "write", *NOISES)  # all that can be done to a picture
 
 
-def _to_uint8(x: np.ndarray) -> np.ndarray:
-    return (x.clip(0, 1) * 255).round().astype(np.uint8)
+def _grained(picture: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    return ((picture / 255 + noise).clip(0, 1) * 255).round().astype(np.uint8)
 
 
-# ------------------------------------------------------------------------------ writing
 def write(
     picture: np.ndarray, text: str, above: bool, smallest: int = SMALLEST
 ) -> np.ndarray | None:
     """Returns the picture with `text` on a white band above or below it.
 
-    The sides grow with the band, so the proportions stay, also after a resize to as many pixels.
-    Returns None if the font lacks a letter, or if the text in its `smallest` letters (in pixels)
-    needs a band of more than half the picture's height.
+    The sides grow with the band, so the proportions stay. Returns None if the font lacks a letter, or if
+    the text in its `smallest` letters (in pixels) needs a band of more than half the picture's height.
     """
-    text = " ".join(text.split())
+    words = text.split()
     height, width = picture.shape[:2]
-    if not text or not all(map(has_glyph, set(text) - {" "})):
+    if not words or not all(map(has_glyph, set("".join(words)))):
         return None
     for share in _BANDS:
         band = math.ceil(share * height)
         full = math.ceil(width * (height + band) / height)
-        if found := _fit(text, full, band, smallest, round(_LARGEST * height)):
+        if fit := _fit(words, full, band, smallest, round(_LARGEST * height)):
             break
     else:
         return None
@@ -195,7 +176,7 @@ def write(
     top = 0 if above else height
     page.paste((255, 255, 255), (0, top, full, top + band))
     page.paste(Image.fromarray(picture), ((full - width) // 2, band if above else 0))
-    font, lines = found
+    font, lines = fit
     draw = ImageDraw.Draw(page)
     pitch = _LINE * font.size
     first = top + (band - pitch * (len(lines) - 1)) / 2
@@ -204,9 +185,8 @@ def write(
     return np.array(page)
 
 
-def _fit(text, width, height, smallest, largest):
-    """Returns the largest font in which the text fits and its lines, or None."""
-    words = [(word, _width(word)) for word in text.split(" ")]
+def _fit(words, width, height, smallest, largest):
+    """Returns the largest font in which the words fit and their lines, or None."""
     for size in range(max(smallest, largest), smallest - 1, -1):
         lines = _wrap(words, width / size - 0.5)
         if lines and _LINE * size * len(lines) <= height:
@@ -216,28 +196,26 @@ def _fit(text, width, height, smallest, largest):
 
 def _wrap(words, width):
     """Returns lines no wider than `width`, in font sizes; None if a single word is wider."""
-    lines, used, space = [], width, _width(" ")
-    for word, needed in words:
-        if needed > width:
+    lines, used = [], width
+    for word in words:
+        if _width(word) > width:
             return None
-        if used + space + needed <= width:
+        if used + _width(f" {word}") <= width:
             lines[-1] += f" {word}"
-            used += space + needed
+            used += _width(f" {word}")
         else:
             lines.append(word)
-            used = needed
+            used = _width(word)
     return lines
 
 
 @functools.lru_cache(4096)
-def _width(text: str) -> float:
-    """Returns the width in font sizes."""
+def _width(text: str) -> float:  # in font sizes
     return canvas.font(64).getlength(text) / 64
 
 
 @functools.lru_cache(4096)
 def has_glyph(character: str) -> bool:
     """Returns whether the font has a character: it looks different from one that no font has."""
-    missing, found = (canvas.font(32).getmask(c) for c in ("\uffff", character))
-    read: Any = bytes  # Pillow says no buffer of it
-    return (found.size, read(found)) != (missing.size, read(missing))
+    missing, drawn = (canvas.font(32).getmask(c) for c in ("\uffff", character))
+    return (drawn.size, list(drawn)) != (missing.size, list(missing))

@@ -2,13 +2,14 @@
 
 The selector tracks the difficulty of each problem, from 1 to 9, and asks for harder variants of easy
 problems and easier variants of hard ones. Making the variants, and what they change about advantages, is
-done elsewhere (`experiments.diva`). Where the paper and its public code differ, an option chooses.
+done elsewhere (`experiments.diva`).
+
+Difficulties follow the paper's rule, once an epoch and from all answers; its public code has a table of
+changes after every step, from rewards. How hard variants are to be is of the code: the paper leaves it open.
 """
 
 import dataclasses
-import fractions
 from collections.abc import Sequence
-from typing import Any
 
 import chex
 import jax
@@ -24,9 +25,7 @@ EASIEST, HARDEST, FIRST = 1.0, 9.0, 5.0
 # draw for each of several
 TARGET = (9, 8, 7, 6, 6, 5, 5, 5, 4)
 TARGET_MEAN = (8, 7.5, 7, 6.5, 6, 5.5, 4.5, 3.5, 3)
-TABLE = ((0.05, 2), (0.3, 1), (0.5, 0), (0.7, -1), (1.0, -2))  # (highest mean score, change)
 _HARDER = 4  # a variant that replaces a further easier one is 0 .. 3 harder than the problem
-_ROOM = 1e-5  # tolerance for mean rewards at the edge of a range, as tenths are not exact in binary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,48 +33,18 @@ class DivaOptions(base.Options):
     """The hyperparameters of DIVA's selector."""
 
     num_variants: int = fields.number(1, at_least=0)  # Variants of each problem (the paper: 1, 3)
-    # How a mean score s changes a difficulty D. "linear" (the paper): D + eta (0.5 - s). "table" (the
-    # public code): D + the change that `table` has for s
-    rule: str = fields.choice("linear", "table")
-    eta: float = fields.number(4.0, at_least=0)  # Step size of the linear rule
-    # Ranges of the rule "table", as pairs (highest score, change) with ascending scores
-    table: Sequence[tuple[float, float]] = TABLE
-    # Score of an answer: whether it is right, or its reward (the public code)
-    score: str = fields.choice("accuracy", "reward")
-    # When difficulties change: after an "epoch", from all of its answers (the paper), or after every
-    # "step" (the public code)
-    when: str = fields.choice("epoch", "step")
-    # Answers that count for a problem. "group": those to its variants too, as in the paper and the code,
-    # so that hints make hard problems look easier. "original": only those to the problem itself
-    estimate: str = fields.choice("group", "original")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not _is_table(self.table):
-            raise ValueError(
-                f"table={self.table!r}: give (highest score, change) pairs of finite numbers, scores ascending"
-            )
-
-
-def _is_table(given: Any) -> bool:
-    """Returns whether `given` holds pairs of numbers whose first numbers ascend."""
-    try:
-        pairs = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        return False
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.isfinite(pairs).all():
-        return False
-    return bool((np.diff(pairs[:, 0]) > 0).all())
+    # Step size: a mean score s of an epoch changes a difficulty D to D + eta (0.5 - s)
+    eta: float = fields.number(4.0, at_least=0)
 
 
 @chex.dataclass(frozen=True)
 class DivaState(types.Pytree):
-    """The difficulty of every problem, and the scores since it last changed."""
+    """The difficulty of every problem, and the answers since it last changed."""
 
     visits_I: jax.Array  # int32
     difficulty_I: jax.Array  # float32, from 1 to 9
-    score_I: jax.Array  # float32, sum of the scores of the answers since the last change
-    count_I: jax.Array  # float32, number of these answers
+    score_I: jax.Array  # float32, right answers since the last change, those to variants too
+    count_I: jax.Array  # float32, valid answers since then
 
 
 def selector(options: DivaOptions) -> base.Sampler:
@@ -117,45 +86,27 @@ def selector(options: DivaOptions) -> base.Sampler:
 
     def update(state: DivaState, feedback: types.Feedback) -> DivaState:
         index_M = feedback.index_M
-        score_M, count_M = scores(options, feedback)
         # All slots of a problem have the same index. `add` sums over them. `max` gets the same value
         # from each of them, so together they count as one visit.
-        score_I = state.score_I.at[index_M].add(score_M)
-        count_I = state.count_I.at[index_M].add(count_M)
+        score_I = state.score_I.at[index_M].add(feedback.successes_M)
+        count_I = state.count_I.at[index_M].add(feedback.trials_M)
         visits_I = state.visits_I.at[index_M].max(state.visits_I[index_M] + 1)
         # An epoch ends when the last problem is visited, which raises the smallest number of visits.
         ends_epoch = jnp.min(visits_I) > jnp.min(state.visits_I)
-        due = ends_epoch if options.when == "epoch" else True
-        if options.rule == "linear":
-            new_I = linear(state.difficulty_I, score_I, count_I, options.eta)
-        else:
-            room = _ROOM if options.score == "reward" else 0.0
-            new_I = by_table(state.difficulty_I, score_I, count_I, options.table, room)
+        new_I = recalibrated(state.difficulty_I, score_I, count_I, options.eta)
         return DivaState(
             visits_I=visits_I,
-            difficulty_I=jnp.where(due, new_I, state.difficulty_I),
-            score_I=jnp.where(due, 0, score_I),
-            count_I=jnp.where(due, 0, count_I),
+            difficulty_I=jnp.where(ends_epoch, new_I, state.difficulty_I),
+            score_I=jnp.where(ends_epoch, 0, score_I),
+            count_I=jnp.where(ends_epoch, 0, count_I),
         )
 
-    return base.compiled(
-        init, propose, update, believe=believe, needs=base.Needs(variants=True, places=slots)
-    )
+    # A pass asks for problems without their variants, from which it learns as well.
+    needs = base.Needs(passes="never", variants=True, places=slots)
+    return base.compiled(init, propose, update, believe=believe, needs=needs)
 
 
 SPEC = base.Spec("diva", DivaOptions, selector)
-
-
-def scores(options: DivaOptions, feedback: types.Feedback) -> tuple[Array, Array]:
-    """Returns the sum of the scores of each slot's valid answers, and the number of these answers."""
-    score_M, count_M = feedback.successes_M, feedback.trials_M
-    if options.score == "reward":
-        reward_N = jnp.where(feedback.valid_N, feedback.reward_N, 0)
-        score_M = jax.ops.segment_sum(reward_N, feedback.group_N, len(count_M))
-    if options.estimate == "original" and feedback.extra_M is not None:
-        original_M = feedback.extra_M["variant"] == 0
-        score_M, count_M = score_M * original_M, count_M * original_M
-    return score_M, count_M
 
 
 def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
@@ -165,56 +116,20 @@ def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
     """
     del state
     assert proposal.extra_M is not None
-    is_problem_M = proposal.extra_M["variant"] == 0
-    difficulty_M = proposal.extra_M["difficulty"]
+    is_problem_M, difficulty_M = proposal.extra_M["variant"] == 0, proposal.extra_M["difficulty"]
     return {
         "diva/difficulty_problems": jnp.where(is_problem_M, difficulty_M, jnp.nan),
         "diva/difficulty_variants": jnp.where(is_problem_M, jnp.nan, difficulty_M),
     }
 
 
-# ------------------------------------------------------------------------------ how difficulties change
-def linear(difficulty_I: Array, score_I: Array, count_I: Array, eta: float) -> jax.Array:
-    """Returns D + eta (0.5 - s), clipped to [1, 9]: the paper's rule. Without answers D stays.
-
-    Args:
-        difficulty_I: D.
-        score_I: the sum of the scores of the answers to each problem.
-        count_I: the number of these answers; s is the mean score.
-        eta: step size.
-    """
+def recalibrated(difficulty_I: Array, score_I: Array, count_I: Array, eta: float) -> jax.Array:
+    """Returns D + eta (0.5 - s), clipped to [1, 9], for the mean score s; without answers D stays."""
     mean_I = score_I / jnp.maximum(count_I, 1)
     change_I = jnp.where(count_I > 0, eta * (0.5 - mean_I), 0)
     return jnp.clip(difficulty_I + change_I, EASIEST, HARDEST)
 
 
-def by_table(
-    difficulty_I: Array,
-    score_I: Array,
-    count_I: Array,
-    table: Sequence[tuple[float, float]] = TABLE,
-    room: float = 0.0,
-) -> jax.Array:
-    """Returns D plus the change that `table` has for the mean score s, clipped to [1, 9]: the code's rule.
-
-    The change is that of the first (highest, change) with s <= highest, and 0 if there is none. For
-    highest = m / n, a sum of scores S over c answers is compared in whole numbers, as n S <= m c, so that
-    3 right of 10 are in the range that ends at 0.3; n is 10,000 at most. For sums of rewards, `room` widens
-    the ranges.
-    """
-    change_I = jnp.zeros_like(difficulty_I)
-    # From the last range to the first, so that the first fitting range overwrites the later ones.
-    for highest, change in reversed(table):
-        # Of a small denominator, because the scores are multiplied by it.
-        edge = fractions.Fraction(str(highest)).limit_denominator(10_000)
-        most_I = (edge.numerator + room * edge.denominator) * count_I
-        inside_I = score_I * edge.denominator <= most_I
-        change_I = jnp.where(inside_I, jnp.float32(change), change_I)
-    counted_I = (count_I > 0) & (score_I >= 0)
-    return jnp.clip(difficulty_I + jnp.where(counted_I, change_I, 0), EASIEST, HARDEST)
-
-
-# ------------------------------------------------------------------------------ what is asked for
 def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
     """Returns the wanted difficulties of the variants of each problem, [Q, num_variants].
 

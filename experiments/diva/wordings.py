@@ -4,12 +4,13 @@ What the model is asked, how its replies are read, and which of them may be used
 the answer: a list of hints ends before the first one that does (`gives_away`).
 """
 
+import itertools
 import re
 
 from vade_jax.rewards import answers, verify
 from vade_jax.types import Item
 
-_REPHRASE = """\
+REPHRASE = """\
 The text between the lines of dashes is a question, about the pictures above if there are any. Write \
 {count} other wordings of it. Each wording asks for exactly the same and has exactly the same answer: \
 every number, unit, name, condition, formula and answer option (with its letter, in its order) is \
@@ -18,10 +19,10 @@ Add no hint, leave nothing out, do not answer it. Put every wording between <wor
 ----------
 {question}
 ----------"""
-_SOLVE = r"""{question}
+SOLVE = r"""{question}
 
 Work this out one step after another. Then give the final answer alone inside \boxed{{}}."""
-_HINT = r"""{question}
+HINT = r"""{question}
 
 Work this out. Write your solution as at most {count} short steps, in order, each between <step> and \
 </step>. They will be shown to somebody who is stuck: each step leads one stage further than the one \
@@ -33,6 +34,7 @@ _ANNOUNCES = re.compile(
     r"\b(?:answer|option|choice|correct|result|solution|therefore|thus|hence)\b|=\s*\S+\W*$",
     re.IGNORECASE,
 )
+_ANSWERS = re.compile(rf"{_ANNOUNCES.pattern}|^\W*(?:yes|no)\b", re.IGNORECASE)
 _LABEL = re.compile(r"^\s*(?:(?:step|hint)\s*)?\d{1,2}\s*[.:)]\s+", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _NUMBER = re.compile(
@@ -44,22 +46,6 @@ _COUNTS = {word: str(count) for count, word in enumerate(_WORDS.split(","))}
 _OPTION = re.compile(r"(?:^|(?<=\s))\(?([A-J])\s?[.:)]\s*(.+?)(?=\s+\(?[A-J]\s?[.:)]|$)", re.S)
 
 
-# ------------------------------------------------------------------------------ requests
-def rephrase(item: Item, count: int) -> str:
-    """Returns the request for `count` other wordings."""
-    return _REPHRASE.format(question=item.question.strip(), count=count)
-
-
-def solve(question: str) -> str:
-    """Returns the request for an answer, which the verifier can read."""
-    return _SOLVE.format(question=question.strip())
-
-
-def hint(item: Item, count: int) -> str:
-    """Returns the request for at most `count` hints and the answer."""
-    return _HINT.format(question=item.question.strip(), count=count)
-
-
 # ------------------------------------------------------------------------------ replies
 def read_wordings(reply: str, item: Item, count: int) -> tuple[list[str], list[str]]:
     """Returns the first `count` wordings that can be used, and why others cannot.
@@ -67,11 +53,11 @@ def read_wordings(reply: str, item: Item, count: int) -> tuple[list[str], list[s
     Reasons: "unreadable" (a wording is missing), "same" (as the question or another wording),
     "image_marks" (one is lost), "states_answer".
     """
-    found = _between(reply, "wording")[:count]
-    reasons = ["unreadable"] * (count - len(found))
+    texts = _between(reply, "wording")[:count]
+    reasons = ["unreadable"] * (count - len(texts))
     seen, kept = {answers.words(item.question)}, []
     names_answer = gives_away(item.question, item)  # then a wording may do so too
-    for text in found:
+    for text in texts:
         if not text:
             reasons.append("unreadable")
         elif answers.words(text) in seen:
@@ -92,34 +78,20 @@ def read_steps(reply: str, item: Item, count: int) -> tuple[list[str], str]:
     Reasons: "wrong_answer" or another of `verify.Verdict` (as "answer_no_box"), "unreadable" (no
     steps), "states_answer" (the first step does).
     """
-    verdict = verify.verify_item(_without_thoughts(reply), item)
+    verdict = verify.verify_item(reply, item)
     if not verdict.correct:
         different = verdict.reason == "different"
         return [], "wrong_answer" if different else f"answer_{verdict.reason}"
-    found = [_LABEL.sub("", step) for step in _between(reply, "step")]
-    kept = []
-    for step in filter(None, found):
-        if len(kept) == count or gives_away(step, item):
-            break
-        kept.append(step)
-    if not found:
+    steps = [_LABEL.sub("", step) for step in _between(reply, "step")]
+    if not steps:
         return [], "unreadable"
+    hints = itertools.takewhile(lambda step: not gives_away(step, item), filter(None, steps))
+    kept = list(itertools.islice(hints, count))
     return kept, "" if kept else "states_answer"
 
 
-def is_answered(reply: str, item: Item) -> bool:
-    """Returns whether the reply to `solve` has the right answer."""
-    return verify.verify_item(_without_thoughts(reply), item).correct
-
-
 def _between(reply: str, tag: str) -> list[str]:
-    found = re.findall(rf"<{tag}>(.*?)</{tag}>", _without_thoughts(reply), re.S)
-    return [text.strip() for text in found]
-
-
-def _without_thoughts(reply: str) -> str:
-    """Returns what a reasoning model says after its thoughts, which may hold drafts."""
-    return reply.rpartition("</think>")[2]
+    return [text.strip() for text in re.findall(rf"<{tag}>(.*?)</{tag}>", reply, re.S)]
 
 
 # ------------------------------------------------------------------------------ answers
@@ -133,39 +105,27 @@ def gives_away(text: str, item: Item) -> bool:
     """
     if "\\boxed" in text:
         return True
-    weak = item.kind in ("choice", "yesno") or _mentions(item.question, item)
-    return any(
-        _mentions(sentence, item) and (not weak or _announces(sentence, item))
-        for sentence in _SENTENCE.split(_LABEL.sub("", text))
-    )
-
-
-def _announces(sentence: str, item: Item) -> bool:
-    if item.kind == "yesno" and re.match(r"\W*(?:yes|no)\b", sentence, re.IGNORECASE):
-        return True
-    return _ANNOUNCES.search(sentence.strip()) is not None
+    sentences = _SENTENCE.split(_LABEL.sub("", text))
+    if item.kind in ("choice", "yesno") or _mentions(item.question, item):
+        announces = _ANSWERS if item.kind == "yesno" else _ANNOUNCES
+        sentences = filter(announces.search, sentences)
+    return any(_mentions(sentence, item) for sentence in sentences)
 
 
 def _mentions(sentence: str, item: Item) -> bool:
     if item.kind in ("int", "float"):
         words = re.findall("[a-z]+", sentence.casefold())
-        numbers = _NUMBER.findall(sentence)
-        numbers += [_COUNTS[word] for word in words if word in _COUNTS]
-        boxes = (f"\\boxed{{{number}}}" for number in numbers)
-        return any(verify.verify_item(box, item).correct for box in boxes)
+        numbers = _NUMBER.findall(sentence) + [_COUNTS[word] for word in words if word in _COUNTS]
+        return any(verify.verify_item(f"\\boxed{{{x}}}", item).correct for x in numbers)
+    answer = item.answer
     if item.kind == "choice":
-        letter = answers.plain(item.answer).strip("().: ").upper()[:1]
+        letter = answers.plain(answer).strip("().: ").upper()[:1]
         if re.search(rf"(?<!\w){letter}(?!\w)", sentence):
             return True
-        if choices := item.metadata.get("choices"):
-            options = {chr(65 + i): text for i, text in enumerate(choices)}
-        else:
-            options = {k: v.strip() for k, v in _OPTION.findall(item.question)}
-        option = options.get(letter, "")
-        return bool(option) and _has_words(sentence, option)
-    return _has_words(sentence, item.answer)
-
-
-def _has_words(sentence: str, answer: str) -> bool:
-    wanted = answers.words(answer)
-    return bool(wanted) and f" {wanted} " in f" {answers.words(sentence)} "
+        choices = item.metadata.get("choices") or ()
+        options = dict(zip("ABCDEFGHIJ", choices, strict=False)) or dict(
+            _OPTION.findall(item.question)
+        )
+        answer = options.get(letter, "")
+    words = answers.words(answer)
+    return bool(words) and f" {words} " in f" {answers.words(sentence)} "

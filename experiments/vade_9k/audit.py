@@ -6,7 +6,6 @@ words together are a finding.
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,10 +65,9 @@ class Asked:
 
     def shared(self, entry: Entry, how: str) -> str | None:
         """Returns the uid of an item that asks the same, "both" in words and picture or in "either"."""
-        same, bits_J = self.same(entry), self.bits(entry)
-        alike = np.flatnonzero(bits_J <= MOST_BITS).tolist()
-        found = set(same) & set(alike) if how == "both" else {*same, *alike}
-        return self.entries[min(found)].uid if found else None
+        same, alike = set(self.same(entry)), set(np.flatnonzero(self.bits(entry) <= MOST_BITS))
+        items = same & alike if how == "both" else same | alike
+        return self.entries[min(items)].uid if items else None
 
 
 def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any]:
@@ -83,31 +81,27 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any
         matches: {"uid", "benchmark_uid", "bits", "same_question"} for each with any: the item that
             has both, else the nearest picture, else the question.
     """
-    question = picture = both = 0
     asked, matches = Asked(benchmark), []
+    shared = {"same_question": 0, "alike_picture": 0, "both": 0}
     for entry in train:
         same, bits_J = asked.same(entry), asked.bits(entry)
-        alike = bits_J.size and bits_J.min() <= MOST_BITS
-        of_both = [j for j in same if bits_J[j] <= MOST_BITS]
-        question, picture = question + bool(same), picture + bool(alike)
-        both += bool(of_both)
+        alike = bool(bits_J.size and bits_J.min() <= MOST_BITS)
+        both = [j for j in same if bits_J[j] <= MOST_BITS]
+        for name, is_shared in zip(shared, (same, alike, both), strict=True):
+            shared[name] += bool(is_shared)
         if same or alike:
-            best = of_both[0] if of_both else int(bits_J.argmin()) if alike else same[0]
+            best = both[0] if both else int(bits_J.argmin()) if alike else same[0]
             other, bits = benchmark[best], int(bits_J[best])
             match = {"uid": entry.uid, "benchmark_uid": other.uid, "bits": bits}
             matches.append(match | {"same_question": entry.key == other.key})
-    return {
-        "num_items": len(benchmark),
-        **{"same_question": question, "alike_picture": picture, "both": both},
-        "matches": matches,
-    }
+    return {"num_items": len(benchmark), **shared, "matches": matches}
 
 
 def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
     """Returns a Markdown table of what each benchmark shares with `num_train` questions."""
     rows = [
-        [name, *(f"{number:,}" for what, number in found.items() if what != "matches")]
-        for name, found in overlaps.items()
+        [name, *(f"{number:,}" for what, number in overlap.items() if what != "matches")]
+        for name, overlap in overlaps.items()
     ]
     header = ["benchmark", "its items", "same question", "alike picture", "both"]
     title = f"Of {num_train:,} questions, pictures within {MOST_BITS} bits of 64:"
@@ -115,27 +109,6 @@ def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
 
 
 # ------------------------------------------------------------------------------ a data set
-def check(paths: Mapping[str, str]) -> None:
-    """Checks that there is something to compare with.
-
-    Raises:
-        ValueError: no benchmark has a file, or one of them does not exist.
-    """
-    if not any(paths.values()):
-        raise ValueError(
-            "--audit: no benchmark has a file: give one at least, such as "
-            "--config.benchmarks.mathvista=testmini.parquet"
-        )
-    check_files(paths)
-
-
-def check_files(paths: Mapping[str, str]) -> None:
-    """Raises ValueError if the file of a benchmark does not exist."""
-    for name, path in paths.items():
-        if path and not os.path.exists(path):
-            raise ValueError(f"benchmarks.{name}={path} does not exist")
-
-
 def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Benchmark]) -> str:
     """Writes audit.json (with every match) and audit.md into target/report, and returns the table.
 
@@ -152,16 +125,15 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
     except (OSError, ValueError) as error:
         raise ValueError(f"--target={target} is no built data set: {error}") from error
     train = _trained_on(target, index)
-    limits = {n: index["settings"]["data"][n] for n in ("min_pixels", "max_pixels")}
-    found = {
-        name: compare(train, read(known[name], path, **limits))
-        for name, path in paths.items()
-        if path
+    limits = {name: index["settings"]["data"][name] for name in ("min_pixels", "max_pixels")}
+    present = {name: path for name, path in paths.items() if path}
+    overlaps = {
+        name: compare(train, read(known[name], path, **limits)) for name, path in present.items()
     }
-    text = table(found, len(train))
-    if absent := [name for name, path in paths.items() if not path]:
+    text = table(overlaps, len(train))
+    if absent := [name for name in paths if name not in present]:
         text += f"\n\nNot compared, for want of a file: {', '.join(absent)}."
-    atomic.write_text(target / "report" / "audit.json", json.dumps(found, indent=1) + "\n")
+    atomic.write_text(target / "report" / "audit.json", json.dumps(overlaps, indent=1) + "\n")
     atomic.write_text(target / "report" / "audit.md", f"{text}\n")
     return text
 
@@ -173,11 +145,11 @@ def load(path: str) -> dict[str, str]:
         ValueError: `path` cannot be read or was not written by `audit`.
     """
     try:
-        found = json.loads(pathlib.Path(path).read_text())
-        matches = [match for one in found.values() for match in one["matches"]]
+        overlaps = json.loads(pathlib.Path(path).read_text())
         return {
             match["uid"]: match["benchmark_uid"]
-            for match in matches
+            for overlap in overlaps.values()
+            for match in overlap["matches"]
             if match["same_question"] and match["bits"] <= MOST_BITS
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -189,25 +161,24 @@ def load(path: str) -> dict[str, str]:
 
 def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:
     """Returns the questions of a benchmark's file; raises ValueError if it is none of it."""
-    found = []
+    entries, sizes = [], {"min_pixels": min_pixels, "max_pixels": max_pixels}
     for item in tqdm.tqdm(benchmark.read(path), f"reading {path}", delay=5, leave=False):
-        sizes = {"patch": images.PATCH, "min_pixels": min_pixels, "max_pixels": max_pixels}
         try:
-            pixels = [images.load(image, **sizes) for image in item.images]
+            pixels = [images.load(image, patch=images.PATCH, **sizes) for image in item.images]
         except ValueError as error:
             raise ValueError(f"{path}: {item.uid}: {error}") from error
         for image in item.images:
             image.close()  # a benchmark's pictures are held, their pixels need not be
-        found.append(Entry(item.uid, texts.key(item.question), tuple(map(dhash, pixels))))
-    return found
+        entries.append(Entry(item.uid, texts.key(item.question), tuple(map(dhash, pixels))))
+    return entries
 
 
 def _trained_on(target: pathlib.Path, index: Mapping[str, Sequence]) -> list[Entry]:
     """Returns the questions of both splits; no image is read, their hashes are in the index."""
-    found = []
+    entries = []
     for name in ("train", "validation"):
         questions = row_files.open_arrow(target / f"{name}.arrow").column("question").to_pylist()
         for row, question in zip(index[name], questions, strict=True):
             hashes = tuple(int(h, 16) for h in row["dhash"])
-            found.append(Entry(row["uid"], texts.key(question), hashes))
-    return found
+            entries.append(Entry(row["uid"], texts.key(question), hashes))
+    return entries

@@ -32,88 +32,81 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
     sources = open_sources(settings)
-    if settings.exclude != "none":
-        audit.check_files(settings.benchmarks)
-    check = prompts.PromptBuilder(
-        tokens.Tokenizer.load(settings.checkpoint),
-        instruction=settings.data.instruction,
-        min_pixels=settings.data.min_pixels,
-        max_pixels=settings.data.max_pixels,
-        max_length=settings.data.max_prompt_length,
-    )
-    building = _empty(target)
+    limits = dataclasses.asdict(settings.data)
+    limits["max_length"] = limits.pop("max_prompt_length")
+    check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
+    unfinished = _empty(target)
     asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
-    pictures = building / "pictures"
+    pictures = unfinished / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
     with loading.Threads(settings.num_threads) as pool:
         drawer = draw.Drawer(check, pictures, pool=pool, asked=asked, **order)
-        for name, (subset, rows) in sources.items():
-            drawn.append(one := drawer.draw(name, subset, rows))
+        for name, (subset, source) in sources.items():
+            drawn.append(one := drawer.draw(name, subset, source))
             print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
     rows = [row for one in drawn for row in one.kept]
     train, held = draw.split(rows, share=settings.validation, seed=settings.seed)
     splits = {"train": train, "validation": held}
     # Before anything can fail for want of questions: the report says why they are missing.
-    _write_report(building / "report", drawn, splits)
-    _check_enough(settings, drawn, splits, building / "report")
+    _write_report(unfinished / "report", drawn, splits)
+    _check_enough(settings, drawn, splits, unfinished / "report")
     for name, rows in splits.items():
         with_images = (
             row | {"images": [(pictures / x).read_bytes() for x in row["pictures"]]} for row in rows
         )
-        arrow_files.write(building / f"{name}.arrow", with_images)
+        arrow_files.write(unfinished / f"{name}.arrow", with_images)
     shutil.rmtree(pictures)
-    _write_index(building / "index.json", settings, splits)
-    os.rename(building, target)
+    _write_index(unfinished / "index.json", settings, splits)
+    os.rename(unfinished, target)
     if warning := unlike_the_paper(drawn):
         print(warning)
 
 
 def _empty(target: pathlib.Path) -> pathlib.Path:
     """Makes the directory that becomes `target` when all is in it; raises ValueError if it cannot."""
-    building = target.with_name(f"{target.name}.tmp")
+    unfinished = target.with_name(f"{target.name}.tmp")
     try:
-        if building.exists():
-            shutil.rmtree(building)  # of a build that was stopped
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was stopped
         for inside in ("report", "pictures"):
-            (building / inside).mkdir(parents=True)
+            (unfinished / inside).mkdir(parents=True)
     except OSError as error:
         raise ValueError(f"--target={target} cannot be written: {error}") from error
-    return building
+    return unfinished
 
 
-def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
+def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
     """Returns each subset and its files by name, all of them opened and of a known form.
 
     Raises:
         ValueError: names every subset that is missing, or the first that cannot be read.
     """
     # In the order of their names: what two subsets share is the first one's.
-    wanted = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
+    subsets = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
     for path in settings.own:
         name = pathlib.Path(path).stem
-        if name in wanted:
+        if name in subsets:
             raise ValueError(f"own={path!r}: a subset is called {name!r} already")
-        wanted[name] = Subset(path, domain="own")
-    if not wanted:
+        subsets[name] = Subset(path, domain="own")
+    if not subsets:
         raise ValueError("nothing is to be taken: name a subsets.NAME.path or own")
     root = pathlib.Path(settings.source)
-    missing = [s.path for s in wanted.values() if not (root / s.path).exists()]
+    missing = [s.path for s in subsets.values() if not (root / s.path).exists()]
     if missing:
         raise ValueError(
             f"--source={settings.source} has no {', '.join(map(repr, missing))}: put the files "
             "there, or leave a subset out with --config.subsets.NAME.path=''"
         )
-    found = {n: (s, published.open_shards(root / s.path)) for n, s in wanted.items()}
-    for name, (subset, rows) in found.items():
-        form = published.detect(rows.columns, rows.name)
-        print(f"{name}: {len(rows):,} rows in the form of {form.name}")
-        if subset.take > len(rows) * settings.per_row:
+    sources = {n: (s, published.open_source(root / s.path)) for n, s in subsets.items()}
+    for name, (subset, source) in sources.items():
+        num_rows = source.table.size
+        print(f"{name}: {num_rows:,} rows in the form of {source.form.name}")
+        if subset.take > num_rows * settings.per_row:
             raise ValueError(
-                f"subsets.{name}.take={subset.take}: {rows.name} has only {len(rows)} rows, "
+                f"subsets.{name}.take={subset.take}: {root / subset.path} has only {num_rows} rows, "
                 f"and per_row={settings.per_row}"
             )
-    return found
+    return sources
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
@@ -180,7 +173,7 @@ def _check_enough(
 # ------------------------------------------------------------------------------ files
 def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
-    kept = dataclasses.asdict(settings)
+    kept = settings.to_dict()
     for name in ("source", "checkpoint", "num_threads"):
         del kept[name]  # where things lay changes nothing
     # What they ask is left out.

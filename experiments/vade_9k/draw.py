@@ -11,7 +11,7 @@ import hashlib
 import json
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from vade_jax import types
 from vade_jax.data import columns, images, pictures
 from vade_jax.data.loading import Threads
 
-_CHUNK = 256  # rows in memory
 _LONGEST_ID = 120  # characters of a row's own id that its item's id keeps
 Check = Callable[[types.Item], types.Prompt]
 
@@ -61,8 +60,7 @@ class Drawn:
     @property
     def counts(self) -> dict[str, int]:
         """Rejects by reason."""
-        found = collections.Counter(reject.reason for reject in self.rejects)
-        return dict(sorted(found.items()))
+        return dict(sorted(collections.Counter(x.reason for x in self.rejects).items()))
 
 
 class Drawer:
@@ -92,38 +90,31 @@ class Drawer:
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
 
-    def draw(self, name: str, subset: Subset, rows: published.Shards) -> Drawn:
-        """Returns what is taken of `rows`."""
-        form = published.detect(rows.columns, rows.name)
-        # All rows are read in the order of the files, each row group once.
-        is_part = 0 < subset.take < len(rows)
-        order = (
-            generator(self._seed, name).permutation(len(rows)) if is_part else np.arange(len(rows))
-        )
-        labels = {"subset": name, "domain": subset.domain}
-        work = functools.partial(
-            self._read, labels, subset, form, _names(rows, form), rows.directory
-        )
+    def draw(self, name: str, subset: Subset, source: published.Source) -> Drawn:
+        """Returns what is taken of the rows of `source`."""
+        num_rows = source.table.size
+        is_part = 0 < subset.take < num_rows
+        order = generator(self._seed, name).permutation(num_rows) if is_part else range(num_rows)
+        work = functools.partial(self._read, name, subset, source, _names(source))
         kept, rejects, seen, others = [], [], 0, 0
         # Threads check rows ahead of the order; what is taken is decided here, one row at a time.
-        read = self._pool.stream(work, _in_order(rows, order))
-        bar = tqdm.tqdm(read, f"looking through {name}", len(rows), delay=5, leave=False)
-        for found, refused, not_looked_at in bar:
+        rows = self._pool.stream(work, map(int, order))
+        bar = tqdm.tqdm(rows, f"looking through {name}", num_rows, delay=5, leave=False)
+        for usable, refused, not_looked_at in bar:
             if subset.take and len(kept) >= subset.take:
                 break
             seen, others = seen + 1, others + not_looked_at
             rejects += refused
-            for row, files in found:
+            for row, files in usable:
                 if subset.take and len(kept) >= subset.take:
                     others += 1
                 elif (first := self._first_of(row)) != row["uid"]:
-                    detail = f"the same as {first}"
-                    rejects.append(Reject(row["uid"], name, "duplicate", detail))
+                    rejects.append(Reject(row["uid"], name, "duplicate", f"the same as {first}"))
                 else:
                     for picture, data in zip(row["pictures"], files, strict=True):
                         (self._pictures / picture).write_bytes(data)
                     kept.append(row)
-        return Drawn(name, subset, len(rows), seen, others, kept, rejects)
+        return Drawn(name, subset, num_rows, seen, others, kept, rejects)
 
     def _first_of(self, row: Mapping[str, Any]) -> str:
         """Returns the uid of the first row that asks the same about the same pictures."""
@@ -131,37 +122,33 @@ class Drawer:
         key = (tuple(row["pictures"]), words, tuple(sorted(row["choices"] or ())))
         return self._taken.setdefault(key, row["uid"])
 
-    def _read(self, labels, subset, form, names, directory, numbered):
-        """Returns what is taken of a row if no other row has it, and what is rejected.
+    def _read(
+        self, name: str, subset: Subset, source: published.Source, names: Sequence[str], index: int
+    ) -> tuple[list[tuple[dict[str, Any], list[bytes]]], list[Reject], int]:
+        """Returns what is taken of a row if no other row has it, what is rejected, and a number.
 
-        The first is a list of (row, files of its images); the third result is how many questions
-        were not looked at.
+        The first is a list of (row, files of its images), the number that of questions not looked at.
         """
-        index, row = numbered
-        uid = f"{labels['subset']}:{names[index]}"
-        kept, rejects, looked = [], [], 0
-
-        def reject(uid, error):
-            rejects.append(Reject(uid, labels["subset"], error.reason, error.detail))
-
+        uid = f"{name}:{names[index]}"
+        kept, rejects = [], []
         try:
-            samples = form.read(row)
+            samples = source.read(index)
         except columns.RejectedItem as error:
-            reject(uid, error)
-            return kept, rejects, 0
+            return kept, [Reject(uid, name, error.reason, error.detail)], 0
         for number in generator(self._seed, uid).permutation(len(samples)):
             if len(kept) == self._per_row:
                 break
-            sample, looked = samples[number], looked + 1
+            sample = samples[number]
             if subset.solutions and sample.answer_is == "turn":
                 sample = dataclasses.replace(sample, answer_is="solution")
             full = uid if sample.turn is None else f"{uid}:{sample.turn}"
             try:
-                made, files = self._checked(full, sample, directory)
-                kept.append(({"uid": full, **labels, **made}, files))
+                row, files = self._checked(full, sample, source.directory)
+                labels = {"uid": full, "subset": name, "domain": subset.domain}
+                kept.append((labels | row, files))
             except columns.RejectedItem as error:
-                reject(full, error)
-        return kept, rejects, len(samples) - looked
+                rejects.append(Reject(full, name, error.reason, error.detail))
+        return kept, rejects, len(samples) - len(kept) - len(rejects)
 
     def _checked(
         self, uid: str, sample: texts.Sample, directory: pathlib.Path
@@ -169,54 +156,48 @@ class Drawer:
         """Returns a row of the data set and its images, once a prompt was built of it."""
         if not sample.images:
             raise texts.Refused("no_image", "the row has no image")
-        made = texts.normalise(sample)
+        item = texts.normalise(sample)
+        step = "read"
         try:
             files = [pictures.image_bytes(image, directory) for image in sample.images]
-        except (OSError, TypeError, ValueError) as error:
-            raise texts.Refused("bad_image", f"an image cannot be read: {error}") from error
-        try:
+            step = "opened"
             opened = tuple(map(images.opened, files))
-        except (OSError, ValueError) as error:
-            detail = f"an image cannot be opened: {images.why_not(error)}"
+        except (OSError, TypeError, ValueError) as error:
+            detail = f"an image cannot be {step}: {images.why_not(error)}"
             raise texts.Refused("bad_image", detail) from error
         prompt = self._check(
-            types.Item(uid, made["question"], opened, made["answer"], made["kind"])
+            types.Item(uid, item["question"], opened, item["answer"], item["kind"])
         )
-        digests = [hashlib.sha256(file).hexdigest() for file in files]
-        said = [sample.question, sample.answer, list(sample.choices or ())]
-        whole = "".join([json.dumps(said), *digests])
         hashes = tuple(audit.dhash(image) for image in prompt.images)
-        entry = audit.Entry(uid, texts.key(made["question"]), hashes)
-        if found := self._asked(entry):
-            raise texts.Refused("in_benchmark", f"{found} asks it too")
+        if other := self._asked(audit.Entry(uid, texts.key(item["question"]), hashes)):
+            raise texts.Refused("in_benchmark", f"{other} asks it too")
+        digests = [hashlib.sha256(file).hexdigest() for file in files]
+        content = json.dumps([sample.question, sample.answer, list(sample.choices or ())])
         grids = [images.grid(image, prompt.patch) for image in prompt.images]
         return {
-            **made,
+            **item,
             **sample.more,
             "pictures": digests,
-            "sha256": hashlib.sha256(whole.encode()).hexdigest(),
+            "sha256": hashlib.sha256("".join([content, *digests]).encode()).hexdigest(),
             "num_tokens": prompt.length,
             "num_patches": sum(4 * rows * cols for rows, cols in grids),
             "dhash": hashes,
         }, files
 
 
-def _in_order(rows: published.Shards, order: np.ndarray) -> Iterator[tuple[int, Mapping]]:
-    """Yields rows in `order`; files are read in theirs, a chunk at a time."""
-    for start in range(0, len(order), _CHUNK):
-        chunk = order[start : start + _CHUNK].tolist()
-        found = dict(rows.take(chunk))
-        yield from ((index, found.pop(index)) for index in chunk)
-
-
-def _names(rows: published.Shards, form: published.Form) -> list[str]:
+def _names(source: published.Source) -> list[str]:
     """Returns what each row is called: its id, with its number where others have that id too."""
-    column = next((name for name in form.id_columns.split() if name in rows.columns), None)
+    known = source.table.columns or ()
+    column = next((name for name in source.form.id_columns.split() if name in known), None)
     if column is None:
-        return [str(number) for number in range(len(rows))]
-    # As an item's id has to be, with room for the names of the subset and the turn.
-    ids = [str(name or "")[:_LONGEST_ID] for name in rows.column(column)]
-    ids = [name if name.isprintable() else "" for name in ids]
+        return [str(number) for number in range(source.table.size)]
+    ids = []
+    for number in range(source.table.size):
+        try:
+            name = str(source.table.read(number).get(column) or "")[:_LONGEST_ID]
+        except columns.BROKEN:  # rejected when it is its turn
+            name = ""
+        ids.append(name if name.isprintable() else "")
     count = collections.Counter(ids)
     return [
         name if name and count[name] == 1 else f"{name}@{number}" for number, name in enumerate(ids)

@@ -67,7 +67,7 @@ def test_what_methods_need():
     )
     expected = dict.fromkeys(samplers.SAMPLERS, base.Needs()) | {
         "bots": base.Needs(items=(optional("weak_rate"), optional("strong_rate"))),
-        "diva": base.Needs(variants=True, places=2),
+        "diva": base.Needs(passes="never", variants=True, places=2),
         "gdro": base.Needs(weights=True),
         "informed": base.Needs(items=(states("features"),)),
         "knapsack": base.Needs(uneven=True),

@@ -27,7 +27,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "cures sigma": ("cures", {"rollouts": "sigma", "min_rollouts": 3}),
     "sec code": ("sec", {"variant": "code"}),
     "mmr1 code": ("mmr1", {"variant": "code"}),
-    "diva code": ("diva", {"num_variants": 3, "rule": "table", "when": "step"}),
+    "diva several": ("diva", {"num_variants": 3}),
 }
 RATE = np.random.default_rng(0).random(NUM_ITEMS)
 ARRAYS = {  # name: the per-item arrays that its init needs
@@ -41,7 +41,7 @@ ARRAYS = {  # name: the per-item arrays that its init needs
 
 
 # A problem comes with variants: as many slots of a batch are its.
-SLOTS = {"diva": 2, "diva code": 4}
+SLOTS = {"diva": 2, "diva several": 4}
 # No number of an item that may be NaN decides: visits are whole, strata has rates of categories, and a
 # queue does not ask what the selector below thinks of an item.
 IN_ORDER = (
@@ -297,12 +297,6 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("dare", {"concentration": -1}, r"concentration=-1: must be in \[0, inf\)"),
         ("dare", {"decay": 2}, r"decay=2: must be in \[0, 1\]"),
         ("diva", {"num_variants": -1}, r"num_variants=-1: must be in \[0, inf\)"),
-        ("diva", {"rule": "cubic"}, "rule='cubic'.*linear"),
-        ("diva", {"score": "loss"}, "score='loss'.*accuracy"),
-        ("diva", {"when": "never"}, "when='never'.*epoch"),
-        ("diva", {"estimate": "hints"}, "estimate='hints'.*original"),
-        ("diva", {"table": ((0.5, 1), (0.3, 2))}, r"table=.*ascending"),
-        ("diva", {"table": ()}, r"table=\(\).*pairs"),
         ("dps", {"decay": -1}, r"decay=-1: must be in \[0, 1\]"),
         ("gdro", {"window": 33}, r"window=33: must be in \[1, 32\], as a word has 32 bits"),
         ("gdro", {"margin": 0.1}, r"margin=0\.1: must be in \[0, 0\.1\)"),

@@ -80,7 +80,7 @@ def rows(
         directory = _saved(pathlib.Path(path), split)
         table, label = row_files.open_saved(directory), pathlib.Path(path).name
     else:
-        files = _files(pathlib.Path(path), split)
+        files = files_of(pathlib.Path(path), split)
         table, directory = row_files.open_files(files), files[0].parent
         label = pathlib.Path(path).stem
     if table.columns is not None:
@@ -148,7 +148,7 @@ def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
     return {}
 
 
-def _files(path: pathlib.Path, split: str) -> list[pathlib.Path]:
+def files_of(path: pathlib.Path, split: str) -> list[pathlib.Path]:
     """Returns the files that hold the rows of a split.
 
     Raises:
