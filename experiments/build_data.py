@@ -44,6 +44,9 @@ def main(c: ConfigDict, _: str) -> None:
         for name, flag in (("source", SOURCE), ("checkpoint", CHECKPOINT)):
             if flag.value:
                 settings = dataclasses.replace(settings, **{name: flag.value})
+        for name, path in settings.benchmarks.items():
+            if path and not pathlib.Path(path).exists():
+                raise ValueError(f"benchmarks.{name}={path} does not exist")
         if AUDIT.value and not any(settings.benchmarks.values()):
             raise ValueError(
                 "--audit: no benchmark has a file: give one at least, such as "

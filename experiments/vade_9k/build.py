@@ -37,11 +37,10 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
     unfinished = _empty(target)
     asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
-    pictures = unfinished / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
     with loading.Threads(settings.num_threads) as pool:
-        drawer = draw.Drawer(check, pictures, pool=pool, asked=asked, **order)
+        drawer = draw.Drawer(check, pool=pool, asked=asked, **order)
         for name, (subset, source) in sources.items():
             drawn.append(one := drawer.draw(name, subset, source))
             print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
@@ -52,11 +51,8 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     _write_report(unfinished / "report", drawn, splits)
     _check_enough(settings, drawn, splits, unfinished / "report")
     for name, rows in splits.items():
-        with_images = (
-            row | {"images": [(pictures / x).read_bytes() for x in row["pictures"]]} for row in rows
-        )
+        with_images = (row | {"images": row["images"]()} for row in rows)
         arrow_files.write(unfinished / f"{name}.arrow", with_images)
-    shutil.rmtree(pictures)
     _write_index(unfinished / "index.json", settings, splits)
     os.rename(unfinished, target)
     if warning := unlike_the_paper(drawn):
@@ -68,8 +64,7 @@ def _empty(target: pathlib.Path) -> pathlib.Path:
     unfinished = target.with_name(f"{target.name}.tmp")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was stopped
-        for inside in ("report", "pictures"):
-            (unfinished / inside).mkdir(parents=True)
+        (unfinished / "report").mkdir(parents=True)
     except OSError as error:
         raise ValueError(f"--target={target} cannot be written: {error}") from error
     return unfinished
@@ -131,42 +126,36 @@ def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
 
 def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:
     """Returns a warning if a subset does not give the questions that Table 3 counts, "" if all do."""
-    found = [
-        f"{one.name} {len(one.kept):,} of {TABLE_3[one.name]:,}"
-        for one in drawn
-        if one.name in TABLE_3 and len(one.kept) != TABLE_3[one.name]
+    kept = {one.name: len(one.kept) for one in drawn}
+    unlike = [
+        f"{name} {number:,} of {TABLE_3[name]:,}"
+        for name, number in kept.items()
+        if number != TABLE_3.get(name, number)
     ]
-    found += [f"no {name}" for name in TABLE_3 if name not in {one.name for one in drawn}]
-    return (
-        f"WARNING: these are not the counts of the paper's Table 3: {', '.join(found)}"
-        if found
-        else ""
-    )
+    unlike += [f"no {name}" for name in TABLE_3 if name not in kept]
+    start = "WARNING: these are not the counts of the paper's Table 3: "
+    return start + ", ".join(unlike) if unlike else ""
 
 
 def _check_enough(
     settings: Build, drawn: Sequence[draw.Drawn], splits: Splits, report: pathlib.Path
 ) -> None:
     """Raises `ValueError` where a subset has too few questions, or a split none."""
-
-    def least(one):
-        return 1 if settings.allow_fewer else max(1, one.subset.take)
-
-    if short := [one for one in drawn if len(one.kept) < least(one)]:
-        listed = "; ".join(
-            f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected {one.counts}"
-            for one in short
-        )
+    few = [
+        f"{x.name} has {len(x.kept)} of {x.subset.take or 'any'}, rejected {x.counts}"
+        for x in drawn
+        if len(x.kept) < (1 if settings.allow_fewer else max(1, x.subset.take))
+    ]
+    if few:
         raise ValueError(
-            f"too few usable questions: {listed}. See {report}; take fewer "
+            f"too few usable questions: {'; '.join(few)}. See {report}; take fewer "
             "(subsets.NAME.take), leave a subset out, or set allow_fewer=True"
         )
     for name, rows in splits.items():
         if not rows:
             raise ValueError(
                 f"validation={settings.validation} of {sum(map(len, splits.values()))} questions "
-                f"leaves none for {name} (those about one picture stay together): take more "
-                "questions"
+                f"leaves none for {name} (those about one picture stay together): take more"
             )
 
 
@@ -182,12 +171,11 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
     lines = [f'{{"settings": {json.dumps(kept, sort_keys=True)}']
     for split, rows in splits.items():
-        entries = []
-        for row in rows:
-            hashes = [f"{h:016x}" for h in row["dhash"]]
-            entry = {name: row[name] for name in INDEX} | {"dhash": hashes}
-            entries.append(json.dumps(entry))
-        listed = ",\n".join(entries)
+        entries = (
+            {name: row[name] for name in INDEX} | {"dhash": [f"{h:016x}" for h in row["dhash"]]}
+            for row in rows
+        )
+        listed = ",\n".join(map(json.dumps, entries))
         lines.append(f'"{split}": [\n{listed}\n]')
     path.write_text(",\n".join(lines) + "}\n")
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
-from scipy import sparse
-from scipy.sparse import csgraph
+from scipy.cluster.hierarchy import DisjointSet
 
 from experiments.vade_9k import audit, published, texts
 from experiments.vade_9k.settings import Subset
@@ -52,8 +51,8 @@ class Drawn:
     num_rows: int  # that it has
     num_seen: int  # rows that were looked at before there were enough
     other_turns: int  # questions of rows looked at that gave enough without them
-    # One row of `arrow_files.SCHEMA` each, but for its images, and "pictures" (the names of their
-    # files, by content) and "dhash".
+    # One row of `arrow_files.SCHEMA` each, with a function in the place of its images, and "pictures"
+    # (hashes of their files) and "dhash".
     kept: list[dict[str, Any]]
     rejects: list[Reject]  # all others that were looked at
 
@@ -68,7 +67,6 @@ class Drawer:
 
     Args:
         check: item -> prompt; raises `columns.RejectedItem`.
-        pictures: an empty directory for the images of what is kept, which are too many for memory.
         seed: of the order.
         per_row: questions taken of one row at most.
         pool: threads that check.
@@ -78,15 +76,13 @@ class Drawer:
     def __init__(
         self,
         check: Check,
-        pictures: pathlib.Path,
         *,
         seed: int,
         per_row: int,
         pool: Threads,
         asked: Callable[[audit.Entry], str | None],
     ):
-        self._asked = asked
-        self._check, self._pictures, self._pool = check, pictures, pool
+        self._check, self._asked, self._pool = check, asked, pool
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
 
@@ -105,14 +101,12 @@ class Drawer:
                 break
             seen, others = seen + 1, others + not_looked_at
             rejects += refused
-            for row, files in usable:
+            for row in usable:
                 if subset.take and len(kept) >= subset.take:
                     others += 1
                 elif (first := self._first_of(row)) != row["uid"]:
                     rejects.append(Reject(row["uid"], name, "duplicate", f"the same as {first}"))
                 else:
-                    for picture, data in zip(row["pictures"], files, strict=True):
-                        (self._pictures / picture).write_bytes(data)
                     kept.append(row)
         return Drawn(name, subset, num_rows, seen, others, kept, rejects)
 
@@ -124,10 +118,10 @@ class Drawer:
 
     def _read(
         self, name: str, subset: Subset, source: published.Source, names: Sequence[str], index: int
-    ) -> tuple[list[tuple[dict[str, Any], list[bytes]]], list[Reject], int]:
-        """Returns what is taken of a row if no other row has it, what is rejected, and a number.
+    ) -> tuple[list[dict[str, Any]], list[Reject], int]:
+        """Returns what is taken of a row if no other row has it, and what is rejected.
 
-        The first is a list of (row, files of its images), the number that of questions not looked at.
+        The third result is how many of its questions were not looked at.
         """
         uid = f"{name}:{names[index]}"
         kept, rejects = [], []
@@ -142,18 +136,17 @@ class Drawer:
             if subset.solutions and sample.answer_is == "turn":
                 sample = dataclasses.replace(sample, answer_is="solution")
             full = uid if sample.turn is None else f"{uid}:{sample.turn}"
+            row = {"uid": full, "subset": name, "domain": subset.domain}
+            # All images would be too many for the memory: they are read again when they are written.
+            row["images"] = functools.partial(_files, source, index, number)
             try:
-                row, files = self._checked(full, sample, source.directory)
-                labels = {"uid": full, "subset": name, "domain": subset.domain}
-                kept.append((labels | row, files))
+                kept.append(row | self._checked(full, sample, source.directory))
             except columns.RejectedItem as error:
                 rejects.append(Reject(full, name, error.reason, error.detail))
         return kept, rejects, len(samples) - len(kept) - len(rejects)
 
-    def _checked(
-        self, uid: str, sample: texts.Sample, directory: pathlib.Path
-    ) -> tuple[dict[str, Any], list[bytes]]:
-        """Returns a row of the data set and its images, once a prompt was built of it."""
+    def _checked(self, uid: str, sample: texts.Sample, directory: pathlib.Path) -> dict[str, Any]:
+        """Returns the columns of a row of the data set, once a prompt was built of it."""
         if not sample.images:
             raise texts.Refused("no_image", "the row has no image")
         item = texts.normalise(sample)
@@ -182,7 +175,12 @@ class Drawer:
             "num_tokens": prompt.length,
             "num_patches": sum(4 * rows * cols for rows, cols in grids),
             "dhash": hashes,
-        }, files
+        }
+
+
+def _files(source: published.Source, index: int, number: int) -> list[bytes]:
+    images = source.read(index)[number].images
+    return [pictures.image_bytes(image, source.directory) for image in images]
 
 
 def _names(source: published.Source) -> list[str]:
@@ -212,28 +210,19 @@ def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tupl
     its share, rounded, or as near below as whole groups come. The order of the rows mixes subsets,
     so that the first thousand are a sample of all.
     """
-    groups = _by_picture(rows)
-    wanted, held = round(share * len(rows)), set()
+    rows = sorted(rows, key=lambda row: row["uid"])
+    connected = DisjointSet(name for row in rows for name in row["pictures"])
+    groups = collections.defaultdict(list)
+    for row in rows:
+        for name in row["pictures"]:
+            connected.merge(row["pictures"][0], name)
+    for row in rows:
+        groups[connected[row["pictures"][0]]].append(row["uid"])
+    groups = list(groups.values())
+    size, held = round(share * len(rows)), set()
     for number in generator(seed, "split").permutation(len(groups)):
-        if len(held) + len(groups[number]) <= wanted:
-            held |= {row["uid"] for row in groups[number]}
-    by_uid = sorted(rows, key=lambda row: row["uid"])
-    mixed = [by_uid[number] for number in generator(seed, "order").permutation(len(rows))]
+        if len(held) + len(groups[number]) <= size:
+            held.update(groups[number])
+    mixed = [rows[number] for number in generator(seed, "order").permutation(len(rows))]
     train = [row for row in mixed if row["uid"] not in held]
     return train, [row for row in mixed if row["uid"] in held]
-
-
-def _by_picture(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Returns rows in groups that no picture connects, in the order of their first uid."""
-    if not rows:
-        return []
-    rows = sorted(rows, key=lambda row: row["uid"])
-    number = {}  # of each picture: a node of a graph, in which a row joins its pictures
-    nodes = [[number.setdefault(name, len(number)) for name in row["pictures"]] for row in rows]
-    start, end = np.array([(of_row[0], node) for of_row in nodes for node in of_row]).T
-    graph = sparse.coo_array((np.ones(len(start)), (start, end)), (len(number),) * 2)
-    _, group_of = csgraph.connected_components(graph, directed=False)
-    groups = collections.defaultdict(list)
-    for row, of_row in zip(rows, nodes, strict=True):
-        groups[group_of[of_row[0]]].append(row)
-    return list(groups.values())

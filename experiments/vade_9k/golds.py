@@ -1,11 +1,12 @@
 """Brings right answers into the form that a data set keeps."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from vade_jax.rewards import answers, kinds, reading, tokens, verify
 
 
-def normalise(answer: str, kind: str, *, choices: Sequence[str] = ()) -> str:
+def normalise(answer: str, kind: str, *, choices: Sequence[str] = (), **options: Any) -> str:
     r"""Returns a right answer of a `kind` in the form that a data set keeps.
 
     A choice becomes its letter (also from the text of just one of the `choices`), yes or no lower case, a
@@ -13,14 +14,15 @@ def normalise(answer: str, kind: str, *, choices: Sequence[str] = ()) -> str:
     depends on them), a list or a formula LaTeX without dollars. "The answer is" before it is left out.
 
     Raises:
-        ValueError: it is not an answer of that kind, or would not be accepted as one itself.
+        ValueError: it is not an answer of that kind, or would not be accepted as one itself by
+            `verify.verify` with these `options`.
     """
     if kind not in verify.KINDS:
         raise ValueError(f"kind={kind!r} is unknown; use one of {list(verify.KINDS)}")
     gold = _kept_form(reading.lead(answer), kind, choices)
     if not gold:
         raise ValueError(f"answer={answer!r} is not an answer of kind {kind!r}")
-    reason = verify.verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices).reason
+    reason = verify.verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices, **options).reason
     if reason != "ok":
         raise ValueError(
             f"answer={answer!r} of kind {kind!r} does not verify as {gold!r} ({reason})"

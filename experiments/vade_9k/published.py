@@ -1,8 +1,8 @@
 """Published training data: the rows of local files, and the forms that they come in.
 
 `open_source` reads the training split of what `sources` reads. `detect` tells a form by its columns:
-LLaVA-OneVision-Data, ChartQA (HuggingFaceM4's and the original files), ScienceQA, verl's parquet, or rows of
-one's own (EasyR1's among them). A form reads a row as questions.
+LLaVA-OneVision-Data, ChartQA (HuggingFaceM4's and the original files), ScienceQA, or rows of one's own, as
+training reads them (EasyR1's and verl's among them). A form reads a row as questions.
 """
 
 import pathlib
@@ -89,36 +89,20 @@ def _text(row: Row, name: str) -> str:
     return str(value).strip()
 
 
-def _images(row: Row, name: str) -> list[Any]:
-    return pictures.listed(row.get(name))
-
-
-def _unmarked(said: Sequence[str], images: Sequence[Any]) -> list[str]:
-    """Returns texts without marks; if there are any, there must be one an image."""
-    marks = sum(text.count("<image>") for text in said)
-    if images and marks not in (0, len(images)):
-        raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
-    return [texts.unmarked(text) for text in said]
-
-
 def _llava(row: Row) -> list[texts.Sample]:
     """A sample a turn: (human, gpt) pairs about one image."""
     turns = row.get("conversations") or []
-    try:
-        said = [(turn["from"], turn["value"] or "") for turn in turns]
-    except (TypeError, KeyError) as error:
-        raise texts.Refused("bad_turns", f"no from and value in {turns!r:.60}") from error
-    speakers = [who for who, _ in said]
-    if not said or speakers != ["human", "gpt"] * (len(said) // 2):
+    speakers = [turn["from"] for turn in turns]
+    if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    if others := [text for _, text in said if not isinstance(text, str)]:
-        raise texts.Refused("bad_turns", f"{others[0]!r:.60} is no text")
-    shown: dict[str, Any] = {"images": _images(row, "image"), "answer_is": "turn"}
-    questions = _unmarked([text for _, text in said[::2]], shown["images"])
-    answers = [text for _, text in said[1::2]]
+    said = [turn["value"] or "" for turn in turns]
+    images = pictures.listed(row.get("image"))
+    marks = sum(text.count("<image>") for text in said[::2])
+    if images and marks not in (0, len(images)):
+        raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
     return [
-        texts.Sample(question, answer, turn=turn, **shown)
-        for turn, (question, answer) in enumerate(zip(questions, answers, strict=True))
+        texts.Sample(texts.unmarked(question), answer, images, turn=turn, answer_is="turn")
+        for turn, (question, answer) in enumerate(zip(said[::2], said[1::2], strict=True))
     ]
 
 
@@ -128,7 +112,7 @@ def _chartqa(row: Row) -> list[texts.Sample]:
     if isinstance(label, list) and len(label) != 1:
         raise texts.Refused("several_answers", f"{label!r:.60} is not one answer")
     label = label[0] if isinstance(label, list) else label
-    images = _images(row, "image") or [f"png/{_text(row, 'imgname')}"]
+    images = pictures.listed(row.get("image")) or [f"png/{_text(row, 'imgname')}"]
     answer = _text({"label": label}, "label")
     options: dict[str, Any] = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
     return [texts.Sample(_text(row, "query"), answer, images, **options)]
@@ -144,35 +128,25 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
     hint = " ".join((row.get("hint") or "").split())  # one line, which `texts.key` leaves out
     context = f"Context: {hint}\n" if hint else ""
     question = context + _text(row, "question")
-    return [texts.Sample(question, chr(65 + answer), _images(row, "image"), tuple(choices))]
-
-
-def _verl(row: Row) -> list[texts.Sample]:
-    """The user's turn; a run has its own instruction, so a system turn is left out."""
-    turns = [t for t in row.get("prompt") or [] if t.get("role") != "system"]
-    if [turn.get("role") for turn in turns] != ["user"]:
-        raise texts.Refused("bad_turns", f"{len(turns)} turns are not one question")
-    truth = (row.get("reward_model") or {}).get("ground_truth")
-    images = _images(row, "images")
-    (question,) = _unmarked([_text(turns[0], "content")], images)
-    answer = _text({"ground_truth": truth}, "ground_truth")
-    return [texts.Sample(question, answer, images)]
+    return [
+        texts.Sample(question, chr(65 + answer), pictures.listed(row.get("image")), tuple(choices))
+    ]
 
 
 def _own(row: Row) -> list[texts.Sample]:
-    """A user's row under the names of `sources.rows`: the question stays as it is written."""
-    found = columns.named(row)
-    more = columns.metadata("", found)
+    """A row as training reads it: the question stays as it is written."""
+    row = columns.named(row)
+    more = columns.metadata("", row)
     choices = more.pop("choices", None)
     # Groups have names, also those that the file numbers.
     more |= {name: str(more[name]) for name in ("subset", "domain", "level") if name in more}
     return [
         texts.Sample(
-            _text(found, "question"),
-            _text(found, "answer"),
-            _images(found, "images"),
+            _text(row, "question"),
+            _text(row, "answer"),
+            row["images"],
             tuple(choices) if choices else None,
-            kind=found.get("kind"),
+            kind=row.get("kind"),
             tolerance=more.pop("tolerance", None),
             own_words=True,
             more=more,
@@ -180,10 +154,10 @@ def _own(row: Row) -> list[texts.Sample]:
     ]
 
 
+_OWN = ("question answer", "problem answer", "prompt reward_model")  # the last are verl's
 FORMS = (
     Form("LLaVA-OneVision", ("conversations image",), _llava, "id"),
     Form("ChartQA", ("query label image", "query label imgname"), _chartqa),
     Form("ScienceQA", ("question choices answer image hint",), _scienceqa),
-    Form("verl", ("prompt reward_model images",), _verl),
-    Form("rows of your own", ("question answer", "problem answer"), _own, "id uid"),
+    Form("rows of your own", _OWN, _own, "id uid"),
 )

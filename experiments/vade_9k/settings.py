@@ -1,7 +1,6 @@
 """The settings of `experiments.build_data`: which files, how many questions, and the limits of a prompt."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -86,6 +85,3 @@ class Build(fields.Section):
         object.__setattr__(self, "own", tuple(fields.at_home("own", path) for path in self.own))
         files = {name: fields.at_home(name, path) for name, path in self.benchmarks.items()}
         object.__setattr__(self, "benchmarks", files)
-        for name, path in files.items():
-            if path and not os.path.exists(path):
-                raise ValueError(f"benchmarks.{name}={path} does not exist")

@@ -40,8 +40,6 @@ _SUFFIXES = (
     r"answer yes or no",
     r"answer with the letter",
     *(re.escape(wish.strip()) for wish in _BRIEF.split(";")),
-    r"(?:you must )?(?:you )?first think about the reasoning process as an internal monologue"
-    r"[^\n]*boxed\{\}",  # verl's own instruction
 )
 _PREFIX = re.compile(rf"\A\s*(?:{'|'.join(_PREFIXES)})\s*", re.IGNORECASE)
 _SUFFIX = re.compile(rf"(?<=[\s.?!:;)])(?:{'|'.join(_SUFFIXES)})\.?\s*\Z", re.IGNORECASE)
@@ -107,19 +105,12 @@ def normalise(sample: Sample) -> dict[str, Any]:
     if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
         raise Refused("bad_kind", f"kind {kind!r:.80} is none of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
+    # All that a run will grade with.
+    options = {"tolerance": tolerance, "ordered": sample.more.get("ordered")}
     try:
-        answer = golds.normalise(gold, kind, choices=choices)
+        answer = golds.normalise(gold, kind, choices=choices, **options)
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
-    # Once more with all that a run will grade with.
-    options: dict[str, Any] = {
-        "tolerance": tolerance,
-        "choices": choices,
-        "ordered": sample.more.get("ordered"),
-    }
-    verdict = verify.verify(f"\\boxed{{{answer}}}", answer, kind, **options)
-    if not verdict.correct:
-        raise Refused("bad_gold", f"{answer!r} is no {kind} ({verdict.reason})")
     if choices and not sample.own_words:
         question = with_choices(question, choices)
     return {
@@ -149,21 +140,19 @@ def split_choices(text: str) -> tuple[str, tuple[str, ...]]:
     lines = text.rstrip().split("\n")
     headers = [i for i, line in enumerate(lines) if _HEADER.fullmatch(line)]
     if headers:
-        found = [_LISTED.fullmatch(x) for x in lines[headers[-1] + 1 :] if x.strip()]
         start = headers[-1]
+        options = [_LISTED.fullmatch(x) for x in lines[start + 1 :] if x.strip()]
     else:
         # Backwards over the labelled lines at the end, to the one that starts with A.
         start, first = len(lines), None
-        while start and first != "A" and (m := _LABELLED.fullmatch(lines[start - 1])):
-            start, first = start - 1, m[1] or m[2]
-        if first != "A":
-            return text, ()
-        found = [_LABELLED.fullmatch(line) for line in lines[start:]]
-    labels = [m and next(g for g in m.groups()[:-1] if g) for m in found]
-    if len(found) < 2 or labels != [chr(65 + i) for i in range(len(found))]:
+        while start and first != "A" and (match := _LABELLED.fullmatch(lines[start - 1])):
+            start, first = start - 1, match[1] or match[2]
+        options = [_LABELLED.fullmatch(line) for line in lines[start:]]
+    labels = [match and next(filter(None, match.groups()[:-1])) for match in options]
+    if len(options) < 2 or labels != [chr(65 + i) for i in range(len(options))]:
         return text, ()
     question = "\n".join(lines[:start]).rstrip()
-    return question, tuple(match.groups()[-1].strip() for match in found if match)
+    return question, tuple(match.groups()[-1].strip() for match in options if match)
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:
