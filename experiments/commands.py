@@ -1,47 +1,34 @@
-"""The command line of commands: their help, and one line for a mistake in it.
+"""The command line of commands: absl's, with help that exits with 0 and one line for a mistake."""
 
-absl's own help leaves out the flags of other files, or lists a hundred flags of other packages, and ends
-with an error.
-"""
-
-import inspect
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from absl import flags
-
-from experiments.errors import check_all_flags
-
-HELP = {"-h", "-help", "--help"}
+from absl import app, flags
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags of a command without a config: the `flags_parser` of `app.run`."""
-    if HELP & set(argv[1:]):
-        print(help_text())
-        sys.exit(0)
-    try:
+    """Parses the flags of a command: the `flags_parser` of `app.run`."""
+    if {"-h", "-help", "--help"} & set(argv[1:]):
+        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    with mistakes():
         rest = flags.FLAGS(argv)
-        check_all_flags(rest)
+        if rest[1:]:  # absl would ignore them
+            word = rest[1]
+            hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
+            raise ValueError(f"{word!r} is no flag: {hint}")
         return rest
-    except (flags.Error, ValueError) as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+
+
+@contextlib.contextmanager
+def mistakes() -> Iterator[None]:
+    """Turns errors of flags and of config files into one line and exit code 2."""
+    try:
+        yield
+    except (flags.Error, ValueError, OSError, LookupError, AttributeError, SyntaxError) as error:
+        # ml_collections puts a traceback around an error of the file, and escapes around a field's name.
+        line = str(error).replace("\\n", "\n").strip().splitlines()[-1].strip()
+        if isinstance(error, KeyError | AttributeError):
+            line = "the config has no such field: " + line.strip("\"\\'")
+        sys.stderr.write(f"error: {line}\n")
         sys.exit(2)
-
-
-def help_text(*modules: str) -> str:
-    """Returns the purpose of the command that runs, and its flags; those of `modules` are among them."""
-    main = sys.modules["__main__"]
-    own = (main.__file__ or "", *modules)
-    by_module = flags.FLAGS.flags_by_module_dict()
-    found = [
-        flag
-        for module in by_module
-        if module in own or module == sys.argv[0]
-        for flag in by_module[module]
-    ]
-    lines = [inspect.cleandoc(main.__doc__ or ""), "", "Flags:"]
-    for flag in sorted(found, key=lambda flag: flag.name):
-        value = "" if flag.default in (None, False, "") else f" (default {flag.default})"
-        lines.append(f"  --{flag.name}: {flag.help}{value}")
-    return "\n".join(lines)

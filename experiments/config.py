@@ -18,7 +18,7 @@ import signal
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import app, flags
 
@@ -31,8 +31,7 @@ MARKDOWN = flags.DEFINE_bool("markdown", False, "Writes the page docs/settings.m
 WIDTH = 110  # columns of a terminal
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One field of a run's settings."""
 
     path: str
@@ -41,37 +40,35 @@ class Setting:
     meaning: str
 
 
-def main(words: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """Prints the settings, or the page, that the flags ask for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
-    with errors.user_errors():
-        errors.check_all_flags(words)
-        config = cli.config()
-        if config is not None and "optimizer" not in config.get("run", config):
-            raise ValueError("--config is no run's: the file says where its settings are explained")
-        config = config and config.get("run", config)  # a sweep has its run's
-        run = settings.Run.from_dict(config.to_dict()) if config is not None else None
     if MARKDOWN.value:
         print(page(), end="")
         return
-    shown = [x for x in of_run(run.selector.name if run else "vade") if _matches(x, GREP.value)]
-    for setting in shown:
-        print(_line(setting, run))
-    if not shown:
-        print(f"no setting has {GREP.value!r} in its name or meaning")
-
-
-def _matches(setting: Setting, word: str) -> bool:
-    return word.lower() in f"{setting.path} {setting.meaning}".lower()
+    run, config = None, cli.config()
+    with errors.user_errors():
+        if config is not None:
+            values = config.get("run", config).to_dict()  # a sweep has its run's
+            if "optimizer" not in values:
+                raise ValueError(
+                    "--config is no run's: the file says where its settings are explained"
+                )
+            run = settings.Run.from_dict(values)
+    word = GREP.value.lower()
+    known = of_run(run.selector.name if run else "vade")
+    shown = [x for x in known if word in f"{x.path} {x.meaning}".lower()]
+    lines = [_line(setting, run) for setting in shown]
+    print("\n".join(lines) or f"no setting has {GREP.value!r} in its name or meaning")
 
 
 def _line(setting: Setting, run: settings.Run | None) -> str:
-    value = _text(setting.default)
-    now = value if run is None else _text(_value(run, setting))
-    value = now if now == value else f"{now} (default {value})"
+    default = now = _text(setting.default)
+    if run is not None:
+        now = _text(_value(run, setting))
+    value = now if now == default else f"{now} (default {default})"
     about = f"{setting.kind}. {setting.meaning}" if setting.meaning else setting.kind
-    lines = textwrap.wrap(about, WIDTH - 4)
-    return "\n    ".join([f"{setting.path} = {value}", *lines])
+    return "\n    ".join([f"{setting.path} = {value}", *textwrap.wrap(about, WIDTH - 4)])
 
 
 def _value(run: settings.Run, setting: Setting) -> Any:
@@ -115,15 +112,16 @@ def _range(interval: fields.Interval | None) -> str:
     """Returns an interval in words, such as " from 0 to 1"."""
     if interval is None or interval == fields.SEED:
         return ""
-    low = interval.at_least if interval.at_least is not None else interval.above
-    high = interval.at_most if interval.at_most is not None else interval.below
-    if interval.at_least is not None and interval.at_most is not None:
+    low, high = interval.at_least, interval.at_most
+    if low is not None and high is not None:
         return f" from {low:g} to {high:g}"
-    parts = []
-    if math.isfinite(low):
-        parts.append(f"{'at least' if interval.at_least is not None else 'above'} {low:g}")
-    if math.isfinite(high):
-        parts.append(f"{'at most' if interval.at_most is not None else 'below'} {high:g}")
+    parts = [
+        (low, "at least"),
+        (interval.above, "above"),
+        (high, "at most"),
+        (interval.below, "below"),
+    ]
+    parts = [f"{word} {x:g}" for x, word in parts if x is not None and math.isfinite(x)]
     return " " + ", ".join(parts) if parts else ""
 
 
@@ -166,15 +164,14 @@ def page() -> str:
         "`python -m experiments.config\n--config=FILE` shows what a config sets, `--grep=WORD` finds settings. "
         "`python -m experiments.config --markdown`\nwrites this page.\n"
     ]
-    for name, found in sections.items():
+    for name, inside in sections.items():
         rows = [
             [
                 f"`{x.path.rpartition('.')[2]}`",
                 f"`{_text(x.default)}`",
-                _cell(x.kind).replace("'", "`"),
-                _cell(x.meaning),
+                *(x.replace("[", "\\[") for x in (x.kind.replace("'", "`"), x.meaning)),
             ]
-            for x in found
+            for x in inside
         ]
         table = tables.markdown(["setting", "default", "values", "meaning"], rows)
         parts.append(f"## {name or 'The run'}\n\n{_about(name)}{table}\n")
@@ -189,11 +186,6 @@ def _about(name: str) -> str:
     for part in name.split(".") if name else ():
         section = next(f.type for f in dataclasses.fields(section) if f.name == part)
     return inspect.getdoc(section).split("\n\n")[0].replace("\n", " ") + "\n\n" if name else ""
-
-
-def _cell(text: str) -> str:
-    """Returns a text as a cell of Markdown, with [ escaped: [...] would be a link."""
-    return text.replace("[", "\\[")
 
 
 def _text(value: Any) -> str:

@@ -2,11 +2,10 @@
 
 import contextlib
 import errno
-import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 
@@ -24,7 +23,12 @@ def user_errors(
             step; after it a traceback is more useful.
     """
     print_unraisable = sys.unraisablehook
-    sys.unraisablehook = functools.partial(_but_closed_loops, print_unraisable)
+
+    def but_closed_loops(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            print_unraisable(unraisable)
+
+    sys.unraisablehook = but_closed_loops
     try:
         yield
         sys.unraisablehook = print_unraisable
@@ -32,27 +36,11 @@ def user_errors(
         _end_with(f"error: {error}", code=2)
 
 
-def check_all_flags(rest: Sequence[str]) -> None:
-    """Raises ValueError if the command line has words that are not flags; absl would ignore them."""
-    if rest[1:]:
-        word = rest[1]
-        hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
-        raise ValueError(f"{word!r} is no flag: {hint}")
-
-
-def _but_closed_loops(print_unraisable: Callable[..., None], found: Any) -> None:
-    """Reports exceptions that a thread could not raise, except those of a closed event loop."""
-    if str(found.exc_value) != "Event loop is closed":
-        print_unraisable(found)
-
-
 # The disk is full or read-only, the user may not write there, or it fails.
 REFUSED = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.EIO, errno.ESTALE),
 )
-
-
 SAVERS = ("asyncio", "absl")  # loggers of the threads that save
 
 

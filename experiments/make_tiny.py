@@ -24,7 +24,6 @@ from vade_jax.run.directory import make
 DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the random weights and of the lessons.")
 TAUGHT = flags.DEFINE_bool("taught", False, "Teaches it to read the tiny job's pictures.")
-STEPS = flags.DEFINE_integer("steps", 1000, "Supervised steps, with --taught.", 1)
 
 
 def main(_: Sequence[str]) -> None:
@@ -38,20 +37,15 @@ def main(_: Sequence[str]) -> None:
         if not TAUGHT.value:
             tiny_checkpoint.write(DIRECTORY.value, SEED.value)
             return
-    with tempfile.TemporaryDirectory() as workdir:
-        write_taught(DIRECTORY.value, SEED.value, STEPS.value, workdir)
-
-
-def write_taught(directory: str, seed: int, num_steps: int, workdir: str) -> None:
-    """Writes a checkpoint trained for `num_steps` supervised steps; `workdir` holds intermediate files."""
-    c = tiny.base(f"seed={seed}")
-    c.warm_start.num_steps = num_steps
+    c = tiny.base(f"seed={SEED.value}")
+    c.warm_start.num_steps = 1000
     run = settings.Run.from_dict(c.to_dict())
-    base = warm_start.untrained(run, workdir)
-    made = warm_start.warm_started(run, base, workdir, stop=lambda: False)
-    shape, params = files.load(made)
-    files.copy_tokenizer(made, directory)
-    files.save(directory, shape, params, jnp.bfloat16)
+    with tempfile.TemporaryDirectory() as workdir:
+        base = warm_start.untrained(run, workdir)
+        taught = warm_start.warm_started(run, base, workdir, stop=lambda: False)
+        shape, params = files.load(taught)
+        files.copy_tokenizer(taught, DIRECTORY.value)
+        files.save(DIRECTORY.value, shape, params, jnp.bfloat16)
 
 
 if __name__ == "__main__":
