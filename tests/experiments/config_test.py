@@ -42,8 +42,8 @@ def test_what_follows_the_data_follows_the_command_line():
 
 
 def test_a_word_finds_settings_by_name_and_meaning():
-    found = [x.path for x in config.of_run("vade") if config._matches(x, "NUM_PROMPTS")]
-    assert "num_prompts" in found and "optimizer.learning_rate" not in found
+    text = tell("--grep=NUM_PROMPTS")
+    assert "num_prompts = 512\n" in text and "learning_rate" not in text
     assert tell("--grep=zzz") == "no setting has 'zzz' in its name or meaning\n"
 
 

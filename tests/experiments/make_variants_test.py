@@ -74,7 +74,9 @@ def test_a_killed_command_goes_on_and_then_refuses_to_write_over(server, tmp_pat
         (["--server=http://127.0.0.1:9"], r"does not answer \(.*Connection refused"),
         (["--target=out.csv"], r"--target=out.csv: give a file that ends in .jsonl"),
         (["--source=none.jsonl"], r"none.jsonl does not exist: give a .jsonl,"),
-        (["--concurrency=0"], r"--concurrency=0: must be in \[1, inf\)"),
+        (["--concurrency=0"], r"--concurrency=0: "),
+        (["--tries=-1"], r"tries=-1: "),
+        (["--steps=0", "--paraphrases=0"], "ask for nothing"),
     ],
 )
 def test_a_mistake_is_one_line_before_the_bulk(server, tmp_path, more, message):

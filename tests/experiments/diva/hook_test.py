@@ -29,8 +29,7 @@ def run(**changes):
 
 def test_an_unknown_change_is_an_error_before_the_run():
     hook.check(run())
-    message = "diva.changes=.*no 'crop', choose from rotate"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"diva\.changes='crop'"):
         hook.check(run(diva__changes=("rotate", "crop")))
 
 
@@ -68,16 +67,6 @@ def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
         valid_N=jnp.asarray(valid_N),
     )
     np.testing.assert_allclose(ours_N, expected_N, rtol=1e-5, atol=1e-6)
-
-
-def test_the_norm_of_the_code_pads_to_the_longest_answer_that_may_be():
-    reward_N, group_N = np.array([1.0, 0, 1, 0], np.float32), np.array([0, 0, 1, 1])
-    length_N, valid_N = np.array([3, 9, 4, 8], np.int32), np.ones(4, bool)
-    args = (reward_N, group_N, 2, valid_N, length_N, propose(1, 2))
-    small_N, large_N = (
-        hook.advantage(run(diva__norm="code", sampling__max_tokens=n))(*args) for n in (50, 500)
-    )
-    assert np.all(np.abs(large_N) > np.abs(small_N) * 1.5)
 
 
 @pytest.fixture(scope="module")

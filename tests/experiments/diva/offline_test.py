@@ -73,7 +73,7 @@ def make(server, tmp_path):
         asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
         chat = Chat(asked, memory, backoff_s=0.0)
         wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
-        opened = offline.open_source(str(source))
+        opened = sources.rows(str(source))
         return offline.write(opened, str(target), chat, wanted), chat.counts()
 
     return make
@@ -151,35 +151,13 @@ def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
         question(3, image="none.png"),
         question(4, kind="choice"),
         {"question": "In <image> and <image>, the number 1?", "answer": 2},
-        {"question": "The number 1 \ud83d?", "answer": 2},
     ]
     source = write(tmp_path / "mine.jsonl", *bad, question(5))
     report, _ = make(source)
-    reasons = ("bad_row", "bad_image", "bad_answer", "image_count", "bad_text")
+    reasons = ("bad_row", "bad_image", "bad_answer", "image_count")
     listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
     assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
-    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:5"
-
-
-def test_half_of_a_surrogate_pair_costs_its_text_alone(make, server, tmp_path):
-    def broken(body):
-        if body["seed"] and "<step>" in said(body):
-            return teacher(body)
-        return teacher(body).replace("Name", "Name \ud83d").replace("Count", "\ud83d")
-
-    server.answer = broken
-    source = write(tmp_path / "mine.jsonl", question(3, topic="sí \ude00"))
-    for remembered in (0, 7):
-        report, counts = make(source)
-        assert report.rejected["paraphrases", "bad_text"] == 1
-        assert (report.kept["paraphrases"], counts["remembered"]) == (1, remembered)
-    (row,) = read(tmp_path / "out.jsonl")
-    assert (row["topic"], row["steps"]) == ("sí \ude00", ["Count on by one."])
-    rejects = read(tmp_path / "out_replies" / "rejects.jsonl")
-    assert [r["detail"] for r in rejects if r["reason"] == "bad_text"] == [
-        "Name \ud83d what follows the number 3?"
-    ]
-    assert make(source, paraphrases=0, tries=1)[0].rejected == {("steps", "bad_text"): 1}
+    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:4"
 
 
 # ------------------------------------------------------------------------------ images
@@ -193,7 +171,7 @@ def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, t
     assert row["images"] == ["a/pics/red.png"]
     assert sources.rows(tmp_path / "out.jsonl")[0].images[0].size == (56, 84)
     (tmp_path / "elsewhere").mkdir()
-    row = offline.portable(offline.open_source(source), 0, tmp_path / "elsewhere")
+    row = offline.portable(sources.rows(source), 0, tmp_path / "elsewhere")
     again = write(
         tmp_path / "elsewhere" / "m.jsonl", row
     )  # a path out of its directory is not read
@@ -215,9 +193,6 @@ def test_parquet_rows_with_bytes_become_rows_with_data_urls(make, tmp_path):
     item = sources.rows(tmp_path / "out.jsonl")[0]
     assert (item.uid, len(item.metadata["paraphrases"])) == ("17", 2)
     assert item.images[0].getpixel((0, 0)) == (0, 0, 255)
-    parquet.write_table(pa.Table.from_pylist([row | {"x": b"1"}]), tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match=r"row 0 .* bytes besides its images: leave"):
-        offline.open_source(str(tmp_path / "b.parquet"))
 
 
 # ------------------------------------------------------------------------------ faults
@@ -259,15 +234,3 @@ def test_no_file_without_any_variant(make, server, tmp_path):
     assert report.rejected == {("paraphrases", "unreadable"): 4, ("steps", "answer_no_box"): 1}
     assert not (tmp_path / "out.jsonl").exists()
     assert sorted(os.listdir(tmp_path / "out_replies")) == ["rejects.jsonl", "replies.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"tries": -1}, "tries=-1: must be at least 0"),
-        ({"paraphrases": 0, "steps": 0}, "ask for nothing"),
-    ],
-)
-def test_impossible_wishes(wanted, message):
-    with pytest.raises(ValueError, match=message):
-        offline.Wanted(**wanted)

@@ -69,63 +69,11 @@ def test_an_epoch_ends_before_difficulties_change():
     assert history[4].tolist() == [9, 1, 9, 1]
 
 
-def test_step_by_step_they_change_at_once():
-    history = run(4, ALTERNATING, when="step")
-    assert sorted(history[1]) != [5, 5, 5, 5] and np.sum(history[1] == 5) == 2
-    assert history[2].tolist() == [7, 3, 7, 3] and history[4].tolist() == [9, 1, 9, 1]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        # none right but half of the variants: s = 1/4 of the group, 0 of the problem
-        ({}, 5 + 4 * 0.25),
-        ({"eta": 8}, 5 + 8 * 0.25),
-        ({"estimate": "original"}, 7),
-        ({"rule": "table"}, 6),
-        ({"rule": "table", "estimate": "original"}, 7),
-        ({"rule": "table", "table": ((0.25, 3), (1.0, -3))}, 8),
-    ],
-)
-def test_hints_help_only_the_estimate_that_counts_them(options, expected):
-    last = run(2, np.zeros(4), rate_of_variants=0.5, **options)[-1]
-    np.testing.assert_allclose(last, expected)
-
-
-def test_the_score_may_be_the_reward():
-    selector = make(num_rollouts=2, rule="table", score="reward", when="step")
-    state = selector.init(1)
-    proposal = selector.propose(state, jax.random.key(0), 2)
-    feedback = answered(proposal, np.zeros(1), np.random.default_rng(0))
-    # Wrong but well formed: 0.1 each, so +1, where the accuracy gives +2.
-    formed = feedback.replace(reward_N=np.full(4, 0.1, np.float32))
-    assert selector.update(state, formed).difficulty_I.tolist() == [6]
-    by_accuracy = make(num_rollouts=2, rule="table", when="step")
-    assert by_accuracy.update(state, formed).difficulty_I.tolist() == [7]
-    # An invalid answer counts in neither: 0.1 of one, or nothing at all.
-    invalid = formed.replace(
-        valid_N=np.array([True, False, False, False]),
-        reward_N=np.array([0.05, np.nan, 0.7, 0.7], np.float32),
-        trials_M=np.array([1, 0], np.float32),
-    )
-    assert selector.update(state, invalid).difficulty_I.tolist() == [7]
-
-
-def test_without_variants_it_is_uniform_with_a_difficulty():
-    selector = make(num_rollouts=2, num_variants=0)
-    proposal = selector.propose(selector.init(5), jax.random.key(0), 5)
-    assert sorted(proposal.index_M.tolist()) == list(range(5))
-    assert proposal.extra_M["variant"].tolist() == [0] * 5
-    assert proposal.extra_M["difficulty"].tolist() == [5] * 5
-
-
-def test_a_simulation_without_variants_may_leave_them_out():
-    selector = make(num_rollouts=2, estimate="original", when="step")
-    proposal = selector.propose(selector.init(3), jax.random.key(0), 2)
-    feedback = environment.feedback(proposal, np.zeros(3), np.random.default_rng(0))
-    state = selector.update(selector.init(3), feedback.replace(extra_M=None))
-    assert sorted(state.difficulty_I.tolist()) == [5, 5, 7]
-    assert sorted(state.visits_I.tolist()) == [0, 0, 1]
+@pytest.mark.parametrize("eta", [4, 8])
+def test_answers_to_variants_count_for_their_problem(eta):
+    # none right but half of the variants: s = 1/4
+    last = run(2, np.zeros(4), rate_of_variants=0.5, eta=eta)[-1]
+    np.testing.assert_allclose(last, 5 + eta * 0.25)
 
 
 def test_a_batch_that_is_no_whole_problems_is_an_error():
@@ -143,49 +91,14 @@ MEAN = {1: 8, 2: 7.5, 3: 7, 4: 6.5, 5: 6, 6: 5.5, 7: 4.5, 8: 3.5, 9: 3}
 def test_the_linear_rule_has_the_papers_numbers():
     # eta = 4, s = 0, .1, ... 1: 2 1.6 1.2 .8 .4 0 -.4 -.8 -1.2 -1.6 -2
     right_I = jnp.arange(11.0)
-    new_I = diva.linear(jnp.full(11, 5.0), right_I, jnp.full(11, 10.0), 4.0)
+    new_I = diva.recalibrated(jnp.full(11, 5.0), right_I, jnp.full(11, 10.0), 4.0)
     np.testing.assert_allclose(new_I, 5 + 2 - 0.4 * np.arange(11), rtol=1e-6)
 
 
 def test_difficulties_stay_from_1_to_9_and_without_answers_as_they_are():
     own_I, right_I = jnp.array([8.5, 1.5, 3.3]), jnp.array([0.0, 10, 0])
     count_I = jnp.array([10.0, 10, 0])
-    for new_I in (
-        diva.linear(own_I, right_I, count_I, 4.0),
-        diva.by_table(own_I, right_I, count_I),
-    ):
-        np.testing.assert_allclose(new_I, [9, 1, 3.3])
-
-
-def table_oracle(right, count):
-    """Closed ranges in whole numbers: 20 s against 1, 6, 10, 14, 20."""
-    for edge, change in zip((1, 6, 10, 14, 20), (2, 1, 0, -1, -2), strict=True):
-        if 20 * right <= edge * count:
-            return change
-    return 0
-
-
-def test_the_table_is_exact_at_its_edges():
-    pairs = [(right, count) for count in range(1, 61) for right in range(count + 1)]
-    right_I, count_I = jnp.array(pairs, jnp.float32).T
-    new_I = diva.by_table(jnp.full(len(pairs), 5.0), right_I, count_I)
-    assert new_I.tolist() == [5 + table_oracle(*pair) for pair in pairs]
-    # of the document: s = 0 .1 .2 .3 .4 .5 .6 .7 .8 1
-    of_ten = {right: int(new_I[pairs.index((right, 10))]) - 5 for right in range(11)}
-    assert [of_ten[r] for r in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)] == [
-        *(2, 1, 1, 1, 0, 0, -1, -1, -2, -2)
-    ]
-
-
-def test_mean_rewards_at_an_edge_are_inside_with_some_room():
-    # Three answers of reward 0.9 x 0 + 0.1 and the like: sums of float32 tenths.
-    reward = np.float32(0.1) + np.float32(0.1) + np.float32(0.7)  # 0.3 on average
-    new_I = diva.by_table(jnp.array([5.0]), jnp.array([reward]), jnp.array([3.0]), room=1e-5)
-    assert new_I.tolist() == [6]
-    above = diva.by_table(jnp.array([5.0]), jnp.array([0.91]), jnp.array([3.0]), room=1e-5)
-    assert above.tolist() == [5]
-    negative = diva.by_table(jnp.array([5.0]), jnp.array([-0.1]), jnp.array([3.0]))
-    assert negative.tolist() == [5]
+    np.testing.assert_allclose(diva.recalibrated(own_I, right_I, count_I, 4.0), [9, 1, 3.3])
 
 
 def test_an_only_variant_gets_the_one_target():
@@ -227,24 +140,3 @@ def test_several_variants_are_distributed_as_the_loop_has_them(own):
         ours = np.bincount(np.asarray(wanted_QU[:, u], int), minlength=10) / size
         theirs = np.bincount((expected_QU[:, u] + own).astype(int), minlength=10) / size
         np.testing.assert_allclose(ours, theirs, atol=0.035)  # 3 sd of a difference
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        *[(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),), ((1, 2, 3),)],
-        *[((0.5, 1), (1, np.nan)), ((0.5, 1), (np.inf, -1))],
-    ],
-)
-def test_a_table_is_of_pairs_of_numbers(table):
-    with pytest.raises(
-        ValueError, match=r"table=.*: give \(highest score, change\) pairs of finite numbers"
-    ):
-        make(rule="table", table=table)
-
-
-def test_the_edge_of_a_range_may_be_any_number():
-    difficulty_I, score_I = jnp.array([5.0, 5.0]), jnp.array([2.6, 2.7])
-    table = ((1 / 3, 1.0), (1.0, -1.0))
-    changed_I = diva.by_table(difficulty_I, score_I, jnp.full(2, 8.0), table)
-    assert changed_I.tolist() == [6.0, 4.0]

@@ -63,13 +63,11 @@ def test_matches_are_those_of_a_loop():
 
 
 @pytest.mark.parametrize("how", ["both", "either"])
-@pytest.mark.parametrize("hint", ["", "Look.", "Look at it.\n\nFigure: a fox."])
+@pytest.mark.parametrize("hint", ["", "Look at it.\n\nFigure: a fox."])
 def test_a_question_is_the_same_with_a_hint_and_without(tmp_path, hint, how):
     row = files.scienceqa("Which is it?", ["fox", "hen"], 1, hint=hint)
     path = files.write_parquet(tmp_path / "a.parquet", files.SCIENCEQA, row)
-    rows = published.open_shards(path)
-    ((_, row),) = rows.take([0])
-    (sample,) = published.detect(rows.columns, rows.name).read(row)
+    (sample,) = published.open_source(path).read(0)
     # A benchmark's question has its hint in the metadata.
     asked = [Entry("b", texts.key("Which is it?"), (7,))]
     found = Entry("t", texts.key(texts.normalise(sample)["question"]), (7,))

@@ -170,7 +170,6 @@ def test_own_words_stay_as_they_are():
         ("Can you answer yes or no?", "Can you answer yes or no?"),
         ("What does the hint say?", "What does the hint say?"),
         ("Answer the question using a single word or phrase. Why?",) * 2,
-        ("Find x. You FIRST think about the reasoning process as an internal monologue and " "then provide the final answer. The final answer MUST BE put in \\boxed{}.", "Find x."),
         ("Question:", ""),
     ],
 )  # fmt: skip
