@@ -95,7 +95,7 @@ def _llava(row: Row) -> list[texts.Sample]:
     speakers = [turn["from"] for turn in turns]
     if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    said = [turn["value"] or "" for turn in turns]
+    said = [(turn["value"] or "").strip() for turn in turns]  # raises where one is no text
     images = pictures.listed(row.get("image"))
     marks = sum(text.count("<image>") for text in said[::2])
     if images and marks not in (0, len(images)):
