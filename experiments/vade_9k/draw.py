@@ -1,7 +1,6 @@
 """Draws a number of questions from each published data set, in a seeded order, and checks each.
 
-Rows are checked until enough are kept, so a large data set costs no more than a small one. The result does
-not depend on the number of threads.
+Rows are checked until enough are kept. The result does not depend on the number of threads.
 """
 
 import collections

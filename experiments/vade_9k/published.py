@@ -63,18 +63,11 @@ class Form(NamedTuple):
 
 
 def detect(found: Sequence[str], where: str) -> Form:
-    """Returns the form that has these columns.
-
-    Raises:
-        ValueError: none has.
-    """
+    """Returns the form that has these columns; raises ValueError if none has."""
     for form in FORMS:
         if any(set(found).issuperset(names.split()) for names in form.columns):
             return form
-    known = "; ".join(
-        f"{form.name}: {' or '.join(', '.join(sorted(x.split())) for x in form.columns)}"
-        for form in FORMS
-    )
+    known = "; ".join(f"{form.name}: {' or '.join(form.columns)}" for form in FORMS)
     raise ValueError(
         f"{where} has the columns {sorted(found)}, which no known form has. Known are {known}"
     )
@@ -95,7 +88,9 @@ def _llava(row: Row) -> list[texts.Sample]:
     speakers = [turn["from"] for turn in turns]
     if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    said = [(turn["value"] or "").strip() for turn in turns]  # raises where one is no text
+    said = [turn["value"] or "" for turn in turns]
+    if not all(isinstance(text, str) for text in said):
+        raise texts.Refused("bad_turns", f"{said!r:.60} has more than texts")
     images = pictures.listed(row.get("image"))
     marks = sum(text.count("<image>") for text in said[::2])
     if images and marks not in (0, len(images)):

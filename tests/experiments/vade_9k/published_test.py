@@ -101,7 +101,7 @@ def test_verls_rows_are_read_as_in_training():
         (files.verl("q", "1") | {"reward_model": None}, "missing_field"),
         (files.verl("q", "1") | {"reward_model": "5"}, "bad_row"),
         (files.scienceqa("q", ["a", "b"], 0, hint=5), "bad_row"),
-        (files.llava("a", ("q", 5)), "bad_row"),
+        (files.llava("a", ("q", 5)), "bad_turns"),
         ({"question": "q", "answer": None}, "missing_field"),
         ({"question": "q", "answer": float("nan")}, "missing_field"),
         ({"question": " ", "answer": "1"}, "missing_field"),
