@@ -12,6 +12,8 @@ parquet, or JSONL next to its images.
 Needs only a CPU. It was tried on files with the published schemas, not on the data sets themselves.
 """
 
+import dataclasses
+
 from ml_collections import ConfigDict
 
 from configs import arguments
@@ -21,4 +23,4 @@ from experiments.vade_9k import settings
 def get_config(arg: str | None = None) -> ConfigDict:
     """Returns the fields of `settings.Build`, with the seed from `arg`."""
     build = settings.Build(seed=arguments.parse(arg, seed=0).seed)
-    return ConfigDict(build.to_dict())
+    return ConfigDict(dataclasses.asdict(build))

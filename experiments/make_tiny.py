@@ -43,6 +43,7 @@ def main(_: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as workdir:
         base = warm_start.untrained(run, workdir)
         taught = warm_start.warm_started(run, base, workdir, stop=lambda: False)
+        assert taught is not None  # nothing stops it
         shape, params = files.load(taught)
         files.copy_tokenizer(taught, DIRECTORY.value)
         files.save(DIRECTORY.value, shape, params, jnp.bfloat16)

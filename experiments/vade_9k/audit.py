@@ -65,7 +65,8 @@ class Asked:
 
     def shared(self, entry: Entry, how: str) -> str | None:
         """Returns the uid of an item that asks the same, "both" in words and picture or in "either"."""
-        same, alike = set(self.same(entry)), set(np.flatnonzero(self.bits(entry) <= MOST_BITS))
+        same = set(self.same(entry))
+        alike = set(np.flatnonzero(self.bits(entry) <= MOST_BITS).tolist())
         items = same & alike if how == "both" else same | alike
         return self.entries[min(items)].uid if items else None
 

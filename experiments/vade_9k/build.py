@@ -162,7 +162,7 @@ def _check_enough(
 # ------------------------------------------------------------------------------ files
 def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
-    kept = settings.to_dict()
+    kept = dataclasses.asdict(settings)
     for name in ("source", "checkpoint", "num_threads"):
         del kept[name]  # where things lay changes nothing
     # What they ask is left out.

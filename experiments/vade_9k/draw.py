@@ -137,9 +137,9 @@ class Drawer:
             full = uid if sample.turn is None else f"{uid}:{sample.turn}"
             row = {"uid": full, "subset": name, "domain": subset.domain}
             # All images would be too many for the memory: they are read again when they are written.
-            row["images"] = functools.partial(_files, source, index, number)
+            files = {"images": functools.partial(_files, source, index, number)}
             try:
-                kept.append(row | self._checked(full, sample, source.directory))
+                kept.append(row | files | self._checked(full, sample, source.directory))
             except columns.RejectedItem as error:
                 rejects.append(Reject(full, name, error.reason, error.detail))
         return kept, rejects, len(samples) - len(kept) - len(rejects)

@@ -9,7 +9,7 @@ from vade_jax import fields, settings
 
 
 @dataclasses.dataclass(frozen=True)
-class Subset(fields.Section):
+class Subset:
     """What is taken of one published data set."""
 
     path: str = ""  # in the source directory; empty: the subset is left out
