@@ -64,17 +64,14 @@ def main(_: Sequence[str]) -> None:
 
 def _line(setting: Setting, run: settings.Run | None) -> str:
     default = now = _text(setting.default)
-    if run is not None:
-        now = _text(_value(run, setting))
+    section, _, name = setting.path.rpartition(".")
+    if run is not None and section == "selector.options":
+        now = _text(run.selector.options.get(name, setting.default))
+    elif run is not None:
+        now = _text(fields.value(run, setting.path))
     value = now if now == default else f"{now} (default {default})"
     about = f"{setting.kind}. {setting.meaning}" if setting.meaning else setting.kind
     return "\n    ".join([f"{setting.path} = {value}", *textwrap.wrap(about, WIDTH - 4)])
-
-
-def _value(run: settings.Run, setting: Setting) -> Any:
-    if setting.path.startswith("selector.options."):
-        return run.selector.options.get(setting.path.rpartition(".")[2], setting.default)
-    return fields.value(run, setting.path)
 
 
 # ------------------------------------------------------------------------------ the settings
@@ -115,13 +112,8 @@ def _range(interval: fields.Interval | None) -> str:
     low, high = interval.at_least, interval.at_most
     if low is not None and high is not None:
         return f" from {low:g} to {high:g}"
-    parts = [
-        (low, "at least"),
-        (interval.above, "above"),
-        (high, "at most"),
-        (interval.below, "below"),
-    ]
-    parts = [f"{word} {x:g}" for x, word in parts if x is not None and math.isfinite(x)]
+    bounds = {"at least": low, "above": interval.above, "at most": high, "below": interval.below}
+    parts = [f"{word} {x:g}" for word, x in bounds.items() if x is not None and math.isfinite(x)]
     return " " + ", ".join(parts) if parts else ""
 
 

@@ -15,12 +15,9 @@ def user_errors(
 ) -> Iterator[None]:
     """Turns errors that name a user's mistake into one line and exit code 2.
 
+    The default is for what runs before the first training step; after it a traceback is more useful.
     Messages of tensorstore's threads about orbax's closed event loop are suppressed: a damaged checkpoint
     fails at its first bad array, and every array read after that would print a traceback around the line.
-
-    Args:
-        kinds: the errors to turn into a line. The default is for code that runs before the first training
-            step; after it a traceback is more useful.
     """
     print_unraisable = sys.unraisablehook
 

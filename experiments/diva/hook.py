@@ -12,11 +12,7 @@ from vade_jax.types import Item
 
 
 def check(run: settings.Run) -> None:
-    """Checks what `settings.Diva` cannot: the changes of pictures, and that problems are whole.
-
-    Raises:
-        ValueError: names the field, its value and the fix.
-    """
+    """Checks what `settings.Diva` cannot: the changes of pictures, and that problems are whole."""
     name = run.selector.name
     for change in run.diva.changes:
         fields.check_word("diva.changes", change, pictures.CHANGES)

@@ -34,11 +34,7 @@ Texts = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the
 
 @dataclasses.dataclass(frozen=True)
 class Wanted(fields.Section):
-    """What to make for every row.
-
-    Raises:
-        ValueError: a number is below 0, or nothing is wanted.
-    """
+    """What to make for every row."""
 
     paraphrases: int = fields.number(5, at_least=0)  # at most; 0 leaves the column as it is
     steps: int = fields.number(5, at_least=0)  # hints, at most; 0 leaves the column as it is
@@ -54,7 +50,6 @@ class Wanted(fields.Section):
             raise ValueError("paraphrases=0 and steps=0 ask for nothing: raise one")
 
 
-# ------------------------------------------------------------------------------ a file
 class Report(NamedTuple):
     """What became of a file."""
 
@@ -81,11 +76,7 @@ def replies_directory(target: str) -> pathlib.Path:
 
 
 def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Report:
-    """Writes `target`, unless not a single text was kept.
-
-    Raises:
-        ServerLost: of `chat`; a later call with its memory goes on from there.
-    """
+    """Writes `target`, unless not a single text was kept; after a `ServerLost` a later call goes on."""
     directory, beside = replies_directory(target), pathlib.Path(target).absolute().parent
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
     work = functools.partial(make_row, source, chat, wanted, beside)
@@ -187,7 +178,6 @@ def find_steps(item: Item, ask: Ask, count: int, tries: int) -> Texts:
     return [], [(reason, "")]
 
 
-# ------------------------------------------------------------------------------ images
 def _shown(item: Item, image: Image.Image) -> str:
     """Returns a data URL of the pixels that a policy gets by default."""
     limits = {"min_pixels": settings.Data.min_pixels, "max_pixels": settings.Data.max_pixels}

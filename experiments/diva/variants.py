@@ -24,7 +24,6 @@ FIELDS = ("paraphrases", "steps")  # of metadata; also columns of a file
 _PARAPHRASED = 0.5  # share of the questions about changed pictures
 
 
-# ------------------------------------------------------------------------------ texts
 class Texts(NamedTuple):
     """The texts of one item that exist before training."""
 
@@ -39,11 +38,7 @@ def from_metadata(item: Item) -> Texts:
 
 
 def count_lacking(items: Iterable[Item]) -> collections.Counter[str]:
-    """Returns how many items lack "paraphrases" or "steps".
-
-    Raises:
-        ValueError: no item has paraphrases, or none has steps.
-    """
+    """Returns how many items lack "paraphrases" or "steps"; raises ValueError if all lack one."""
     texts = [from_metadata(item) for item in items]
     lacking = collections.Counter(
         name for of_item in texts for name in FIELDS if not getattr(of_item, name)

@@ -30,7 +30,6 @@ def dhash(image: np.ndarray) -> int:
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
-# ------------------------------------------------------------------------------ a comparison
 class Entry(NamedTuple):
     """A question as far as it is compared."""
 
@@ -109,17 +108,10 @@ def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
     return f"{title}\n\n{tables.markdown(header, rows)}"
 
 
-# ------------------------------------------------------------------------------ a data set
 def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Benchmark]) -> str:
     """Writes audit.json (with every match) and audit.md into target/report, and returns the table.
 
-    Args:
-        target: directory of a built data set.
-        paths: file of each benchmark; empty: it is not compared.
-        known: benchmarks by name.
-
-    Raises:
-        ValueError: `target` is no built data set, or a file is not of its benchmark.
+    `paths` has the file of each of the benchmarks `known` by name; one without a file is not compared.
     """
     try:
         index = json.loads((target / "index.json").read_text())
@@ -140,11 +132,7 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
 
 
 def load(path: str) -> dict[str, str]:
-    """Returns training uid -> uid of the item that asks the same about an alike picture, of an audit.json.
-
-    Raises:
-        ValueError: `path` cannot be read or was not written by `audit`.
-    """
+    """Returns training uid -> uid of the item that asks the same about an alike picture, of an audit.json."""
     try:
         overlaps = json.loads(pathlib.Path(path).read_text())
         return {

@@ -22,12 +22,7 @@ _HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation
 
 
 def build(settings: Build, target: str | os.PathLike) -> None:
-    """Writes `target` whole: nothing is there before all of it is.
-
-    Raises:
-        ValueError: a subset's files are missing, cannot be read, have no known form, or do not hold
-            as many usable questions as are to be taken; or there is a `target`.
-    """
+    """Writes `target` whole, or raises ValueError: nothing is there before all of it is."""
     target = pathlib.Path(target)
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
@@ -71,11 +66,7 @@ def _empty(target: pathlib.Path) -> pathlib.Path:
 
 
 def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
-    """Returns each subset and its files by name, all of them opened and of a known form.
-
-    Raises:
-        ValueError: names every subset that is missing, or the first that cannot be read.
-    """
+    """Returns each subset and its files by name, all of them opened and of a known form."""
     # In the order of their names: what two subsets share is the first one's.
     subsets = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
     for path in settings.own:
@@ -105,10 +96,7 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
-    """Returns a function from a question to the uid of the benchmark's item that asks it, too, or None.
-
-    Prints which benchmarks have no file.
-    """
+    """Returns a function from a question to the uid of the benchmark's item that asks it, too, or None."""
     if settings.exclude == "none":
         return lambda entry: None
     if settings.exclude.endswith(".json"):

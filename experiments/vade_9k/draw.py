@@ -64,12 +64,8 @@ class Drawn:
 class Drawer:
     """Draws subsets one after the other; a question about the same image is taken once in all.
 
-    Args:
-        check: item -> prompt; raises `columns.RejectedItem`.
-        seed: of the order.
-        per_row: questions taken of one row at most.
-        pool: threads that check.
-        asked: question -> uid of the benchmark's item that asks it too, and None where it may be taken.
+    `pool` has the threads that `check` items, at most `per_row` are taken of a row, and `asked` returns the
+    uid of a benchmark's item that asks a question too, or None.
     """
 
     def __init__(
@@ -201,7 +197,6 @@ def _names(source: published.Source) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------ the split
 def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tuple[list, list]:
     """Returns training and validation rows, each in a seeded order; a picture is in one of them alone.
 

@@ -40,11 +40,7 @@ class Source(NamedTuple):
 
 
 def open_source(path: pathlib.Path) -> Source:
-    """Opens a file, or the files of the training split in a directory.
-
-    Raises:
-        ValueError: there are none, they cannot be read, or they have no rows or no known form.
-    """
+    """Opens a file, or the files of the training split in a directory; `ValueError` if it cannot."""
     files = sources.files_of(path, "train")
     table = row_files.open_files(files)
     if not table.size:
@@ -52,7 +48,6 @@ def open_source(path: pathlib.Path) -> Source:
     return Source(files[0].parent, table, detect(table.columns or (), str(path)))
 
 
-# ------------------------------------------------------------------------------ forms
 class Form(NamedTuple):
     """One published form."""
 

@@ -85,11 +85,7 @@ class Sample:
 
 
 def normalise(sample: Sample) -> dict[str, Any]:
-    """Returns question, answer, kind, choices and tolerance; the answer verifies against itself.
-
-    Raises:
-        Refused: no question, no gold that can be read, or none that is accepted as its own answer.
-    """
+    """Returns question, answer, kind, choices and tolerance; `Refused` unless the answer verifies itself."""
     question, choices = sample.question, sample.choices
     if not sample.own_words:
         question = strip(question)
@@ -177,11 +173,7 @@ def key(text: str, *, signs: bool = False) -> str:
 
 # ------------------------------------------------------------------------------ golds
 def read_gold(answer: str, is_solution: bool = False) -> str:
-    """Returns the gold in an answer: what it states at its end, or all of a short one.
-
-    Raises:
-        Refused: nothing is stated, or the last sentence of a solution is no short answer.
-    """
+    """Returns the gold in an answer: what it states at its end, or all of a short one; else `Refused`."""
     text = answer.strip()
     if not text:
         raise Refused("no_gold", "the answer is empty")
@@ -220,11 +212,7 @@ def _concluded(line: str) -> str:
 
 
 def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -> str:
-    """Returns the kind of a gold; with a tolerance whole numbers are real, but years.
-
-    Raises:
-        Refused: it is a text too long to be compared by spelling.
-    """
+    """Returns the kind of a gold; with a tolerance whole numbers are real, but years."""
     if choices or re.fullmatch(r"\(?[A-J]\)?", gold):
         return "choice"
     if kinds.yes_or_no(gold) and len(gold.split()) == 1:
