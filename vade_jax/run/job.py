@@ -31,10 +31,10 @@ from vade_jax.run import (
     warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
-from vade_jax.run.policy import Policy
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
 from vade_jax.trainer import choosing, loop, passes, processes, scoring, validation, waiting
+from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.producer import Producer
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
@@ -127,7 +127,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             prepared = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
         _tell_of_lag(run, prepared.progress, len(data.train))
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
-        policy = dataclasses.replace(policy, params=None)
+        policy = dataclasses.replace(policy, params=None, base=None)
         directory.drop_policy(workdir)
         # Closed also if the run fails, so that a save under way is completed.
         with contextlib.closing(prepared.recorder), contextlib.closing(prepared.engine):
@@ -242,6 +242,8 @@ def prepare(
             num_steps=run.num_steps,
             eval_every=run.eval.every,
             max_rollouts=run.max_rollouts,
+            # Of the policy without its arrays, which the loop would keep alive.
+            weights=dataclasses.replace(policy, params=None, base=None).weights,
         )
         if_failed.pop_all()
     return Prepared(progress, whole, recorder, engine)

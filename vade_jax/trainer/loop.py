@@ -25,7 +25,7 @@ from vade_jax.trainer.producer import Made, Producer, Stock
 from vade_jax.trainer.rounds import BatchNotFilled, StepData
 from vade_jax.trainer.timing import Clock
 from vade_jax.trainer.validation import Known, Validate
-from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
+from vade_jax.types import Feedback, Metrics, Params, Prompt, Rollouts, TrainState
 
 Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]]
 
@@ -142,6 +142,7 @@ class Loop:
             One that failed is made up when the run resumes.
         max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
             is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
+        weights: all parameters of a state, which the engine gets.
     """
 
     producer: Producer
@@ -151,6 +152,7 @@ class Loop:
     num_steps: int
     eval_every: int
     max_rollouts: int = 0
+    weights: Callable[[TrainState], Params] = lambda state: state.params
 
     def run(self, progress: Progress, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Trains until the run `is_over` or `stop()` is true, and saves the latest step before it returns.
@@ -218,7 +220,7 @@ class Loop:
         producer, recorder, step = self.producer, self.recorder, progress.step
         if self._may_make(progress.stock):
             producer.start(progress.posterior, progress.stock.made + 1)
-        producer.engine.sync(progress.state.params, step)
+        producer.engine.sync(self.weights(progress.state), step)
         is_due = self._validation_is_due(progress)
         if step == 0:
             metrics: Metrics = {}
@@ -297,7 +299,7 @@ class Loop:
             progress = progress.stocked(producer.finished(stock, clock))
         with _saved_on_failure(self.recorder, progress, record_step):
             with clock("update_weights"):
-                producer.engine.sync(progress.state.params, step)
+                producer.engine.sync(self.weights(progress.state), step)
             if self._validation_is_due(progress):
                 with clock("testing"):
                     key = rng.step_keys(producer.key, step).validation
