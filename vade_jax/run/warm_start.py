@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -36,7 +37,6 @@ from vade_jax.trainer import (
     timing,
     update,
 )
-from vade_jax.trainer.choosing import Lookahead
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Item, Rollouts
 
@@ -290,12 +290,12 @@ def _batches(run: settings.Run, policy: Policy, done: int, rows: Rows = None) ->
         )
         return processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
 
-    with Lookahead(make_batch) as ahead:
-        ahead.start(done)
+    with futures.ThreadPoolExecutor(1, "lessons") as thread:
+        ahead = thread.submit(make_batch, done)
         for number in range(done + 1, steps + 1):
             batch = ahead.result()
             if number < steps:
-                ahead.start(number)
+                ahead = thread.submit(make_batch, number)
             yield batch
 
 
