@@ -183,7 +183,7 @@ def reference_params(policy: Policy) -> Params:
 
 # ------------------------------------------------------------------------------ programs
 def make_logp(
-    policy: Policy, *, temperature: float = 1.0, chunk: int = 4096, remat: bool = True
+    policy: Policy, *, temperature: float = 1.0, chunk: int = 1024, remat: bool = True
 ) -> update.Forward:
     """Returns the function from all parameters and a batch to log-probs and entropies of the answers.
 
