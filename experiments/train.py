@@ -21,7 +21,6 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.cluster import StopSignal
 from vade_jax.store import metrics
 from vade_jax.trainer import processes
-from vade_jax.trainer.loop import BatchNotFilled
 from vade_jax.trainer.scoring import NotFinite
 
 
@@ -35,7 +34,7 @@ def main(config: ConfigDict, workdir: str) -> None:
             is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
     except KeyboardInterrupt:  # the second one: see `StopSignal`
         sys.exit("error: stopped at once; the same command goes on after the last save")
-    except (NotFinite, BatchNotFilled, EngineFailure, RewardFailure) as error:
+    except (NotFinite, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     except RejectedItem as error:
         sys.exit(f"error: {error}; all steps are saved: put back what the row needs, and run again")

@@ -62,11 +62,6 @@ class Refill(Section):
     # (VCRL). "estimate": the number likely to be needed, from the share of groups that this step has
     # kept so far (GRESO). Each new number compiles the selector's programs, which takes a second or two.
     ask: str = choice("batch", "missing", "estimate")
-    # What happens when max_rounds leaves too few groups for a batch. "fewer": train on fewer groups.
-    # "repeat": train on the kept groups more than once. "stop": end the run.
-    at_cap: str = choice("fewer", "repeat", "stop")
-    # What happens to kept groups beyond a batch: they are discarded or trained on
-    surplus: str = choice("discard", "train")
 
 
 # ------------------------------------------------------------------------------ model and data

@@ -180,6 +180,7 @@ class Batch(Pytree):
 class TrainState(Pytree):
     """Parameters and optimizer; `step` counts optimizer updates."""
 
-    params: Params
+    params: Params  # that are trained
     opt_state: Any
     step: Array  # int32 scalar
+    frozen: Params = dataclasses.field(default_factory=dict)  # the base of an adapter; else empty

@@ -24,7 +24,7 @@ from vade_jax.data import batching
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
 from vade_jax.run import build, cluster
-from vade_jax.run.policy import Policy
+from vade_jax.trainer.policy import Policy
 from vade_jax.trainer import hardware, mesh
 from vade_jax.types import Feedback, Rollouts
 

@@ -15,7 +15,7 @@ from vade_jax import settings
 from vade_jax.data import images, prompts
 from vade_jax.models.qwen import config
 from vade_jax.run import build
-from vade_jax.run.policy import Policy
+from vade_jax.trainer.policy import Policy
 from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 

@@ -41,7 +41,7 @@ from experiments.bench.plan_programs import (
 from vade_jax import arrays, settings, tables
 from vade_jax.models.qwen import config, flops
 from vade_jax.run.checks import machine
-from vade_jax.run.policy import Policy
+from vade_jax.trainer.policy import Policy
 from vade_jax.trainer import mesh
 
 GB = 1e9

@@ -28,8 +28,8 @@ from vade_jax.models.qwen import lora, presets
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
-from vade_jax.run import policy as policies
-from vade_jax.run.policy import Policy, compute_dtype
+from vade_jax.trainer import policy as policies
+from vade_jax.trainer.policy import Policy, compute_dtype
 from vade_jax.trainer import mesh
 from vade_jax.types import Batch, Images, Prompts
 

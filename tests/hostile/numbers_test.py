@@ -83,12 +83,10 @@ NAMED = {
 @pytest.mark.parametrize("at", STEPS)
 @pytest.mark.parametrize("value", NONE, ids=str)
 @pytest.mark.parametrize("what", NAMED)
-def test_a_number_that_is_none_ends_the_run_at_its_step(what, value, at, monkeypatch):
+def test_a_number_that_is_none_ends_the_run_at_its_step(what, value, at):
     if what == "reward" and np.isnan(value):
         pytest.skip("a reward of NaN is an answer without a verdict: see loop_test")
     options = poisoned(what, value, at)
-    producer = functools.partial(loop_test.Producer, advantage=options.pop("advantage"))
-    monkeypatch.setattr(loop_test, "Producer", producer)
     recorder = fakes.Recorder()
     with pytest.raises(scoring.NotFinite, match=rf"^step {at}: .*{NAMED[what]}.*last checkpoint"):
         loop_test.run("vade", 12, recorder=recorder, **options)

@@ -10,7 +10,7 @@ from configs import tiny_gspo
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.run import build, checks
-from vade_jax.run.policy import compute_dtype
+from vade_jax.trainer.policy import compute_dtype
 from vade_jax.types import Item
 
 

@@ -63,8 +63,6 @@ WRONG = {
     "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
     "warm_start.noise.zzz": (0.5, r"noise.zzz: what is taught has color_0, "),
     "refill.ask": ("some", r"refill.ask='some':.* known are batch, missing, estimate"),
-    "refill.at_cap": ("end", r"refill.at_cap='end':.* known are fewer, repeat, stop"),
-    "refill.surplus": ("keep", r"refill.surplus='keep':.* known are discard, train"),
     "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, 32b, 72b, qwen3vl-2b, "),
 }
 
@@ -285,9 +283,7 @@ def test_vectors_of_items_come_from_no_metadata_field():
         check(c)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("max_rounds", 3), ("at_cap", "repeat"), ("surplus", "train")]
-)
+@pytest.mark.parametrize(("name", "value"), [("max_rounds", 3), ("ask", "missing")])
 def test_a_refill_without_a_selector_that_drops_is_useless(name, value):
     c = smoke(**{f"refill.{name}": value})
     with pytest.raises(

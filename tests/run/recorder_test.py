@@ -15,8 +15,9 @@ from vade_jax import samplers, settings
 from vade_jax.run import recorder
 from vade_jax.run.checks import beginning
 from vade_jax.store import metrics, rollout_log
-from vade_jax.trainer import loop, processes, rounds, scoring
+from vade_jax.trainer import collect, processes, scoring
 from vade_jax.trainer.choosing import Chosen
+from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
 
 
@@ -40,7 +41,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         reason_N=["ok", "timeout", "ok"],
         known_N=np.array(known_N),
     )
-    one = rounds.Round(
+    one = collect.Round(
         Chosen(proposal, items, small.prompts(2), seconds=0.0),
         rollouts,
         scores,
@@ -48,10 +49,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         np.array([True, False]),
         jax.device_get(selector.believe(posterior, proposal)),
     )
-    gathering = rounds.Gathering(2, settings.Refill())
-    for _ in range(num_rounds):
-        gathering.add(one)
-    return gathering.finish(1)
+    return collect.StepData.of([one] * num_rounds, np.array([0, 1]))
 
 
 def test_the_first_answer_is_shown_with_what_was_asked(
@@ -100,7 +98,7 @@ def make():
 
 def finish(made):
     """Waits for the answers of the last step."""
-    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+    made.save(Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
 
 
 def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path):
@@ -209,7 +207,7 @@ def test_validation_alone_leaves_no_rollouts(make, tmp_path):
 def test_the_last_checkpoint_is_forced_and_waited_for(make, tmp_path):
     made, checkpointer = make(tmp_path)
     for step, last in ((1, False), (2, True)):
-        progress = loop.Progress(
+        progress = Progress(
             None, None, np.zeros(3, np.int32), step=step, rollouts_total=9, tokens_total=70
         )
         made.save(progress, last=last)
@@ -233,7 +231,7 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
     monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
     for step in (1, 2):
         made.step(step, {}, step_data())
-        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=step), last=False)
+        made.save(Progress(None, None, np.zeros(3, np.int32), step=step), last=False)
     assert order == ["step_00001", "step_00002", 2]
 
 
@@ -244,7 +242,7 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path)
     made = recorder.RunRecorder(str(tmp_path), checkpointer, config, 0)
     made.step(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
-        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
+        made.save(Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
     with pytest.raises(FileExistsError, match="rollouts"):
         made.close()
     assert not checkpointer.saved and checkpointer.closed == 1
@@ -266,12 +264,12 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
         {"posterior": None, "visited_I": None},
         dict(counters),
     )
-    assert recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5}).step == 7
+    assert recorder.restore(saved, Progress(None, None, None), items={"items": 5}).step == 7
     with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
-        recorder.restore(saved, loop.Progress(None, None, None), items={"items": 6})
+        recorder.restore(saved, Progress(None, None, None), items={"items": 6})
     counters["questions"] = 3
     with pytest.raises(ValueError, match=r"data.validation has other usable rows than when this"):
-        recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5, "questions": 4})
+        recorder.restore(saved, Progress(None, None, None), items={"items": 5, "questions": 4})
 
 
 def test_other_columns_are_other_data():
@@ -280,11 +278,11 @@ def test_other_columns_are_other_data():
     arrays = {"posterior": None, "visited_I": None}
     saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     saved.restore.side_effect = lambda *_: (None, arrays, counters | {"details": 5})
-    assert recorder.restore(saved, loop.Progress(None, None, None), items={"details": 5}).step == 7
+    assert recorder.restore(saved, Progress(None, None, None), items={"details": 5}).step == 7
     with pytest.raises(
         ValueError, match=r"the data changed: rows of data.train or data.validation"
     ):
-        recorder.restore(saved, loop.Progress(None, None, None), items={"details": 6})
+        recorder.restore(saved, Progress(None, None, None), items={"details": 6})
 
 
 @pytest.mark.parametrize(
@@ -300,7 +298,7 @@ def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, caps
     saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     arrays = {"posterior": None, "visited_I": None}
     saved.restore.return_value = (None, arrays, counters | kept)
-    assert recorder.restore(saved, loop.Progress(None, None, None), now).step == 7
+    assert recorder.restore(saved, Progress(None, None, None), now).step == 7
     said = capsys.readouterr().out
     assert ("WARNING" in said) == bool(told) and told in said
 
@@ -309,7 +307,7 @@ def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_
     def progress(num_items):
         state = TrainState(params={"w": np.ones(2)}, opt_state={}, step=np.int32(7))
         visited_I = np.zeros(num_items, np.int32)
-        return loop.Progress(state, {"alpha_I": np.zeros(num_items)}, visited_I, step=7)
+        return Progress(state, {"alpha_I": np.zeros(num_items)}, visited_I, step=7)
 
     of_run = settings.Run()
     with contextlib.closing(recorder.checkpointer(of_run.checkpoint, str(tmp_path))) as saved:
@@ -327,7 +325,7 @@ def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, c
     arrays = {"posterior": None, "visited_I": None}
     saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
     saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
-    found = recorder.restore(saved, loop.Progress(None, None, None), items={"pictures": now})
+    found = recorder.restore(saved, Progress(None, None, None), items={"pictures": now})
     assert found.step == 7
     said = capsys.readouterr().out
     assert ("WARNING: the data changed: pictures of data.train or" in said) == is_told
@@ -341,7 +339,7 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
     (model / "config.json").write_text("{}")
     of_run = settings.Run(model=settings.Model(checkpoint=str(model)))
     progress, checkpointer = (
-        loop.Progress(None, None, np.zeros(3, np.int32), step=7),
+        Progress(None, None, np.zeros(3, np.int32), step=7),
         Checkpointer(),
     )
 
@@ -386,7 +384,7 @@ def test_another_process_than_0_saves_its_part_and_writes_nothing(
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())
-    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+    made.save(Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
     made._bar.close()
     assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""

@@ -100,10 +100,3 @@ def test_everything_is_every_item_in_its_order():
     chosen = choose.everything(range(4, 7), 3)
     assert [item.uid for item in chosen.items] == ["4", "5", "6"]
     assert chosen.proposal.num_rollouts_M.tolist() == [3, 3, 3]
-
-
-def test_a_choice_that_nobody_took_is_dropped():
-    with choosing.Lookahead(lambda x: x) as ahead:
-        ahead.start(1)
-        ahead.start(2)
-        assert ahead.result() == 2

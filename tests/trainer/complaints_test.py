@@ -10,11 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from tests.trainer import fakes, loop_test, rounds_test, small, update_test
+from tests.trainer import collect_test, fakes, loop_test, small, update_test
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.settings import Measure, Refill
-from vade_jax.trainer import minibatches, objectives, scoring, update
+from vade_jax.trainer import learner, minibatches, objectives, scoring, update
 from vade_jax.types import TrainState
 
 B, G = loop_test.B, 8
@@ -68,11 +68,9 @@ def test_shaped_rewards_leave_counts_and_correctness_ratios_alone(name, options)
         assert changed.metrics[step]["vade/effective_ratio"] == 1
 
 
-@pytest.mark.parametrize(
-    "refill", [Refill(max_rounds=3), Refill(2, at_cap="repeat"), Refill(0, surplus="train")]
-)
+@pytest.mark.parametrize("refill", [Refill(max_rounds=3), Refill(2), Refill(0)])
 def test_the_score_of_all_groups_stands_beside_that_of_the_groups_trained_on(refill):
-    """With too few groups, with repeated ones, and with a surplus (prime-rl#1205, prime-rl#2277)."""
+    """With too few groups, and with a surplus (prime-rl#1205, prime-rl#2277)."""
     given = Given()
     _, recorder = loop_test.run("dapo", 3, learn=given, refill=refill)
     for step, (rollouts, _) in enumerate(given.batches, 1):
@@ -85,7 +83,7 @@ def test_the_score_of_all_groups_stands_beside_that_of_the_groups_trained_on(ref
 
 
 def test_a_step_that_learns_from_nothing_has_no_score_of_what_was_trained_on():
-    found = rounds_test.make([])().recorder.metrics[1]
+    found = collect_test.make([])().recorder.metrics[1]
     assert found["critic/score/mean"] == 0 and "critic/score/trained_mean" not in found
 
 
@@ -98,8 +96,8 @@ def real_learner(config):
         update.make_optimizer(config),
         learning_rate=update.schedule(config),
     )
-    shape = minibatches.Shape(2, 2, rounds_test.G, length_multiple=32)
-    learn = update.Learner(jax.jit(loss), lambda params, batch: None, shape)
+    shape = minibatches.Shape(2, 2, collect_test.G, length_multiple=32)
+    learn = learner.Learner(jax.jit(loss), lambda params, frozen, batch: None, shape)
     return lambda state, prompts, *batch: learn(state, small.prompts(len(prompts)), *batch)
 
 
@@ -110,7 +108,7 @@ def test_schedules_follow_updates_and_budgets_answers():
     mixed group in each half of its batch, so two updates. Then the budget of 40 answers is used up.
     """
     config = settings.Optimizer(learning_rate=0.1, warmup_steps=8)
-    run = rounds_test.make([0, 1, 2, 3, 13, 18], num_items=48)
+    run = collect_test.make([0, 1, 2, 3, 13, 18], num_items=48)
     params = {"w": jnp.asarray(update_test.TABLE)}
     state = TrainState(
         params=params,
@@ -165,14 +163,10 @@ def test_an_answer_that_the_engine_could_not_make_hangs_no_step(num_lost):
 
 
 @pytest.mark.parametrize(
-    ("surplus", "lag", "measure"),
-    [
-        ("discard", 0, Measure()),
-        ("train", 0, Measure(every=2, num_rollouts=3, num_prompts=64)),
-        ("discard", 2, Measure()),
-    ],
+    ("lag", "measure"),
+    [(0, Measure()), (0, Measure(every=2, num_rollouts=3, num_prompts=64)), (2, Measure())],
 )
-def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(surplus, lag, measure):
+def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(lag, measure):
     """In rounds, passes and batches made ahead, some of them lost (AReaL#450)."""
     seen, given = [], Given()
     selector = samplers.SAMPLERS["dapo"](base="vade")
@@ -186,7 +180,7 @@ def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(surplus, lag
         6,
         selector=selector._replace(update=observe),
         engine=LosingEngine(2),
-        refill=Refill(max_rounds=0, surplus=surplus),
+        refill=Refill(max_rounds=0),
         learn=given,
         lag=lag,
         measure=measure,
@@ -200,8 +194,5 @@ def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(surplus, lag
         num_trained = int(rollouts.group_N.max()) + 1
         assert found["vade/kept_groups"] == B + found["vade/surplus_groups"]
         surpluses += found["vade/surplus_groups"]
-        if surplus == "discard":
-            assert num_trained == B
-        else:
-            assert num_trained == found["vade/kept_groups"]
+        assert num_trained == B
     assert surpluses > 0

@@ -16,7 +16,7 @@ from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
 from vade_jax.trainer import choosing, loop, waiting
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.progress import Progress
 from vade_jax.trainer.scoring import NotFinite
 from vade_jax.types import TrainState
 
@@ -58,20 +58,17 @@ def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=S
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
     arrays = contract_test.ARRAYS.get(name, lambda _: {})(NUM_ITEMS)
     posterior = selector.init(NUM_ITEMS, **arrays)
-    start = loop.Progress(state, posterior, np.zeros(NUM_ITEMS, np.int32))
-    producer = Producer(
-        choose,
-        engine or Engine(PASS_RATE),
-        fakes.score,
+    start = Progress(state, posterior, np.zeros(NUM_ITEMS, np.int32))
+    progress = loop.Loop(
+        choose=choose,
+        engine=engine or Engine(PASS_RATE),
+        score=fakes.score,
         key=jax.random.key(0),
         num_prompts=B,
+        num_steps=steps,
         refill=options.pop("refill", Refill()),
         lag=lag,
         overlaps=overlaps,
-    )
-    progress = loop.Loop(
-        num_steps=steps,
-        producer=producer,
         learn=options.pop("learn", learn),
         validate=lambda engine, key, version, known: ({}, known),
         recorder=recorder,
@@ -199,11 +196,9 @@ def test_a_learner_that_fails_ends_the_run_once_the_batch_is_made():
 
 
 def test_ctrl_c_does_not_wait_for_what_is_under_way():
-    choose = choosing.ChoosePrompts(samplers.SAMPLERS["vade"](), fakes.items(4), fakes.build_prompt)
-    producer = Producer(choose, Engine({}), fakes.score, key=jax.random.key(0), num_prompts=B)
     ended = threading.Event()
-    with pytest.raises(KeyboardInterrupt), producer:
-        under_way = producer._thread.submit(ended.wait, 20)
+    with pytest.raises(KeyboardInterrupt), loop.Ahead(lambda: None) as ahead:
+        under_way = ahead.make(ended.wait, 20)
         raise KeyboardInterrupt
     assert not under_way.done()
     ended.set()

@@ -18,7 +18,7 @@ from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Measure, Refill
 from vade_jax.trainer import choosing, loop, scoring
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.progress import Progress
 from vade_jax.types import TrainState
 
 NUM_ITEMS, B = 200, 16
@@ -45,6 +45,7 @@ def run(
     eval_every=4,
     lag=0,
     measure=Measure(),  # noqa: B008 (frozen)
+    advantage=scoring.usual_advantage,
     validate=lambda engine, key, version, known: (
         {"val/x/acc/mean@4": float(version)},
         known | {str(version)},
@@ -54,22 +55,18 @@ def run(
     selector = selector or samplers.SAMPLERS[name](**options)
     recorder = recorder or fakes.Recorder()
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    progress = progress or loop.Progress(
-        state, selector.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32)
-    )
-    producer = Producer(
-        choosing.ChoosePrompts(selector, fakes.items(NUM_ITEMS), fakes.build_prompt),
-        engine or fake.FakeEngine(PASS_RATE),
-        score,
+    progress = progress or Progress(state, selector.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32))
+    progress = loop.Loop(
+        choose=choosing.ChoosePrompts(selector, fakes.items(NUM_ITEMS), fakes.build_prompt),
+        engine=engine or fake.FakeEngine(PASS_RATE),
+        score=score,
         key=jax.random.key(0),
         num_prompts=num_prompts,
+        num_steps=num_steps,
         refill=refill or Refill(),
         measure=measure,
         lag=lag,
-    )
-    progress = loop.Loop(
-        num_steps=num_steps,
-        producer=producer,
+        advantage=advantage,
         learn=learn,
         validate=validate,
         recorder=recorder,
@@ -458,16 +455,16 @@ def test_answers_of_other_weights_are_an_error():
 def test_coverage_is_of_the_last_epochs_steps():
     """10 items, 4 a step: an epoch is 3 steps."""
     visited_I = np.array([1, 2, 3, 4, 4, 0, 0, 0, 0, 0])
-    progress = loop.Progress(None, None, visited_I, step=4)
-    assert loop.coverage(progress, 4, 10) == {"vade/epochs": 1.6, "vade/coverage": 0.4}
+    progress = Progress(None, None, visited_I, step=4)
+    assert progress.coverage(4) == {"vade/epochs": 1.6, "vade/coverage": 0.4}
     assert progress.metrics()["vade/unique_selected"] == 5
 
 
 def test_epochs_count_items_and_not_the_places_that_variants_take():
     """10 problems, 4 places a step, a problem and a variant each: an epoch is 5 steps of two."""
     visited_I = np.array([1, 1, 2, 2, 3, 3, 4, 4, 0, 0])
-    progress = loop.Progress(None, None, visited_I, step=4, extra_visits=-8)
-    assert loop.coverage(progress, 4, 10) == {"vade/epochs": 0.8, "vade/coverage": 0.8}
+    progress = Progress(None, None, visited_I, step=4, extra_visits=-8)
+    assert progress.coverage(4) == {"vade/epochs": 0.8, "vade/coverage": 0.8}
 
 
 def test_epochs_count_the_items_of_every_round():
@@ -488,5 +485,5 @@ def test_one_pass_of_diva_over_its_problems_is_an_epoch():
 
 
 def test_what_was_never_visited_is_not_covered_before_an_epoch_is_over():
-    progress = loop.Progress(None, None, np.array([0, 1, 1, 0]), step=1)
-    assert loop.coverage(progress, 2, 4)["vade/coverage"] == 0.5
+    progress = Progress(None, None, np.array([0, 1, 1, 0]), step=1)
+    assert progress.coverage(2)["vade/coverage"] == 0.5

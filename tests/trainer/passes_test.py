@@ -13,7 +13,7 @@ from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.trainer import choosing, loop, passes, scoring
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.progress import Progress
 from vade_jax.types import TrainState
 
 I, B, G, N = 10, 4, 2, 3
@@ -46,20 +46,17 @@ class Run:
         self.engine, self.recorder = engine or Engine(), fakes.Recorder()
         self.choose = choosing.ChoosePrompts(selector, fakes.items(I), fakes.build_prompt)
         state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-        self.progress = loop.Progress(state, selector.init(I), np.zeros(I, np.int32))
+        self.progress = Progress(state, selector.init(I), np.zeros(I, np.int32))
 
     def __call__(self, num_steps, every=2, stop=lambda: False, max_rollouts=0):
-        producer = Producer(
-            self.choose,
-            self.engine,
-            fakes.score,
+        self.progress = loop.Loop(
+            choose=self.choose,
+            engine=self.engine,
+            score=fakes.score,
             key=jax.random.key(0),
             num_prompts=B,
-            measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
-        )
-        self.progress = loop.Loop(
             num_steps=num_steps,
-            producer=producer,
+            measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
             learn=learn,
             validate=lambda *_: ({}, frozenset()),
             recorder=self.recorder,
@@ -68,9 +65,9 @@ class Run:
         ).run(self.progress, stop)
         return self.progress
 
-    def roll_out_all(self, num_rollouts=N, num_prompts=B):
+    def measure(self, num_rollouts=N, num_prompts=B):
         """The pass before step 1."""
-        return passes.roll_out_all(
+        return passes.measure(
             self.choose,
             self.engine,
             fakes.score,
@@ -87,7 +84,7 @@ def mmr1():
 
 def test_a_pass_asks_for_every_item_once():
     run = Run(mmr1())
-    found = run.roll_out_all()
+    found = run.measure()
     asked = [(uids, numbers) for _, uids, numbers in run.engine.calls]
     uids = list(RATE)
     batches = [uids[:4], uids[4:8], uids[8:]]
@@ -108,7 +105,7 @@ def test_a_pass_asks_for_every_item_once():
 def test_two_batches_of_a_pass_draw_differently():
     run = Run(samplers.SAMPLERS["uniform"](num_rollouts=G))
     run.engine.pass_rate = dict.fromkeys(RATE, 0.5)
-    found = run.roll_out_all(30, 5)
+    found = run.measure(30, 5)
     halves = found.correct_N.reshape(2, -1)
     assert 0.3 < np.mean(halves[0] == halves[1]) < 0.7
     assert found.extra_M is None  # nobody asked for self-BLEU
@@ -153,7 +150,7 @@ def test_without_passes_nothing_is_reported():
 
 
 def test_the_weights_are_those_of_the_pass():
-    found = Run(mmr1()).roll_out_all()
+    found = Run(mmr1()).measure()
     p_I = found.successes_M / N
     expected_I = 0.8 * p_I * (1 - p_I) + 0.2 * (1 - found.extra_M["self_bleu"])
     progress = Run(mmr1())(1)

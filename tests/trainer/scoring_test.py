@@ -12,7 +12,7 @@ from tests.trainer import small
 from vade_jax import samplers
 from vade_jax.losses import advantages
 from vade_jax.rewards import mix
-from vade_jax.trainer import scoring
+from vade_jax.trainer import scoring, step_metrics
 from vade_jax.types import Item, Proposal, Rollouts
 
 TEXTS = (
@@ -193,7 +193,7 @@ def test_a_groups_weight_is_a_factor_of_its_advantages():
 
 def test_metrics_by_hand():
     """8 valid answers. Rewards vary in groups 0 and 2, of 3 and 2 answers, correctness in group 0 alone."""
-    found = scoring.metrics(collect(), rollouts())
+    found = step_metrics.of_answers(collect(), rollouts())
     expected = {
         "vade/effective_ratio": 2 / 4,
         "vade/effective_ratio_correct": 1 / 4,
@@ -232,7 +232,7 @@ def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_co
     proposal = Proposal(index_M=np.array([0]), num_rollouts_M=np.array([3]))
     feedback = scoring.collect(proposal, made, thread.scores(made))
     np.testing.assert_allclose(feedback.reward_N, [0.1, 0.1 - 0.5, 0.1 - 1], rtol=1e-6)
-    found = scoring.metrics(feedback, made)
+    found = step_metrics.of_answers(feedback, made)
     assert found["vade/effective_ratio"] == found["vade/all_wrong_ratio"] == 1
     assert found["vade/effective_ratio_correct"] == 0
     kept = {
@@ -246,7 +246,7 @@ def test_an_answer_that_does_not_count_teaches_nothing_and_any_may_be_the_best()
     """One of group 0, whose rewards vary, is invalid; group 2 has four times the weight."""
     valid_N = VALID & (np.arange(9) != 1)
     weight_M = np.array([1, 1, 4, 1], np.float32)
-    found = scoring.metrics(collect(valid_N, weight_M), rollouts(valid_N))
+    found = step_metrics.of_answers(collect(valid_N, weight_M), rollouts(valid_N))
     assert found["vade/effective_rollouts"] == 2 + 2
     np.testing.assert_allclose(found["critic/advantages/max"], 4 / np.sqrt(2), rtol=1e-4)
     np.testing.assert_allclose(found["critic/advantages/min"], -4 / np.sqrt(2), rtol=1e-4)
@@ -254,7 +254,7 @@ def test_an_answer_that_does_not_count_teaches_nothing_and_any_may_be_the_best()
 
 def test_a_group_without_answers_is_neither_right_nor_wrong():
     valid_N = VALID & (GROUP != 2)
-    found = scoring.metrics(collect(valid_N), rollouts(valid_N))
+    found = step_metrics.of_answers(collect(valid_N), rollouts(valid_N))
     assert found["vade/all_right_ratio"] == found["vade/all_wrong_ratio"] == 0.25
 
 
@@ -289,4 +289,4 @@ def test_varied_is_where_some_advantage_is_not_zero():
     for valid_N in (VALID, VALID & (GROUP != 2), VALID & (np.arange(9) != 0)):
         found = collect(valid_N)
         expected_M = [np.any(found.advantage_N[m == GROUP]) for m in range(4)]
-        assert scoring.varied(found).tolist() == expected_M
+        assert step_metrics.varied(found).tolist() == expected_M

@@ -18,7 +18,7 @@ from vade_jax.models import logprobs
 from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import minibatches, objectives, rounds, update
+from vade_jax.trainer import collect, learner, minibatches, objectives, update
 from vade_jax.types import TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
@@ -270,7 +270,7 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
             logp_NT=np.where(gone_N[:, None], logp, rollouts.logp_NT).astype(np.float32),
             valid_N=np.arange(17) != 12,
         )
-        other = rounds.drop(other, np.array([True, False, True, True]))
+        other = collect.drop(other, np.array([True, False, True, True]))
         batch = split(other, np.where(gone_N, advantage, advantage_N))
         states.append(compiled(start(small.params()), batch))
     # A GPU adds the gradients of a token's embeddings in any order, so even equal updates differ in rounding.
@@ -324,9 +324,9 @@ def test_banned_tokens_of_masked_answers_leave_the_trainers_log_probs_finite(los
     token_NT = np.where(np.arange(17)[:, None] == 3, 7, np.full((17, 5), 5, np.int32))
     rollouts = rollouts.replace(token_NT=token_NT, valid_N=np.arange(17) != 3)
     params = {"w": jnp.full(5, -6.0)}
-    learn = update.Learner(
+    learn = learner.Learner(
         update=jax.jit(update.make(logp, objectives.group_rl(loss), SGD)),
-        logprobs=jax.jit(update.make_logprobs(logp)),
+        logprobs=jax.jit(lambda params, frozen, batch: update.make_logprobs(logp)(params, batch)),
         shape=SHAPE,
         reference={"w": jnp.full(5, -5.0)},
         old_logp="trainer",
@@ -428,14 +428,14 @@ class Journal:
         }
         return state.replace(params=state.params + 1, step=state.step + 1), metrics
 
-    def score(self, params, batch):
+    def score(self, params, frozen, batch):
         self.scores.append(params)
         return np.full(batch.old_logp_NT.shape, float(params), np.float32)
 
 
 def run_learner(num_prompts=4, invalid=(), cut_off=None, equal=(), **options):
     journal = Journal()
-    learn = update.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
+    learn = learner.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
     rollouts = small.rollouts([4] * num_prompts)
     rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     if cut_off is not None:

@@ -4,9 +4,8 @@ Each function takes the settings it reads and returns one part. Programs are jit
 everything below is plain functions of arrays.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,9 +18,9 @@ from vade_jax.models.qwen import flops
 from vade_jax.rewards import functions, mix
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import datasets, engines
-from vade_jax.run.policy import Policy, compute_dtype, place_policy
 from vade_jax.trainer import (
     hardware,
+    learner,
     mesh,
     minibatches,
     objectives,
@@ -31,7 +30,8 @@ from vade_jax.trainer import (
     update,
     validation,
 )
-from vade_jax.types import Params, TrainState
+from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
+from vade_jax.types import TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
@@ -83,7 +83,7 @@ def make_learner(
     map: loading.Map = loading.in_turn,
     *,
     resumes: bool = False,
-) -> tuple[TrainState, update.Learner]:
+) -> tuple[TrainState, learner.Learner]:
     """Returns the first state, and the learner that updates it.
 
     The state owns the policy's parameters: the first update deletes them.
@@ -96,25 +96,26 @@ def make_learner(
             Arrays would take the memory twice while the checkpoint is read.
     """
     transform, shardings = make_optimizer(run, policy)
-    reference = _reference_params(policy) if run.loss.kl_coef else None
+    reference = learner.reference_params(policy) if run.loss.kl_coef else None
     shares = reference is policy.params
     if reference is not None and run.layout.offload:
         reference, shares = jax.device_put(reference, mesh.on_host(policy.shardings)), False
     if resumes:
         place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-        state = jax.tree.map(place, abstract_state(policy, transform), shardings)
+        state = jax.tree.map(place, learner.abstract_state(policy, transform), shardings)
+        state = state.replace(frozen=policy.base)
         if not shares:  # as the first update would; the caller still holds the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
-        state, _ = make_state(policy, transform, shardings, copy=shares)
-    improve, logprobs_with = make_programs(run, policy, transform, shardings)
+        state, _ = learner.first_state(policy, transform, shardings, copy=shares)
+    improve, logprobs = make_programs(run, policy, transform, shardings)
 
-    def logprobs(params, batch):  # the reference's may wait on the host
-        return logprobs_with(policy.base, jax.device_put(params, policy.shardings), batch)
+    def on_devices(params, frozen, batch):  # the reference's may wait on the host
+        return logprobs(jax.device_put(params, policy.shardings), frozen, batch)
 
-    learner = update.Learner(
-        update=functools.partial(improve, policy.base),
-        logprobs=logprobs,
+    return state, learner.Learner(
+        update=learner.of_whole_state(improve),
+        logprobs=on_devices,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
         old_logp=run.loss.old_logp,
@@ -123,7 +124,6 @@ def make_learner(
         map=map,
         utilisation=make_utilisation(run, policy),
     )
-    return state, learner
 
 
 def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
@@ -178,80 +178,26 @@ def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Sh
     )
 
 
-def make_programs(run: settings.Run, policy: Policy, transform, state_shardings: TrainState):
-    """Returns the jitted update and log-probs of a run; `policy` may be abstract.
-
-    Their first argument is the policy's base. (If it were a constant, each program would hold a copy.)
-    """
-    logp = make_logp(run.batch, policy, run.sampling.temperature)
-    objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
-    rate = update.schedule(run.optimizer)
-    keeps = update.keeps_remainders(run.optimizer, run.model.param_dtype)
-    improve = compile_update(
-        lambda base: update.make(
-            logp(base),
-            objective,
-            transform,
-            learning_rate=rate,
-            frozen=run.optimizer.frozen,
-            apply=precision.replace if keeps else optax.apply_updates,
-        ),
+def make_programs(run: settings.Run, policy: Policy, transform, shardings: TrainState):
+    """Returns the jitted update and log-probs of a run, see `learner`; `policy` may be abstract."""
+    logp = learner.make_logp(
         policy,
-        state_shardings,
+        temperature=run.sampling.temperature,
+        chunk=run.batch.vocab_chunk,
+        remat=run.batch.remat,
     )
-    batch = mesh.batch_sharding(policy.mesh, axis=1)
-
-    def logprobs(base, params, batch):
-        return update.make_logprobs(logp(base))(params, batch)
-
-    score = jax.jit(
-        logprobs,
-        in_shardings=(policy.base_shardings, policy.shardings, batch),
-        out_shardings=batch,
+    keeps = update.keeps_remainders(run.optimizer, run.model.param_dtype)
+    step = update.make(
+        logp,
+        objectives.group_rl(run.loss, run.sampling.max_tokens),
+        transform,
+        learning_rate=update.schedule(run.optimizer),
+        frozen=run.optimizer.frozen,
+        apply=precision.replace if keeps else optax.apply_updates,
+        whole=policy.whole,
     )
-    return improve, score
-
-
-def make_logp(
-    batch: settings.Batch, policy: Policy, temperature: float
-) -> Callable[[Params], update.Forward]:
-    """Returns base -> the function from (params, batch) to log-probs and entropies of the answers.
-
-    The log-probs are those of sampling: with the temperature and without the banned tokens.
-    """
-    # Without the arrays, which the programs would keep alive.
-    policy = dataclasses.replace(policy, params=None, base=None)
-
-    def logp(base: Params) -> update.Forward:
-        return update.make_logp(
-            lambda params: policy.merge(policy.whole(params, base)),
-            temperature=temperature,
-            banned=policy.tokenizer.banned_ids,
-            chunk=batch.vocab_chunk,
-            remat=batch.remat,
-        )
-
-    return logp
-
-
-def compile_update(
-    step: Callable[[Params], update.Update], policy: Policy, state_shardings: TrainState
-):
-    """Returns the jitted function (base, state, batch) -> (state, metrics), with shardings.
-
-    It donates the state: the new one takes its memory.
-    """
-
-    def update(base, state, batch):
-        return step(base)(state, batch)
-
-    where = mesh.batch_sharding(policy.mesh, axis=1)
-    return jax.jit(
-        update,
-        in_shardings=(policy.base_shardings, state_shardings, where),
-        out_shardings=(state_shardings, None),
-        donate_argnums=1,
-    )
+    improve = learner.compile_update(step, policy, shardings)
+    return improve, learner.compile_logprobs(logp, policy)
 
 
 def make_optimizer(
@@ -259,7 +205,7 @@ def make_optimizer(
 ) -> tuple[optax.GradientTransformation, TrainState]:
     """Returns the optimizer, and the state's shardings between updates; `policy` may be abstract."""
     transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
-    state = abstract_state(policy, transform)
+    state = learner.abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
     if run.layout.offload == "all":
         transform = update.from_host(transform)
@@ -268,54 +214,6 @@ def make_optimizer(
         away = jax.tree.map(put, state.opt_state, shardings.opt_state)
         shardings = shardings.replace(opt_state=away)
     return transform, shardings
-
-
-def make_state(
-    policy: Policy, transform, shardings: TrainState | None = None, *, copy: bool = False
-) -> tuple[TrainState, TrainState]:
-    """Returns the first state and its shardings, by default those of the mesh.
-
-    Without `copy` the state owns the policy's parameters: the first update deletes them.
-    """
-    if shardings is None:
-        shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
-        assert shardings is not None
-
-    def placed(function, where):
-        return jax.jit(function, out_shardings=where)(policy.params)
-
-    params = policy.params
-    if copy:
-        params = placed(lambda params: jax.tree.map(jnp.copy, params), shardings.params)
-    return TrainState(
-        params=params,
-        opt_state=placed(transform.init, shardings.opt_state),
-        step=placed(lambda _: jnp.int32(0), shardings.step),
-    ), shardings
-
-
-def abstract_state(policy: Policy, transform) -> TrainState:
-    """Returns the shapes of the first state."""
-    return TrainState(
-        params=jax.eval_shape(lambda params: params, policy.params),
-        opt_state=jax.eval_shape(transform.init, policy.params),
-        step=jax.eval_shape(lambda: jnp.int32(0)),
-    )
-
-
-def _reference_params(policy: Policy) -> Params:
-    """Returns the reference's weights in the compute dtype; the policy's own arrays if they have it.
-
-    An adapter has no effect at first, so its first values make the reference equal to the base.
-    """
-    is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
-    if is_stored or policy.adapter is not None:
-        return policy.params
-
-    def cast(params):
-        return jax.tree.map(lambda x: x.astype(policy.dtype), params)
-
-    return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
 
 
 # ------------------------------------------------------------------------------ reward, validation

@@ -16,9 +16,10 @@ from vade_jax.models.qwen import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.checks import place
 from vade_jax.run.checks.place import EXPORTED
-from vade_jax.run.policy import Policy
 from vade_jax.store import metrics
-from vade_jax.trainer import loop, processes
+from vade_jax.trainer import processes
+from vade_jax.trainer.policy import Policy
+from vade_jax.trainer.progress import Progress
 
 # Of the engine's settings, those that change which answers are learned from.
 _OF_ANSWERS = ("max_lag", "options")
@@ -213,7 +214,7 @@ def drop_policy(workdir: str) -> None:
                 os.makedirs(os.path.realpath(path), exist_ok=True)
 
 
-def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None:
+def export_policy(policy: Policy, progress: Progress, workdir: str) -> None:
     """Writes the policy as a Hugging Face checkpoint; config.json comes last and marks it as complete.
 
     With LoRA it writes both the merged weights and the adapter in PEFT's format.
@@ -223,5 +224,5 @@ def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None
     if policy.adapter is not None and leader:
         peft.save(adapter, policy.shape, policy.adapter, params, os.path.abspath(policy.directory))
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
-    files.save(directory, policy.shape, policy.whole(params), write=leader)
+    files.save(directory, policy.shape, policy.whole(params, progress.state.frozen), write=leader)
     processes.barrier()  # the other processes wait until it is written

@@ -18,9 +18,8 @@ from vade_jax.rollout.vllm import pool, process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.run import cluster
-from vade_jax.run.policy import Policy
 from vade_jax.trainer import processes
-from vade_jax.types import Params
+from vade_jax.trainer.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,22 +59,8 @@ def make(
     # It must not hold a copy of the first weights.
     policy = dataclasses.replace(policy, params=None)
     if sections.engine.name == "local":
-        engine = _local(sections, policy, sampling, answers_per_row, rows_per_call)
-    else:
-        engine = _synced_servers(sections, policy, workdir, sampling, longest_answer)
-    return engine if policy.adapter is None else WithBase(engine, policy)
-
-
-class WithBase:
-    """An engine for a LoRA policy: it always gets the adapter together with the frozen weights."""
-
-    def __init__(self, engine: Engine, policy: Policy):
-        self._engine, self._policy = engine, policy
-        self.generate, self.metrics, self.close = engine.generate, engine.metrics, engine.close
-
-    def sync(self, params: Params, version: int) -> None:
-        """See `Engine.sync`; `params` are the adapter's."""
-        self._engine.sync(self._policy.whole(params), version)
+        return _local(sections, policy, sampling, answers_per_row, rows_per_call)
+    return _synced_servers(sections, policy, workdir, sampling, longest_answer)
 
 
 def _synced_servers(
@@ -122,7 +107,7 @@ def _local(
 ) -> LocalEngine:
     return LocalEngine(
         policy.merge,
-        None if policy.params is None else policy.whole(policy.params),
+        None if policy.params is None else policy.whole(policy.params, policy.base),
         sampling=sampling,
         stop_ids=policy.tokenizer.stop_ids,
         banned_ids=policy.tokenizer.banned_ids,

@@ -31,11 +31,13 @@ from vade_jax.run import (
     warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
-from vade_jax.run.policy import Policy
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
-from vade_jax.trainer import choosing, loop, passes, processes, scoring, validation, waiting
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer import choosing, passes, processes, scoring, validation, waiting
+from vade_jax.trainer.loop import Loop
+from vade_jax.trainer.policy import Policy
+from vade_jax.trainer.progress import Progress
+from vade_jax.trainer.progress import is_over as ends_after
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
 
@@ -66,7 +68,6 @@ def train(
         scoring.NotFinite: a number of a step is not finite. This and the next three come from `Loop.run`.
         EngineFailure: the engine failed.
         RewardFailure: a reward function failed.
-        BatchNotFilled: the selector keeps too few groups.
         RejectedItem, OSError: a file of the data was there at the start and can no longer be read.
     """
     with opened(run, workdir, hooks) as (run, workdir):
@@ -127,7 +128,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             prepared = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
         _tell_of_lag(run, prepared.progress, len(data.train))
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
-        policy = dataclasses.replace(policy, params=None)
+        policy = dataclasses.replace(policy, params=None, base=None)
         directory.drop_policy(workdir)
         # Closed also if the run fails, so that a save under way is completed.
         with contextlib.closing(prepared.recorder), contextlib.closing(prepared.engine):
@@ -135,15 +136,14 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     return _finish(run, policy, data, progress, workdir, hooks, variants)
 
 
-def _tell_of_lag(run: settings.Run, begun: loop.Progress, num_items: int) -> None:
+def _tell_of_lag(run: settings.Run, begun: Progress, num_items: int) -> None:
     """Prints what a user might not expect of `engine.max_lag`."""
     if run.engine.max_lag and not checks.machine.overlaps(run.engine, run.layout):
         print(
             f"engine.max_lag={run.engine.max_lag}: answering and learning take turns here; only vLLM on GPUs of "
             "its own answers meanwhile, in a run of one process"
         )
-    stock = begun.stock
-    ends = is_over(run, stock.made, stock.rollouts_total, num_items)
+    ends = is_over(run, begun.made, begun.rollouts_made, num_items)
     if begun.step and len(begun.queue) < run.engine.max_lag and not ends:
         print(
             "WARNING: not all batches that should wait do: those that are missing get newer weights"
@@ -154,7 +154,7 @@ def _finish(
     run: settings.Run,
     policy: Policy,
     data: datasets.Datasets,
-    progress: loop.Progress,
+    progress: Progress,
     workdir: str,
     hooks: Hooks,
     variants: "VariantParts | None",
@@ -203,8 +203,8 @@ def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> Varia
 class Prepared:
     """A run that is ready to train. The caller closes recorder and engine."""
 
-    progress: loop.Progress  # from the latest checkpoint, or the beginning
-    loop: loop.Loop
+    progress: Progress  # from the latest checkpoint, or the beginning
+    loop: Loop
     recorder: RunRecorder
     engine: Engine
 
@@ -229,19 +229,32 @@ def prepare(
         values = _values(run, selector, policy, data, map, resumes=resumes)
         state, learn = build.make_learner(run, policy, map, resumes=resumes)
         posterior = selector.init(len(data.train), **values)
-        begun = loop.Progress(state, posterior, np.zeros(len(data.train), np.int32))
+        begun = Progress(state, posterior, np.zeros(len(data.train), np.int32))
         progress = restore(saved, begun, items, lambda packed: waiting.unpack(packed, choose))
         held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
-        whole = loop.Loop(
-            producer=_producer(run, policy, choose, engine, variants),
+        usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
+        whole = Loop(
+            choose=choose,
+            engine=engine,
+            score=build.make_scorer(run, policy),
             learn=learn,
             validate=validation.together([held_out, *benchmarks]),
             recorder=recorder,
+            key=jax.random.key(run.seed),
+            num_prompts=run.num_prompts,
             num_steps=run.num_steps,
             eval_every=run.eval.every,
             max_rollouts=run.max_rollouts,
+            advantage=variants.advantage if variants else usual,
+            refill=run.refill,
+            measure=run.resolved_measure,
+            lag=run.engine.max_lag,
+            overlaps=checks.machine.overlaps(run.engine, run.layout),
+            engine_devices=checks.machine.engine_devices(run.engine, run.layout),
+            # Of the policy without its arrays, which the loop would keep alive.
+            weights=dataclasses.replace(policy, params=None, base=None).weights,
         )
         if_failed.pop_all()
     return Prepared(progress, whole, recorder, engine)
@@ -251,29 +264,6 @@ def _identity(run: settings.Run, data: datasets.Datasets) -> dict[str, int]:
     """Returns what tells a resumed run that its data, or what judges them, has changed."""
     items = data.identity()
     return items | {"verifier": rewards.VERSION} if run.reward.has_rules else items
-
-
-def _producer(
-    run: settings.Run,
-    policy: Policy,
-    choose: choosing.ChoosePrompts,
-    engine: Engine,
-    variants: VariantParts | None,
-) -> Producer:
-    usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
-    return Producer(
-        choose,
-        engine,
-        build.make_scorer(run, policy),
-        key=jax.random.key(run.seed),
-        num_prompts=run.num_prompts,
-        advantage=variants.advantage if variants else usual,
-        refill=run.refill,
-        measure=run.resolved_measure,
-        lag=run.engine.max_lag,
-        overlaps=checks.machine.overlaps(run.engine, run.layout),
-        engine_devices=checks.machine.engine_devices(run.engine, run.layout),
-    )
 
 
 def _values(
@@ -322,8 +312,8 @@ def is_done(run: settings.Run, workdir: str) -> bool:
 
 
 def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
-    """Returns whether a run over `num_items` items ends after a step: see `loop.is_over`."""
-    return loop.is_over(
+    """Returns whether a run over `num_items` items ends after a step: see `progress.is_over`."""
+    return ends_after(
         step,
         rollouts_total,
         num_steps=run.num_steps,

@@ -17,9 +17,9 @@ import tqdm
 from vade_jax import fields, settings
 from vade_jax.run.checks import beginning
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import loop, processes, timing, waiting
-from vade_jax.trainer.producer import Made
-from vade_jax.trainer.rounds import Round, StepData
+from vade_jax.trainer import processes, timing, waiting
+from vade_jax.trainer.collect import Round, StepData
+from vade_jax.trainer.progress import Made, Progress
 from vade_jax.types import Array, Metrics
 
 EXAMPLE = 300  # characters of the first prompt and answer
@@ -117,7 +117,7 @@ class RunRecorder:
         shown += [] if self._has_stepped else ["compiling"]
         self._bar.set_postfix_str(", ".join(shown), refresh=draw)
 
-    def save(self, progress: loop.Progress, *, last: bool) -> None:
+    def save(self, progress: Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
         if not (last or self._checkpointer.is_due(progress.step)):
             return
@@ -161,10 +161,10 @@ class RunRecorder:
 
 def restore(
     saved: checkpoints.Checkpointer,
-    progress: loop.Progress,
+    progress: Progress,
     items: Mapping[str, int] = fields.FrozenDict({}),
     rebuild: Callable[[waiting.Packed], tuple[Made, ...]] | None = None,
-) -> loop.Progress:
+) -> Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
     Args:
@@ -201,7 +201,7 @@ def restore(
     for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
     counters |= {"known": frozenset(counters["known"])}
-    return loop.Progress(state=state, queue=queue, **selection, **counters)
+    return Progress(state=state, queue=queue, **selection, **counters)
 
 
 def first_answer(data: StepData) -> str:
@@ -216,7 +216,7 @@ def first_answer(data: StepData) -> str:
     )
 
 
-def _selection(progress: loop.Progress) -> dict[str, Any]:
+def _selection(progress: Progress) -> dict[str, Any]:
     """Returns the arrays with a value for every item, which are too large for the JSON of counters."""
     return {"posterior": progress.posterior, "visited_I": progress.visited_I}
 

@@ -5,7 +5,6 @@ costs no answer. The states of the first weights are kept for the whole run: in 
 told the pass rates of the last epoch as well as the last weights' own states did.
 """
 
-import dataclasses
 import functools
 import math
 
@@ -16,8 +15,8 @@ import numpy as np
 from vade_jax.data import batching, loading
 from vade_jax.models.qwen import model
 from vade_jax.run.datasets import Datasets
-from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh, processes
+from vade_jax.trainer.policy import Policy
 from vade_jax.types import Array, Params, Prompts
 
 NUM_FEATURES = 64  # random directions of a state; a selector keeps the components that vary most
@@ -56,12 +55,14 @@ def compile_states(policy: Policy):
     """Returns the jitted function (base, params, prompts) -> float32 feature_ME, on every device."""
     everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
     width = policy.shape.text.width
-    # Without the arrays, which the program would keep alive.
-    policy = dataclasses.replace(policy, params=None, base=None)
+    merge, whole = (
+        policy.merge,
+        policy.whole,
+    )  # without the arrays, which the program would keep alive
 
     @functools.partial(jax.jit, out_shardings=everywhere)
     def states(base: Params, params: Params, prompts: Prompts) -> Array:
-        hidden_MPD = policy.merge(policy.whole(params, base)).hidden(prompts, remat=False)
+        hidden_MPD = merge(whole(params, base)).hidden(prompts, remat=False)
         state_MD = model.last_state(hidden_MPD, prompts.length_M).astype(jnp.float32)
         # A fixed key, so that runs with different seeds have the same features of the same weights.
         direction_DE = jax.random.normal(jax.random.key(0), (width, NUM_FEATURES))

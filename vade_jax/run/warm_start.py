@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -25,10 +26,18 @@ from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.checks import place
-from vade_jax.run.policy import Policy
 from vade_jax.store import checkpoints
-from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, timing, update
-from vade_jax.trainer.choosing import Lookahead
+from vade_jax.trainer import (
+    learner,
+    mesh,
+    minibatches,
+    objectives,
+    processes,
+    scoring,
+    timing,
+    update,
+)
+from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Item, Rollouts
 
 Lesson = Callable[[int], tuple[Item, list[int]]]  # number -> question and tokens of its answer
@@ -197,7 +206,9 @@ def train(run: settings.Run, base: str, target: str, stop: Stop, rows: Rows = No
     pixels = run.data.min_pixels, run.data.max_pixels
     processes.on_leader(lambda: files.copy_tokenizer(base, target))
     processes.on_leader(lambda: tokens.write_pixels(target, *pixels))
-    files.save(target, policy.shape, policy.whole(state.params), write=processes.is_leader())
+    files.save(
+        target, policy.shape, policy.whole(state.params, state.frozen), write=processes.is_leader()
+    )
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     return True
 
@@ -232,13 +243,16 @@ def _that_teaches(run: settings.Run, rows: Rows) -> settings.Run:
 def _compile(run: settings.Run, policy: Policy):
     """Returns the first state and the compiled step."""
     transform, shardings = build.make_optimizer(run, policy)
-    state, _ = build.make_state(policy, transform, shardings)
-    logp = build.make_logp(run.batch, policy, temperature=1.0)
-    learn = functools.partial(update.make, frozen=run.optimizer.frozen)
-    step = build.compile_update(
-        lambda base: learn(logp(base), objectives.likelihood, transform), policy, shardings
+    state, _ = learner.first_state(policy, transform, shardings)
+    logp = learner.make_logp(policy, chunk=run.batch.vocab_chunk, remat=run.batch.remat)
+    step = update.make(
+        logp,
+        objectives.likelihood,
+        transform,
+        frozen=run.optimizer.frozen,
+        whole=policy.whole,
     )
-    return state, functools.partial(step, policy.base)
+    return state, learner.of_whole_state(learner.compile_update(step, policy, shardings))
 
 
 def _read(unread: list) -> float:
@@ -276,12 +290,12 @@ def _batches(run: settings.Run, policy: Policy, done: int, rows: Rows = None) ->
         )
         return processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
 
-    with Lookahead(make_batch) as ahead:
-        ahead.start(done)
+    with futures.ThreadPoolExecutor(1, "lessons") as thread:
+        ahead = thread.submit(make_batch, done)
         for number in range(done + 1, steps + 1):
             batch = ahead.result()
             if number < steps:
-                ahead.start(number)
+                ahead = thread.submit(make_batch, number)
             yield batch
 
 

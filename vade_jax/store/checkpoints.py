@@ -167,7 +167,7 @@ class Checkpointer:
             found = dict(manager.restore(step, args=ocp.args.Composite(**args)).items())
             check(self._path(step), found)
         trees = {name: _like(tree, found.get(name)) for name, tree in examples.items()}
-        state = types.TrainState(params=trees["policy"], **trees["optimizer"])
+        state = abstract_state.replace(params=trees["policy"], **trees["optimizer"])
         return state, trees["selector"], found["progress"]
 
     def waiting(self, step: int) -> tuple[dict[str, np.ndarray], Any] | None:

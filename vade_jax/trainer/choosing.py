@@ -1,16 +1,13 @@
 """Which prompts a step rolls out next: the selector's proposal, made into prompts.
 
-Reading items, decoding their images and building prompts takes as long as a small update. The
-posterior is final once a step's answers are scored, before the policy learns from them, so `Lookahead`
-does all of it for the next step in a thread while the devices are busy with the update.
+Reading items, decoding their images and building prompts takes as long as a small update. The posterior is
+final once a step's answers are scored, so the loop has all of it done in a thread while the policy learns.
 """
 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent import futures
-from typing import Generic, Self, TypeVar
 
 import jax
 import numpy as np
@@ -19,7 +16,6 @@ from vade_jax import arrays, samplers
 from vade_jax.data import loading
 from vade_jax.types import Item, Prompt, Proposal
 
-T = TypeVar("T")
 # (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
 # difficulties that resulted in its `extra_M`.
 Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
@@ -159,27 +155,3 @@ class ChoosePrompts:
 def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:
     unused_M = np.array([int(i) not in used for i in proposal.index_M], bool)
     return jax.tree.map(lambda x: x[unused_M], proposal)
-
-
-class Lookahead(Generic[T]):
-    """Makes choices in a thread, one at a time. Use it in a `with` statement."""
-
-    def __init__(self, choose: Callable[..., T]):
-        self._choose = choose
-        self._thread = futures.ThreadPoolExecutor(1, "lookahead")
-        self._chosen: futures.Future[T] | None = None
-
-    def start(self, *args: object) -> None:
-        """Begins a choice with these arguments; an earlier choice that nobody took is dropped."""
-        self._chosen = self._thread.submit(self._choose, *args)
-
-    def result(self) -> T:
-        """Waits for the latest choice and returns it."""
-        assert self._chosen is not None, "nothing was begun"
-        return self._chosen.result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._thread.shutdown()

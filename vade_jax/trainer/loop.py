@@ -1,116 +1,41 @@
-"""Algorithm 1 of VADE (arXiv 2511.18902): the only training loop.
+"""Algorithm 1 of VADE (arXiv 2511.18902): the training loop.
 
 The loop is given its parts and knows no selector, model or engine by name. The random keys of a step depend
 only on the run's key and the step's number (`rng`), so a resumed run repeats what an uninterrupted run would
 have done. Two things overlap with others: answers are scored while the engine makes more of them, and the
-next step's prompts are chosen while the policy learns. With a lag, whole batches are made meanwhile
-(`producer`); the batches that wait are part of the progress.
+next step's prompts are chosen while the policy learns.
+
+**Lag.** With lag L the batch of step t is made by version max(0, t - 1 - L) of the weights: while the policy
+learns from batch t, the engine makes batch t + L with the weights that it has, of step t - 1. Whole batches
+are made, one after another and in order, and no weights are sent meanwhile. So the version is a function of
+the step alone, nothing is under way between two steps, and a checkpoint with the batches that wait resumes
+exactly. L = 1 has all the speed; more is for studying lag.
 """
 
-import contextlib
 import dataclasses
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Protocol
 
 import jax
 import numpy as np
 
-from vade_jax import rng, samplers
+from vade_jax import rng, samplers, settings
 from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
-from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import hardware, processes, rounds, scoring
-from vade_jax.trainer.producer import Made, Producer, Stock
-from vade_jax.trainer.rounds import BatchNotFilled, StepData
+from vade_jax.rollout.engine import Engine, EngineFailure
+from vade_jax.trainer import hardware, passes, processes, scoring, step_metrics
+from vade_jax.trainer.choosing import ChoosePrompts, Chosen
+from vade_jax.trainer.collect import StepData, collect
+from vade_jax.trainer.progress import Made, Progress, is_over
+from vade_jax.trainer.scoring import Advantage, NotFinite, Scorer
 from vade_jax.trainer.timing import Clock
-from vade_jax.trainer.validation import Known, Validate
-from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
+from vade_jax.trainer.validation import Validate
+from vade_jax.types import Metrics, Params, Prompt, Rollouts, TrainState
 
 Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Everything that a step changes and a checkpoint holds."""
-
-    state: TrainState
-    posterior: samplers.State  # the selector's state, after the last batch that was made
-    visited_I: np.ndarray  # int32, the step of the latest visit to each item, 0 before any
-    step: int = 0  # RL steps done; also the version of the weights
-    rollouts_total: int = 0
-    tokens_total: int = 0
-    known: Known = frozenset()  # questions of the validation that were once answered only right
-    validated: int = 0  # the latest step whose policy was validated
-    skipped_updates: int = 0  # steps that had nothing to learn from
-    # Visits to items beyond step x num_prompts. Rounds of refill add visits; variants of one item in a batch
-    # are one visit, so this may be negative.
-    extra_visits: int = 0
-    queue: tuple[Made, ...] = ()  # batches that wait to be learned from, with a lag
-
-    @property
-    def stock(self) -> Stock:
-        """What the producer goes on from."""
-        total = self.rollouts_total + sum(one.num_answers for one in self.queue)
-        return Stock(self.posterior, self.queue, self.step + len(self.queue), total)
-
-    def stocked(self, stock: Stock) -> "Progress":
-        """Returns the progress with what the producer has made."""
-        return dataclasses.replace(self, posterior=stock.posterior, queue=stock.queue)
-
-    def measured(self, feedback: Feedback, posterior: samplers.State) -> "Progress":
-        """Returns the progress after a pass over all items."""
-        return dataclasses.replace(self.paid_for(feedback), posterior=posterior)
-
-    def paid_for(self, feedback: Feedback) -> "Progress":
-        """Returns the progress with the answers of `feedback` added to its totals."""
-        return dataclasses.replace(
-            self,
-            rollouts_total=self.rollouts_total + len(feedback.length_N),
-            tokens_total=self.tokens_total + int(feedback.length_N.sum()),
-        )
-
-    def after(
-        self,
-        step: int,
-        data: StepData,
-        state: TrainState,
-        *,
-        num_prompts: int,
-        is_updated: bool,
-    ) -> "Progress":
-        """Returns the progress after a step of `num_prompts` prompts has learned from `data`."""
-        visited_I = self.visited_I.copy()
-        visited_I[data.feedback.index_M] = step
-        num_visits = len(np.unique(data.feedback.index_M))
-        return dataclasses.replace(
-            self.paid_for(data.feedback),
-            state=state,
-            step=step,
-            visited_I=visited_I,
-            extra_visits=self.extra_visits + num_visits - num_prompts,
-            skipped_updates=self.skipped_updates + (not is_updated),
-        )
-
-    def metrics(self) -> Metrics:
-        """Returns the totals."""
-        return {
-            "vade/rollouts_total": self.rollouts_total,
-            "vade/tokens_total": self.tokens_total,
-            "vade/unique_selected": int(np.count_nonzero(self.visited_I)),
-            "vade/skipped_updates": self.skipped_updates,
-        }
-
-
-def is_over(
-    step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int, next_pass: int = 0
-) -> bool:
-    """Returns whether a run ends after `step`, with `rollouts_total` answers paid for.
-
-    It also ends before a pass over all items whose `next_pass` answers would use up the budget: no step could
-    follow.
-    """
-    return step >= num_steps or 0 < max_rollouts <= rollouts_total + next_pass
+# After these the steps taken are saved; whatever started the run may start it again.
+FAILURES = (EngineFailure, RewardFailure, OSError, RejectedItem)
 
 
 class Recorder(Protocol):
@@ -126,6 +51,36 @@ class Recorder(Protocol):
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
 
+class Ahead:
+    """What two threads do while the policy learns: choose the next prompts, and make the next batch."""
+
+    def __init__(self, choose: ChoosePrompts):
+        self._choose, self._chosen = choose, None
+        self._chooser = futures.ThreadPoolExecutor(1, "choose")
+        self._maker = futures.ThreadPoolExecutor(1, "make")
+
+    def choose(self, posterior: samplers.State, key: jax.Array, num_prompts: int) -> None:
+        """Begins to choose the prompts of the next batch."""
+        self._chosen = self._chooser.submit(self._choose, posterior, key, num_prompts)
+
+    def chosen(self) -> Chosen:
+        """Waits for the prompts that `choose` has begun to choose."""
+        assert self._chosen is not None, "nothing was begun"
+        return self._chosen.result()
+
+    def make(self, make: Callable[..., tuple[Made, samplers.State]], *args) -> futures.Future:
+        """Begins to make a batch."""
+        return self._maker.submit(make, *args)
+
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        # What is under way ends first; but Ctrl-C closes the engine next, which ends it.
+        self._maker.shutdown(wait=kind is None or issubclass(kind, Exception))
+        self._chooser.shutdown()
+
+
 @dataclasses.dataclass(frozen=True)
 class Loop:
     """Trains a policy, step after step.
@@ -133,24 +88,47 @@ class Loop:
     The selector's state is called the posterior here, as VADE's is; that of a baseline may be a counter.
 
     Attributes:
-        producer: chooses prompts, and makes and rewards the answers.
+        choose: asks the selector, and builds the prompts.
+        engine: makes the answers.
+        score: rewards them.
         learn: improves the policy on a batch of rollouts; no metrics: it left the policy as it was.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
+        key: of the whole run. Draws depend only on it and on the step's number.
+        num_prompts: B, prompts a step.
         num_steps: RL steps in all, including those already done.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
             One that failed is made up when the run resumes.
         max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
             is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
+        advantage: compares the answers of a group (Eq. 2).
+        refill: what a step does about the groups that the selector drops.
+        measure: when all items are rolled out for the selector alone.
+        lag: L, the most steps between the weights that answer and those that learn.
+        overlaps: whether, with a lag, a batch is made in a thread while the policy learns. Otherwise the two
+            take turns, with the same numbers.
+        engine_devices: devices that only the engine has, to count what a step costs.
+        weights: all parameters of a state, which the engine gets.
     """
 
-    producer: Producer
+    choose: ChoosePrompts
+    engine: Engine
+    score: Scorer
     learn: Learn
     validate: Validate
     recorder: Recorder
+    key: jax.Array
+    num_prompts: int
     num_steps: int
     eval_every: int
     max_rollouts: int = 0
+    advantage: Advantage = scoring.usual_advantage
+    refill: settings.Refill = settings.Refill()  # noqa: RUF009 (frozen)
+    measure: settings.Measure = settings.Measure()  # noqa: RUF009
+    lag: int = 0
+    overlaps: bool = False
+    engine_devices: int = 0
+    weights: Callable[[TrainState], Params] = lambda state: state.params
 
     def run(self, progress: Progress, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Trains until the run `is_over` or `stop()` is true, and saves the latest step before it returns.
@@ -166,72 +144,129 @@ class Loop:
             EngineFailure: the engine makes no more answers; all steps taken are saved. A pass before a step
                 that was not taken is not: a resumed run makes it again.
             RewardFailure: a reward function failed; all steps taken are saved.
-            BatchNotFilled: a step kept too few groups and the settings say to stop; all steps are saved.
             OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
         """
-        producer, recorder = self.producer, self.recorder
-        with producer:
-            progress = self._begin(progress)
+        with Ahead(self.choose) as ahead:
+            progress = self._begin(progress, ahead)
             ends, clock = self._is_over(progress) or stop(), Clock()
             while not ends:
-                step = progress.step + 1
-                with _saved_on_failure(recorder, progress):
-                    # Warm-up of Algorithm 1: answers to every item, for the posterior alone.
-                    if producer.pass_is_due(step):
-                        with clock("measure"):
-                            measured = producer.roll_out_all(progress.posterior, step, stop)
-                        if measured is None:  # stopped: a resumed run begins the pass again
-                            if progress.step:
-                                recorder.save(progress, last=True)
-                            break
-                        progress = progress.measured(*measured)
+                step, taken = progress.step + 1, None
+                try:
+                    # Roll out the B items with the greatest I(p), and update the posterior.
+                    ready = self._with_batch(progress, ahead, clock, stop)
+                    if ready is None:  # stopped in a pass: a resumed run begins it again
+                        break
+                    under_way = self._begin_next(ready, ahead)
+                    batch, ready = ready.without_batch()
+                    clock.add(batch.clock)
 
-                    # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4), generate the answers, score
-                    # them, compare each with its group (Eq. 2), and update the posterior (Eq. 5, 6).
-                    made, stock = producer.supply(progress.stock, step, self._may_make).take()
-                progress, data = progress.stocked(stock), made.data
-                clock.add(made.clock)
+                    # Update the policy with GRPO or GSPO.
+                    state, losses = self._learned(batch, progress.state, clock)
+                    progress = ready.learned(state, batch.data, self.num_prompts, bool(losses))
+                    taken = losses | self._metrics(progress, batch), batch.data
+                    if under_way is not None:
+                        with clock("wait_rollouts"):
+                            progress = progress.with_batch(*under_way.result())
 
-                # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile, and with a lag
-                # answered.
-                producer.begin(stock, step, self._may_make)
-                state, losses = self._update(step, progress.state, data, clock)
-                progress = progress.after(
-                    step, data, state, num_prompts=producer.num_prompts, is_updated=bool(losses)
-                )
-                metrics = self._metrics(progress, made, losses)
-
-                # The engine gets the new weights; the step is recorded and saved.
-                progress = self._conclude(progress, stock, data, metrics, clock)
+                    # The engine gets the new weights.
+                    with clock("update_weights"):
+                        self.engine.sync(self.weights(progress.state), step)
+                    if self._validation_is_due(progress):
+                        with clock("testing"):
+                            key = rng.step_keys(self.key, step).validation
+                            metrics, progress = self._validated(progress, key)
+                        taken[0].update(metrics)
+                except FAILURES as error:
+                    self._save_after(error, progress, taken, clock)
+                    raise
+                self._record(progress, *taken, clock)
                 # Asked once, so that what ends the loop is also what was saved.
                 ends = self._is_over(progress) or stop()
                 clock = Clock()  # of the next step, which waits until this one is saved
                 with clock("save_checkpoint"):
-                    recorder.save(progress, last=ends)
+                    self.recorder.save(progress, last=ends)
         return progress
 
-    def _begin(self, progress: Progress) -> Progress:
-        """Gives the engine its weights, and validates the policy before the first step, if that is due.
+    # -------------------------------------------------------------------------- batches
+    def _with_batch(
+        self, progress: Progress, ahead: Ahead, clock: Clock, stop: Callable[[], bool]
+    ) -> Progress | None:
+        """Returns the progress with the batch of the next step, and with those that a lag wants before it.
 
-        A validation that failed when the latest step was taken is made up.
+        Returns None if `stop()` was true in a pass over all items.
         """
-        producer, recorder, step = self.producer, self.recorder, progress.step
-        if self._may_make(progress.stock):
-            producer.start(progress.posterior, progress.stock.made + 1)
-        producer.engine.sync(progress.state.params, step)
-        is_due = self._validation_is_due(progress)
-        if step == 0:
-            metrics: Metrics = {}
-            if is_due:
-                key = rng.untrained_validation_key(producer.key)
-                metrics, progress = self._validated(progress, key)
-            recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
-        elif is_due and progress.validated < step:
-            # The engine failed during this validation, so the step was saved without it.
-            key = rng.step_keys(producer.key, step).validation
-            metrics, progress = self._validated(progress, key)
-            recorder.add(step, metrics)
+        step = progress.step + 1
+        if self.passes.is_due(progress.step):
+            with clock("measure"):
+                # Warm-up of Algorithm 1: answers to every item, for the posterior alone.
+                feedback = passes.measure(
+                    self.choose,
+                    self.engine,
+                    self.score,
+                    self.advantage,
+                    self.measure,
+                    key=self.key,
+                    step=step,
+                    stop=stop,
+                )
+            if feedback is None:
+                if progress.step:
+                    self.recorder.save(progress, last=True)
+                return None
+            progress = progress.measured(
+                feedback, self.choose.selector.update(progress.posterior, feedback)
+            )
+            self._choose_ahead(ahead, progress.posterior, step)
+        before_update = step + self.lag - self._makes_ahead
+        while progress.made < step or (progress.made < before_update and self._may_make(progress)):
+            progress = progress.with_batch(*self._make(progress, step - 1, ahead))
         return progress
+
+    def _make(self, progress: Progress, version: int, ahead: Ahead) -> tuple[Made, samplers.State]:
+        """Makes the batch after the last one, by these weights, and begins to choose the next prompts."""
+        step, clock = progress.made + 1, Clock()
+        with clock("select"):
+            chosen = ahead.chosen()
+        data, posterior = collect(
+            self.choose,
+            progress.posterior,
+            self.key,
+            step,
+            self.engine,
+            self.score,
+            self.num_prompts,
+            advantage=self.advantage,
+            refill=self.refill,
+            version=version,
+            first=chosen,
+            clock=clock,
+        )
+        made = Made(step, data, clock)
+        if self._may_make(progress.with_batch(made, posterior)) and not self.passes.is_due(step):
+            self._choose_ahead(ahead, posterior, step + 1)
+        return made, posterior
+
+    def _begin_next(self, progress: Progress, ahead: Ahead) -> futures.Future | None:
+        """Begins to make the batch that the lag allows, where making and learning overlap."""
+        step = progress.step + 1
+        if (
+            not self._makes_ahead
+            or progress.made >= step + self.lag
+            or not self._may_make(progress)
+        ):
+            return None
+        return ahead.make(self._make, progress, step - 1, ahead)
+
+    def _choose_ahead(self, ahead: Ahead, posterior: samplers.State, step: int) -> None:
+        ahead.choose(posterior, rng.step_keys(self.key, step).select, self.num_prompts)
+
+    @property
+    def _makes_ahead(self) -> bool:
+        return self.overlaps and self.lag > 0
+
+    @property
+    def passes(self) -> passes.Passes:
+        return passes.Passes(self.measure, self.choose.selector, len(self.choose.items))
 
     # -------------------------------------------------------------------------- when
     def _is_last(self, step: int, rollouts_total: int) -> bool:
@@ -240,109 +275,91 @@ class Loop:
             rollouts_total,
             num_steps=self.num_steps,
             max_rollouts=self.max_rollouts,
-            next_pass=self.producer.passes.cost(step),
+            next_pass=self.passes.cost(step),
         )
 
     def _is_over(self, progress: Progress) -> bool:
         return self._is_last(progress.step, progress.rollouts_total)
 
-    def _may_make(self, stock: Stock) -> bool:
-        return not self._is_last(stock.made, stock.rollouts_total)
+    def _may_make(self, progress: Progress) -> bool:
+        return not self._is_last(progress.made, progress.rollouts_made)
 
     def _validation_is_due(self, progress: Progress) -> bool:
         every = self.eval_every > 0 and progress.step % self.eval_every == 0
         return every or self._is_over(progress)
 
     # -------------------------------------------------------------------------- parts of a step
+    def _begin(self, progress: Progress, ahead: Ahead) -> Progress:
+        """Gives the engine its weights, and validates the policy before the first step, if that is due.
+
+        A validation that failed when the latest step was taken is made up.
+        """
+        step = progress.step
+        if self._may_make(progress) and not self.passes.is_due(progress.made):
+            self._choose_ahead(ahead, progress.posterior, progress.made + 1)
+        self.engine.sync(self.weights(progress.state), step)
+        is_due = self._validation_is_due(progress)
+        if step == 0:
+            metrics: Metrics = {}
+            if is_due:
+                key = rng.untrained_validation_key(self.key)
+                metrics, progress = self._validated(progress, key)
+            counted = self.engine.metrics() | self.score.metrics()
+            self.recorder.step(0, metrics | counted | progress.metrics(), None)
+        elif is_due and progress.validated < step:
+            # The engine failed during this validation, so the step was saved without it.
+            key = rng.step_keys(self.key, step).validation
+            metrics, progress = self._validated(progress, key)
+            self.recorder.add(step, metrics)
+        return progress
+
     def _validated(self, progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
         """Validates the policy of the latest step; returns the metrics and the progress."""
-        metrics, known = self.validate(self.producer.engine, key, progress.step, progress.known)
+        metrics, known = self.validate(self.engine, key, progress.step, progress.known)
         return metrics, dataclasses.replace(progress, known=known, validated=progress.step)
 
-    def _update(
-        self, step: int, state: TrainState, data: StepData, clock: Clock
-    ) -> tuple[TrainState, Metrics]:
+    def _learned(self, batch: Made, state: TrainState, clock: Clock) -> tuple[TrainState, Metrics]:
         """Returns the state after the policy has learned from a batch, and the metrics of learning."""
         losses: Metrics = {}
-        if len(data.learned_M) > 0:
+        if len(batch.data.learned_M) > 0:
             with clock("update_actor"):
-                state, losses = self.learn(state, *data.batch())
+                state, losses = self.learn(state, *batch.data.batch())
         try:
-            scoring.check_losses(f"step {step}", losses)
-        except scoring.NotFinite:
+            scoring.check_losses(f"step {batch.step}", losses)
+        except NotFinite:
             # So that people can look at its answers.
-            metrics = losses | rounds.metrics(data, self.producer.num_prompts)
-            self.recorder.step(step, metrics, data)
+            metrics = losses | step_metrics.of_step(batch.data, self.num_prompts)
+            self.recorder.step(batch.step, metrics, batch.data)
             raise
         return state, losses
 
-    def _metrics(self, progress: Progress, made: Made, losses: Metrics) -> Metrics:
-        """Returns the metrics of the latest step, without its cost."""
-        producer = self.producer
-        metrics = losses | rounds.metrics(made.data, producer.num_prompts)
-        if producer.lag:
-            metrics |= made.metrics()
-        metrics |= producer.passes.metrics(progress.step)
-        return metrics | coverage(progress, producer.num_prompts, producer.num_items)
-
-    def _conclude(
-        self, progress: Progress, stock: Stock, data: StepData, metrics: Metrics, clock: Clock
-    ) -> Progress:
-        """Gives the engine the new weights, validates the policy if that is due, and records the step."""
-        producer, step = self.producer, progress.step
-        # It reads what it records when it is called: `progress` and `metrics` change below. There are two
-        # blocks, so that a batch that was made meanwhile is saved even if the sync fails.
-        record_step = lambda: self._record(progress, metrics, data, clock)
-        with _saved_on_failure(self.recorder, progress, record_step):
-            progress = progress.stocked(producer.finished(stock, clock))
-        with _saved_on_failure(self.recorder, progress, record_step):
-            with clock("update_weights"):
-                producer.engine.sync(progress.state.params, step)
-            if self._validation_is_due(progress):
-                with clock("testing"):
-                    key = rng.step_keys(producer.key, step).validation
-                    found, progress = self._validated(progress, key)
-                metrics = metrics | found
-        record_step()
-        return progress
+    # -------------------------------------------------------------------------- records
+    def _metrics(self, progress: Progress, batch: Made) -> Metrics:
+        """Returns the metrics of the latest step, without those of learning and of its cost."""
+        metrics = step_metrics.of_step(batch.data, self.num_prompts)
+        if self.lag:
+            metrics |= batch.metrics()
+        metrics |= self.passes.metrics(progress.step)
+        return metrics | progress.coverage(self.num_prompts)
 
     def _record(self, progress: Progress, metrics: Metrics, data: StepData, clock: Clock) -> None:
         """Records the latest step and what it has cost so far: time, memory, retries."""
-        timed = clock.metrics(data.prompts, data.rollouts, self.producer.engine_devices)
-        cost = self.producer.metrics() | hardware.memory() | timed
+        timed = clock.metrics(data.prompts, data.rollouts, self.engine_devices)
+        cost = self.engine.metrics() | self.score.metrics() | hardware.memory() | timed
         self.recorder.step(progress.step, metrics | cost | progress.metrics(), data)
 
-
-def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
-    """Returns the epochs done, and the share of the items visited in the steps of the last epoch.
-
-    An epoch is `num_items` visits to items, in all rounds. Variants of an item in one batch are one visit.
-    """
-    visits = progress.step * num_prompts + progress.extra_visits
-    steps_per_epoch = math.ceil(num_items * progress.step / visits)
-    # An item that was never visited has step 0.
-    recent = np.count_nonzero(progress.visited_I > max(0, progress.step - steps_per_epoch))
-    return {
-        "vade/epochs": visits / num_items,
-        "vade/coverage": int(recent) / num_items,
-    }
-
-
-@contextlib.contextmanager
-def _saved_on_failure(
-    recorder: Recorder, progress: Progress, record_step: Callable[[], None] = lambda: None
-) -> Iterator[None]:
-    """Saves the last step if the run cannot go on, and raises the reason.
-
-    `record_step` records that step first, if that was not done yet.
-    """
-    try:
-        yield
-    except (EngineFailure, RewardFailure, BatchNotFilled, OSError, RejectedItem) as error:
+    def _save_after(
+        self,
+        error: BaseException,
+        progress: Progress,
+        taken: tuple[Metrics, StepData] | None,
+        clock: Clock,
+    ) -> None:
+        """Saves the latest step, if the run cannot go on; records it first, if that was not done yet."""
         # A row that one process cannot read: the other processes would not take part in the saving.
         if isinstance(error, OSError | RejectedItem) and processes.several():
-            raise
-        record_step()
+            return
+        if taken is not None:
+            self._record(progress, *taken, clock)
         if progress.step:
-            recorder.save(progress, last=True)
-        raise
+            self.recorder.save(progress, last=True)

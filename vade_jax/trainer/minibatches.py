@@ -18,7 +18,7 @@ import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching, loading
-from vade_jax.trainer import rounds
+from vade_jax.trainer import collect
 from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ def split(
     # patches, takes time, and there each micro-batch is independent.
     order_M, is_real_M = _order(rollouts, len(prompts), shape)
     prompts = [prompts[m] for m in order_M]
-    rollouts, order_N = rounds.take(rollouts, order_M)
-    rollouts = rounds.drop(rollouts, is_real_M)
+    rollouts, order_N = collect.take(rollouts, order_M)
+    rollouts = collect.drop(rollouts, is_real_M)
     advantage_N = np.asarray(advantage_N, np.float32)[order_N]
 
     num_answers_M = np.bincount(rollouts.group_N, minlength=len(prompts))

@@ -6,15 +6,16 @@ count in `vade/rollouts_total`, but the policy is not trained on them.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent import futures
 
 import jax
 import numpy as np
 
 from vade_jax import rng, samplers, settings
 from vade_jax.rollout.engine import Engine
-from vade_jax.trainer import rounds, scoring
-from vade_jax.trainer.choosing import ChoosePrompts, Chosen, Lookahead
+from vade_jax.trainer import collect, scoring
+from vade_jax.trainer.choosing import ChoosePrompts
 from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
@@ -48,12 +49,12 @@ class Passes:
         return self.selector.needs.passes == "first"
 
 
-def roll_out_all(
+def measure(
     choose: ChoosePrompts,
     engine: Engine,
     score: Scorer,
     advantage: Advantage,
-    measure: settings.Measure,
+    section: settings.Measure,
     *,
     key: jax.Array,
     step: int,
@@ -66,44 +67,33 @@ def roll_out_all(
         engine: makes the answers.
         score: rewards them.
         advantage: compares the answers of a group.
-        measure: the number of answers to an item, and of items in a batch; the last batch may be smaller.
+        section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
         key: the run's.
         step: the step after the pass.
         stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
     """
-    num_items = len(choose.items)
+    num_items, size = len(choose.items), section.num_prompts
     clock = Clock()  # its times are not read: the loop times the whole pass as one phase
-    size = measure.num_prompts
     batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
-    found = []
-    for number, chosen in enumerate(_built_ahead(choose, batches, measure.num_rollouts)):
-        if number and stop():
-            return None
-        batch_key = rng.pass_key(key, step, number)
-        rollouts, scores = rounds.answer(engine, score, chosen, batch_key, step - 1, clock)
-        feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
-        when = f"the pass before step {step}"
-        scoring.check_answers(when, chosen.prompts, rollouts, feedback)
-        feedback = feedback.replace(
-            extra_M=_from_tokens(
-                rollouts, len(chosen.items), choose.selector.needs.named("measured")
-            )
-        )
-        found.append(feedback)
-    return rounds.join(found, list(map(len, batches)))
-
-
-def _built_ahead(
-    choose: ChoosePrompts, batches: Sequence[range], num_rollouts: int
-) -> Iterator[Chosen]:
-    """Yields the prompts of each batch, and builds those of the next one meanwhile."""
-    with Lookahead(choose.everything) as ahead:
-        ahead.start(batches[0], num_rollouts)
-        for after in [*batches[1:], None]:
+    build = lambda batch: choose.everything(batch, section.num_rollouts)
+    measured = []
+    with futures.ThreadPoolExecutor(1, "pass") as thread:
+        ahead = thread.submit(build, batches[0])
+        for number, after in enumerate([*batches[1:], None]):
             chosen = ahead.result()
-            if after is not None:
-                ahead.start(after, num_rollouts)
-            yield chosen
+            if number and stop():
+                return None
+            if after is not None:  # the next prompts are built meanwhile
+                ahead = thread.submit(build, after)
+            batch_key = rng.pass_key(key, step, number)
+            rollouts, scores = collect.answer(engine, score, chosen, batch_key, step - 1, clock)
+            feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+            when = f"the pass before step {step}"
+            scoring.check_answers(when, chosen.prompts, rollouts, feedback)
+            names = choose.selector.needs.named("measured")
+            values = _from_tokens(rollouts, len(chosen.items), names)
+            measured.append(feedback.replace(extra_M=values))
+    return collect.join(measured, list(map(len, batches)))
 
 
 def _from_tokens(

@@ -23,7 +23,6 @@ from vade_jax.trainer import processes
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
 _NOTHING_LOST = "the last checkpoint is from before it"
-PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
 
 
 # ------------------------------------------------------------------------------ one answer
@@ -323,40 +322,3 @@ def check_losses(when: str, losses: Metrics) -> None:
         raise NotFinite(
             f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate or look at the rollouts"
         )
-
-
-# ------------------------------------------------------------------------------ metrics
-def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
-    """Returns the shares of groups that teach, and scores and lengths, on the host: some answer is valid."""
-    valid_N = feedback.valid_N
-    assert valid_N.any()
-    successes_M, trials_M = feedback.successes_M, feedback.trials_M
-    asked_M, varied_M = trials_M > 0, varied(feedback)
-    shares_M = {
-        "vade/effective_ratio": varied_M,
-        "vade/effective_ratio_correct": feedback.mixed_M,
-        "vade/all_right_ratio": asked_M & (successes_M == trials_M),
-        "vade/all_wrong_ratio": asked_M & (successes_M == 0),
-    }
-    length_N = feedback.length_N[valid_N]
-    return {name: float(np.mean(share_M)) for name, share_M in shares_M.items()} | {
-        "vade/effective_rollouts": int(np.count_nonzero(varied_M[feedback.group_N] & valid_N)),
-        "critic/score/mean": float(np.mean(feedback.correct_N[valid_N])),
-        "critic/rewards/mean": float(np.mean(feedback.reward_N[valid_N])),
-        "critic/advantages/max": float(np.max(feedback.advantage_N)),
-        "critic/advantages/min": float(np.min(feedback.advantage_N)),
-        "response_length/mean": float(np.mean(length_N)),
-        **{f"response_length/p{q}": float(np.percentile(length_N, q)) for q in PERCENTILES},
-        "response_length/max": float(np.max(length_N)),
-        "response_length/clip_ratio": float(1 - np.mean(rollouts.finished_N[valid_N])),
-        "response/aborted_ratio": float(1 - np.mean(valid_N)),
-    }
-
-
-def varied(feedback: Feedback) -> np.ndarray:
-    """Returns which groups have training rewards that are not all equal.
-
-    On the host: rounds of any size compile nothing.
-    """
-    reward_N, num_groups = np.asarray(feedback.reward_N), len(feedback.index_M)
-    return np.asarray(arrays.varies(reward_N, feedback.group_N, num_groups, feedback.valid_N))

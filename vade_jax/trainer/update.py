@@ -1,25 +1,20 @@
-"""One RL step of the policy: old and reference log-probs, then one optimizer update for each mini-batch.
+"""One optimizer update of the policy: an objective, its gradient over micro-batches, and AdamW.
 
 An objective turns the policy's log-probs into a scalar whose denominators are the token and sequence
 counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
-import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from vade_jax import settings
-from vade_jax.data import loading
-from vade_jax.losses import importance
 from vade_jax.models import logprobs
 from vade_jax.trainer import mesh, minibatches, precision
-from vade_jax.types import Array, Batch, Metrics, Params, Prompt, Rollouts, TrainState
+from vade_jax.types import Array, Batch, Metrics, Params, TrainState
 
 T = TypeVar("T")
 
@@ -35,104 +30,6 @@ Forward = Callable[[Params, Batch], logprobs.Tokens]
 LogProbs = Callable[[Params, Batch], jax.Array]
 Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-
-
-# ------------------------------------------------------------------------------ a whole step
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """Trains the policy on a step's rollouts.
-
-    Attributes:
-        update: the compiled update.
-        logprobs: the compiled log-probs of a batch.
-        shape: how the rollouts are cut into batches.
-        reference: parameters of the reference policy; None without a KL term.
-        old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
-            computes like the trainer; "trainer" computes them again, as verl does.
-        mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
-        put: places a batch on the mesh (`processes.put`). It is called for one mini-batch after another, so
-            that only one is on the devices.
-        map: maps a function over micro-batches, for example in threads.
-        utilisation: computes metrics from prompts, rollouts and the seconds of learning.
-    """
-
-    update: Update
-    logprobs: LogProbs
-    shape: minibatches.Shape
-    reference: Params | None = None
-    old_logp: str = "behaviour"
-    mask_cut_off: bool = False
-    put: Callable[[Batch], Batch] = lambda batch: batch
-    map: loading.Map = loading.in_turn
-    utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
-
-    def __call__(
-        self,
-        state: TrainState,
-        prompts: Sequence[Prompt],
-        rollouts: Rollouts,
-        advantage_N: np.ndarray,
-    ) -> tuple[TrainState, Metrics]:
-        """Returns the new state and verl-named metrics, the mean over the mini-batches.
-
-        A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
-        weights anyway: no answer of it is valid, or all advantages are 0 and there is no KL term.
-        `actor/updates` counts the others; if all are skipped there are no metrics.
-        """
-        start = time.perf_counter()
-        if self.mask_cut_off:
-            finished_N = rollouts.valid_N & rollouts.finished_N
-            rollouts = rollouts.replace(valid_N=finished_N)
-        cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
-        cut = [batch for batch in cut if self._teaches(batch)]
-        if not cut:
-            return state, {}
-        # All old log-probs are computed before the first update: with the weights that made the answers, or
-        # with newer ones, if these were made ahead.
-        batches = [self._with_logprobs(state.params, batch) for batch in cut]
-        history = []
-        for batch in batches:
-            state, metrics = self.update(state, self.put(batch))
-            history.append(metrics)
-        # Fetched once, after the last update: fetching earlier would wait for every update.
-        metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
-        metrics["actor/updates"] = len(history)
-        seconds = time.perf_counter() - start
-        metrics |= self.utilisation(prompts, rollouts, seconds)
-        return state, metrics | minibatches.padding(cut)
-
-    def _teaches(self, batch: Batch) -> bool:
-        # Decided on the host, from what every process has: no program is compiled for it.
-        valid_AN = batch.mask_NT.any(-1)
-        return bool(
-            np.any(valid_AN if self.reference is not None else valid_AN & (batch.advantage_N != 0))
-        )
-
-    def _with_logprobs(self, params, batch):
-        if self.old_logp != "trainer" and self.reference is None:
-            return batch
-        placed = self.put(batch)
-        if self.old_logp == "trainer":
-            batch = batch.replace(old_logp_NT=self.logprobs(params, placed))
-        if self.reference is not None:
-            batch = batch.replace(ref_logp_NT=self.logprobs(self.reference, placed))
-        return batch
-
-
-def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
-    """Returns means, and the largest of what is called *_max.
-
-    `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
-    scored with weights that the engine does not have.
-    """
-
-    def joined(name, first):
-        if name.startswith("training/"):
-            return first
-        values = [metrics[name] for metrics in history]
-        return np.max(values) if name.endswith("_max") else np.mean(values)
-
-    return {name: float(joined(name, first)) for name, first in history[0].items()}
 
 
 # ------------------------------------------------------------------------------ programs
@@ -195,6 +92,7 @@ def make(
     learning_rate: optax.Schedule | None = None,
     frozen: tuple[str, ...] = (),
     apply: Callable[[Params, Params], Params] = optax.apply_updates,
+    whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
     cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
@@ -211,11 +109,12 @@ def make(
         learning_rate: the schedule, to report the rate; None: not reported.
         frozen: paths of parameters that the optimizer does not change.
         apply: (parameters, the optimizer's result) -> new parameters.
+        whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
         cut: runs a shorter program for a micro-batch of short answers.
     """
 
-    def loss(params, micro, totals):
-        tokens = logp(params, micro)
+    def loss(params, frozen, micro, totals):
+        tokens = logp(whole(params, frozen), micro)
         # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0. So is that of
         # the engine, the old policy and the reference.
         counted = lambda x_NT: jnp.where(micro.mask_NT > 0, x_NT, 0)
@@ -231,7 +130,7 @@ def make(
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)  # over all micro-batches, so that gradients add up
-        of_micro = cut(lambda micro: gradient(state.params, micro, totals))
+        of_micro = cut(lambda micro: gradient(state.params, state.frozen, micro, totals))
         grads, metrics = _sum_over_microbatches(of_micro, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(_trained(grads, frozen))

@@ -11,10 +11,10 @@ import numpy as np
 
 from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.progress import Known
 from vade_jax.trainer.scoring import Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
 
-Known = frozenset[str]  # questions whose answers were once all right
 # (engine, key, version of the weights, questions known so far) -> metrics, questions known now
 Validate = Callable[[Engine, jax.Array, int, Known], tuple[Metrics, Known]]
 

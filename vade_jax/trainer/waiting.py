@@ -13,8 +13,8 @@ import numpy as np
 from flax import traverse_util
 
 from vade_jax.trainer.choosing import ChoosePrompts
-from vade_jax.trainer.producer import Made
-from vade_jax.trainer.rounds import Round, StepData
+from vade_jax.trainer.collect import Round, StepData
+from vade_jax.trainer.progress import Made
 from vade_jax.trainer.scoring import Scores
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Proposal, Rollouts

@@ -135,7 +135,7 @@ def expand_mixture(
 
 
 # ------------------------------------------------------------------------------ items
-class Procedural:
+class Procedural(Sequence[types.Item]):
     """A `Source` of questions of several families and levels.
 
     Args:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from vade_jax import settings
 from vade_jax.models.qwen import config, files, presets
 from vade_jax.run import build
-from vade_jax.run.policy import abstract_policy, compute_dtype
 from vade_jax.trainer import mesh
+from vade_jax.trainer.policy import abstract_policy, compute_dtype
 
 
 def check_model(run: settings.Run, directory: str) -> None:

@@ -12,8 +12,8 @@ from tests.trainer import fakes, small
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.samplers import base
-from vade_jax.trainer import choosing, loop, rounds, scoring
-from vade_jax.trainer.producer import Producer
+from vade_jax.trainer import choosing, collect, loop, scoring, step_metrics
+from vade_jax.trainer.progress import Progress
 from vade_jax.types import Proposal, TrainState
 
 B, G = 4, 2
@@ -88,23 +88,20 @@ class Run:
     order: InOrder
     learner: Learner
     recorder: fakes.Recorder
-    progress: loop.Progress | None = None
+    progress: Progress | None = None
     score: Callable = fakes.score
 
     def __call__(self, num_steps=1, max_rollouts=0, state=None, **refill):
         state = state or TrainState(params={}, opt_state=(), step=0)
-        first = loop.Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
-        producer = Producer(
-            self.choose(),
-            self.engine,
-            self.score,
+        first = Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
+        self.progress = loop.Loop(
+            choose=self.choose(),
+            engine=self.engine,
+            score=self.score,
             key=jax.random.key(3),
             num_prompts=B,
-            refill=settings.Refill(**refill),
-        )
-        self.progress = loop.Loop(
             num_steps=num_steps,
-            producer=producer,
+            refill=settings.Refill(**refill),
             learn=self.learner,
             validate=lambda engine, key, version, known: ({"val": version}, known),
             recorder=self.recorder,
@@ -166,35 +163,12 @@ def test_at_the_cap_fewer_are_trained_on():
     assert counted(run) == [2, 8, 2, 0]
 
 
-def test_at_the_cap_the_kept_are_repeated_in_order():
-    run = make([1, 4, 5])(max_rounds=2, at_cap="repeat")
-    assert run.learner.given == [[(uid, True) for uid in ("1", "4", "5", "1")]]
-    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 1
-
-
-def test_at_the_cap_the_run_is_saved_and_stops():
-    """Step 1 is full, step 2 has one of 4: the first is saved, once more, as the last."""
-    run = make([0, 1, 2, 3, 7])
-    message = r"step 2: 1 groups kept of the 4 wanted, after 2 rounds: .*refill.max_rounds"
-    with pytest.raises(rounds.BatchNotFilled, match=message):
-        run(num_steps=3, max_rounds=2, at_cap="stop")
-    assert run.recorder.saved == [(1, False), (1, True)]
-    assert sorted(run.recorder.metrics) == [0, 1]
-
-
-def test_a_surplus_can_be_trained_on():
-    run = make([0, 2, 5, 6, 7])(max_rounds=2, surplus="train")
-    assert run.learner.given == [[(uid, True) for uid in ("0", "2", "5", "6", "7")]]
-    assert counted(run) == [2, 8, 5, 1]
-    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 5 / 4
-
-
 def test_a_group_that_only_fills_its_place_is_not_one_that_teaches():
     """Every group's rewards differ; the selector keeps two of four."""
     run = make(range(4))
     keep = lambda state, feedback: feedback.index_M % 2 == 0
     run.order.selector = run.order.selector._replace(keep=keep)
-    metrics = run(max_rounds=1, at_cap="fewer").recorder.metrics[1]
+    metrics = run(max_rounds=1).recorder.metrics[1]
     assert run.recorder.data[1].learned_M.tolist() == [0, 1, 2, 3]
     assert metrics["vade/trained_effective_ratio"] == 2 / 4
     assert metrics["vade/trained_effective_ratio_correct"] == 2 / 4
@@ -228,10 +202,10 @@ def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
     feedback = types.SimpleNamespace(
         successes_M=np.array([4.0, 0, 1, 0]), trials_M=np.array([4.0, 4, 4, 0])
     )
-    one = rounds.Round(
+    one = collect.Round(
         chosen, None, None, feedback, np.ones(4, bool), {"posterior_mean": [0.5] * 4}
     )
-    found = rounds._forecast([one])
+    found = step_metrics._forecast([one])
     assert found == {
         "vade/posterior_mean": 0.5,
         "vade/posterior_error": pytest.approx((0.5 + 0.5 + 0.25) / 3),
@@ -257,13 +231,11 @@ def test_what_is_missing_is_asked_for():
     assert run.learner.given == [[(uid, True) for uid in "1347"]]
 
 
-def gathered(num_prompts, refill, kept, generated):
-    """A step after one round, of which only the sizes are looked at."""
+def missing(num_prompts, refill, kept, generated):
+    """After one round, of which only the sizes are looked at."""
     chosen = types.SimpleNamespace(items=range(generated))
-    keep_M = np.arange(generated) < kept
-    gathering = rounds.Gathering(num_prompts, refill)
-    gathering.rounds.append(types.SimpleNamespace(chosen=chosen, keep_M=keep_M))
-    return gathering
+    one = types.SimpleNamespace(chosen=chosen, keep_M=np.arange(generated) < kept)
+    return collect.num_missing([one], num_prompts, refill)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +250,8 @@ def gathered(num_prompts, refill, kept, generated):
 )
 def test_the_estimate_by_hand(kept, generated, size):
     refill = settings.Refill(max_rounds=3, ask="estimate")
-    assert gathered(512, refill, kept, generated).num_missing() == size
-    assert gathered(8, refill, 1, 8).num_missing() == 8  # a small batch has no least
+    assert missing(512, refill, kept, generated) == size
+    assert missing(8, refill, 1, 8) == 8  # a small batch has no least
 
 
 # ------------------------------------------------------------------------------ nothing kept
@@ -294,23 +266,9 @@ def test_without_anything_to_learn_the_run_goes_on_and_counts():
     assert run.engine.version == 5
 
 
-@pytest.mark.parametrize(
-    ("max_rounds", "num_rounds", "advice"),
-    [(3, 3, "raise refill.max_rounds"), (0, 6, "no item is left: lower num_prompts")],
-)
-def test_uniform_groups_alone_end_in_a_line_that_says_what_helps(max_rounds, num_rounds, advice):
-    """24 items are six rounds: without a cap the step ends when they are used up (verl#991, verl#7401)."""
-    run = make([])
-    message = f"step 1: 0 groups kept of the 4 wanted, after {num_rounds} rounds: {advice}, or let"
-    with pytest.raises(rounds.BatchNotFilled, match=message):
-        run(max_rounds=max_rounds, at_cap="stop")
-    assert len(run.engine.asked) == num_rounds and run.learner.given == []
-
-
-@pytest.mark.parametrize("at_cap", ["fewer", "repeat"])
-def test_uniform_groups_alone_without_a_cap_skip_the_update(at_cap):
-    """Nothing is there to repeat either (verl#991)."""
-    run = make([])(num_steps=2, max_rounds=0, at_cap=at_cap)
+def test_uniform_groups_alone_without_a_cap_skip_the_update():
+    """24 items are six rounds: then the step ends (verl#991, verl#7401)."""
+    run = make([])(num_steps=2, max_rounds=0)
     assert len(run.engine.asked) == 2 * 6 and run.learner.given == []
     assert run.recorder.metrics[2]["vade/skipped_updates"] == 2
 
@@ -429,14 +387,14 @@ class Given:
 # ------------------------------------------------------------------------------ flat answers
 def test_dropped_groups_become_invalid_and_nothing_else_changes():
     rollouts = small.rollouts([2, 1, 3])
-    kept = rounds.drop(rollouts, np.array([True, False, True]))
+    kept = collect.drop(rollouts, np.array([True, False, True]))
     assert kept.valid_N.tolist() == [True, True, False, True, True, True]
     assert kept.token_NT is rollouts.token_NT and rollouts.valid_N.all()
 
 
 def test_groups_are_taken_in_any_order_and_more_than_once():
     rollouts = small.rollouts([2, 1, 3])
-    taken, order_N = rounds.take(rollouts, np.array([2, 0, 2]))
+    taken, order_N = collect.take(rollouts, np.array([2, 0, 2]))
     assert order_N.tolist() == [3, 4, 5, 0, 1, 3, 4, 5]
     assert taken.group_N.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert taken.group_N.dtype == np.int32
@@ -447,7 +405,7 @@ def test_groups_are_taken_in_any_order_and_more_than_once():
 
 def test_all_of_them_in_order_are_the_same():
     rollouts = small.rollouts([2, 1, 3])
-    taken, _ = rounds.take(rollouts, np.arange(3))
+    taken, _ = collect.take(rollouts, np.arange(3))
     for name in rollouts:
         np.testing.assert_array_equal(taken[name], rollouts[name], err_msg=name)
         assert taken[name].dtype == rollouts[name].dtype
@@ -456,12 +414,12 @@ def test_all_of_them_in_order_are_the_same():
 def test_parts_are_joined_and_their_groups_counted_on():
     """A group without answers, the last of the first part, counts too."""
     a, b = small.rollouts([2, 1]), small.rollouts([3, 1], seed=1)
-    whole = rounds.join([a, b], [3, 2])
+    whole = collect.join([a, b], [3, 2])
     assert whole.group_N.tolist() == [0, 0, 1, 3, 3, 3, 4]
     expected_NT = np.concatenate([a.token_NT, b.token_NT])
     np.testing.assert_array_equal(whole.token_NT, expected_NT)
     assert whole.params_version == 0
-    alone = rounds.join([a], [2])
+    alone = collect.join([a], [2])
     for name in a:
         np.testing.assert_array_equal(alone[name], a[name], err_msg=name)
         assert alone[name].dtype == a[name].dtype

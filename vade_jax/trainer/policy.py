@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,12 @@ from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.trainer import mesh
-from vade_jax.types import Params
+from vade_jax.types import Params, TrainState
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A checkpoint on the devices: the trained parameters `params` and the frozen ones `base`.
+    """A checkpoint on the devices: the trained parameters `params`, and `base`, the frozen ones.
 
     Without an adapter all parameters are trained, and `base` is empty.
     """
@@ -37,11 +38,17 @@ class Policy:
         """Returns the function from all parameters to the model; it holds no arrays of this policy."""
         return functools.partial(model.merge, self.graphdef)
 
-    def whole(self, params: Params, base: Params | None = None) -> Params:
-        """Returns all parameters: `params` joined with `base`, by default the policy's own base."""
+    @property
+    def whole(self) -> Callable[[Params, Params], Params]:
+        """Returns the function from trained and frozen to all parameters; it holds no arrays."""
         if self.adapter is None:
-            return params
-        return lora.join(self.base if base is None else base, params, self.adapter.scale)
+            return lambda params, frozen: params
+        scale = self.adapter.scale
+        return lambda params, frozen: lora.join(frozen, params, scale)
+
+    def weights(self, state: TrainState) -> Params:
+        """Returns all parameters of a state, as an engine takes them; it shares the arrays."""
+        return self.whole(state.params, state.frozen)
 
 
 def place_policy(

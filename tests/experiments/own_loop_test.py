@@ -1,0 +1,41 @@
+"""The plain loop equals the trainer, bit for bit."""
+
+import jax
+import numpy as np
+
+from configs import tiny_gspo
+from experiments import own_loop
+from vade_jax import run, settings
+from vade_jax.store import checkpoints, metrics, rollout_log
+
+STEPS = 3
+LOSSES = ("actor/loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ppo_kl")
+
+
+def test_three_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
+    steps = []
+    accuracy = own_loop.main(str(tmp_path), STEPS, on_step=lambda *step: steps.append(step))
+
+    c = tiny_gspo.get_config()
+    c.num_steps, c.eval.every = STEPS, 0
+    workdir = str(tmp_path / "trainer")
+    assert run.train(settings.Run.from_dict(c.to_dict()), workdir)
+    records = {record["step"]: record for record in metrics.read(workdir)}
+
+    for number, batch, losses, _, _ in steps:
+        rows = rollout_log.read(rollout_log.path(workdir, number))
+        (one,) = batch.rounds
+        assert rows["uid"] == [one.chosen.items[m].uid for m in batch.rollouts.group_N]
+        assert rows["answer"] == one.scores.text_N
+        assert rows["length"] == batch.rollouts.length_N.tolist()
+        assert rows["reward"] == one.scores.reward_N.tolist()
+        assert {x: records[number][x] for x in LOSSES} == {x: losses[x] for x in LOSSES}
+    assert records[STEPS]["val/validation/acc/mean@4"] == accuracy
+
+    *_, state, posterior = steps[-1]
+    selection = {"posterior": posterior, "visited_I": np.zeros(512, np.int32)}
+    saved = checkpoints.Checkpointer(f"{workdir}/checkpoints")
+    trained, selection, _ = saved.restore(STEPS, state, selection)
+    saved.close()
+    equal = lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    jax.tree.map(equal, (trained, selection["posterior"]), (state, posterior))

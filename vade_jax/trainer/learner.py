@@ -1,0 +1,242 @@
+"""The learner: the first state, the compiled programs, and what a step does with its rollouts.
+
+    state, shardings = first_state(policy, optimizer)
+    logp = make_logp(policy)
+    program = compile_update(update.make(logp, objective, optimizer, whole=policy.whole), policy, shardings)
+    learn = Learner(of_whole_state(program), compile_logprobs(logp, policy), shape)
+    state, metrics = learn(state, prompts, rollouts, advantage_N)
+
+Programs are jitted here, at the edge; everything below is plain functions of arrays.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from vade_jax.data import loading
+from vade_jax.losses import importance
+from vade_jax.trainer import mesh, minibatches, update
+from vade_jax.trainer.policy import Policy
+from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """Trains the policy on a step's rollouts.
+
+    Attributes:
+        update: the compiled update.
+        logprobs: the compiled log-probs of a batch, from trained and frozen parameters.
+        shape: how the rollouts are cut into batches.
+        reference: parameters of the reference policy; None without a KL term.
+        old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
+            computes like the trainer; "trainer" computes them again, as verl does.
+        mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
+        put: places a batch on the mesh (`processes.put`). It is called for one mini-batch after another, so
+            that only one is on the devices.
+        map: maps a function over micro-batches, for example in threads.
+        utilisation: computes metrics from prompts, rollouts and the seconds of learning.
+    """
+
+    update: update.Update
+    logprobs: Callable[[Params, Params, Batch], jax.Array]
+    shape: minibatches.Shape
+    reference: Params | None = None
+    old_logp: str = "behaviour"
+    mask_cut_off: bool = False
+    put: Callable[[Batch], Batch] = lambda batch: batch
+    map: loading.Map = loading.in_turn
+    utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
+
+    def __call__(
+        self,
+        state: TrainState,
+        prompts: Sequence[Prompt],
+        rollouts: Rollouts,
+        advantage_N: np.ndarray,
+    ) -> tuple[TrainState, Metrics]:
+        """Returns the new state and verl-named metrics, the mean over the mini-batches.
+
+        The update deletes the parameters of the state that it is given; the built-in engine shares them
+        until it is synced.
+
+        A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
+        weights anyway: no answer of it is valid, or all advantages are 0 and there is no KL term.
+        `actor/updates` counts the others; if all are skipped there are no metrics.
+        """
+        start = time.perf_counter()
+        if self.mask_cut_off:
+            finished_N = rollouts.valid_N & rollouts.finished_N
+            rollouts = rollouts.replace(valid_N=finished_N)
+        cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
+        cut = [batch for batch in cut if self._teaches(batch)]
+        if not cut:
+            return state, {}
+        # All old log-probs are computed before the first update: with the weights that made the answers, or
+        # with newer ones, if these were made ahead.
+        batches = [self._with_logprobs(state, batch) for batch in cut]
+        history = []
+        for batch in batches:
+            state, metrics = self.update(state, self.put(batch))
+            history.append(metrics)
+        # Fetched once, after the last update: fetching earlier would wait for every update.
+        metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
+        metrics["actor/updates"] = len(history)
+        seconds = time.perf_counter() - start
+        metrics |= self.utilisation(prompts, rollouts, seconds)
+        return state, metrics | minibatches.padding(cut)
+
+    def _teaches(self, batch: Batch) -> bool:
+        # Decided on the host, from what every process has: no program is compiled for it.
+        valid_AN = batch.mask_NT.any(-1)
+        return bool(
+            np.any(valid_AN if self.reference is not None else valid_AN & (batch.advantage_N != 0))
+        )
+
+    def _with_logprobs(self, state: TrainState, batch: Batch) -> Batch:
+        if self.old_logp != "trainer" and self.reference is None:
+            return batch
+        placed = self.put(batch)
+        if self.old_logp == "trainer":
+            batch = batch.replace(old_logp_NT=self.logprobs(state.params, state.frozen, placed))
+        if self.reference is not None:
+            batch = batch.replace(ref_logp_NT=self.logprobs(self.reference, state.frozen, placed))
+        return batch
+
+
+def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
+    """Returns means, and the largest of what is called *_max.
+
+    `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
+    scored with weights that the engine does not have.
+    """
+
+    def joined(name, first):
+        if name.startswith("training/"):
+            return first
+        values = [metrics[name] for metrics in history]
+        return np.max(values) if name.endswith("_max") else np.mean(values)
+
+    return {name: float(joined(name, first)) for name, first in history[0].items()}
+
+
+# ------------------------------------------------------------------------------ the first state
+def first_state(
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    shardings: TrainState | None = None,
+    *,
+    copy: bool = False,
+) -> tuple[TrainState, TrainState]:
+    """Returns the first state and its shardings, by default those of the mesh.
+
+    Without `copy` the state owns the policy's parameters: the first update deletes them.
+    """
+    if shardings is None:
+        shardings = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+        assert shardings is not None
+
+    def placed(function, where):
+        return jax.jit(function, out_shardings=where)(policy.params)
+
+    params = policy.params
+    if copy:
+        params = placed(lambda params: jax.tree.map(jnp.copy, params), shardings.params)
+    return TrainState(
+        params=params,
+        opt_state=placed(optimizer.init, shardings.opt_state),
+        step=placed(lambda _: jnp.int32(0), shardings.step),
+        frozen=policy.base,
+    ), shardings
+
+
+def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the shapes of the first state; the policy may be abstract."""
+    abstract = lambda tree: jax.eval_shape(lambda x: x, tree)
+    return TrainState(
+        params=abstract(policy.params),
+        opt_state=jax.eval_shape(optimizer.init, policy.params),
+        step=jax.eval_shape(lambda: jnp.int32(0)),
+        frozen=abstract(policy.base),
+    )
+
+
+def reference_params(policy: Policy) -> Params:
+    """Returns the reference's weights in the compute dtype; the policy's own arrays if they have it.
+
+    An adapter has no effect at first, so its first values make the reference equal to the base.
+    """
+    is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
+    if is_stored or policy.adapter is not None:
+        return policy.params
+
+    def cast(params):
+        return jax.tree.map(lambda x: x.astype(policy.dtype), params)
+
+    return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
+
+
+# ------------------------------------------------------------------------------ programs
+def make_logp(
+    policy: Policy, *, temperature: float = 1.0, chunk: int = 1024, remat: bool = True
+) -> update.Forward:
+    """Returns the function from all parameters and a batch to log-probs and entropies of the answers.
+
+    The log-probs are those of sampling: with the temperature and without the banned tokens.
+    """
+    return update.make_logp(
+        policy.merge,
+        temperature=temperature,
+        banned=policy.tokenizer.banned_ids,
+        chunk=chunk,
+        remat=remat,
+    )
+
+
+def compile_update(step: update.Update, policy: Policy, shardings: TrainState):
+    """Returns the jitted function (state without what is frozen, frozen, batch) -> (state, metrics).
+
+    It donates the state: the new one takes its memory. What is frozen stays, because the engine shares it.
+    """
+
+    def run(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, Metrics]:
+        state, metrics = step(state.replace(frozen=frozen), batch)
+        return state.replace(frozen={}), metrics
+
+    changing = shardings.replace(frozen={})
+    return jax.jit(
+        run,
+        in_shardings=(changing, shardings.frozen, mesh.batch_sharding(policy.mesh, axis=1)),
+        out_shardings=(changing, None),
+        donate_argnums=0,
+    )
+
+
+def of_whole_state(program) -> update.Update:
+    """Returns `compile_update`'s program as a function of the whole state."""
+
+    def improve(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        new, metrics = program(state.replace(frozen={}), state.frozen, batch)
+        return new.replace(frozen=state.frozen), metrics
+
+    return improve
+
+
+def compile_logprobs(logp: update.Forward, policy: Policy):
+    """Returns the jitted function (params, frozen, batch) -> `logp_ANT`."""
+    batch_sharding = mesh.batch_sharding(policy.mesh, axis=1)
+    whole = policy.whole
+
+    def logprobs(params: Params, frozen: Params, batch: Batch) -> jax.Array:
+        return update.make_logprobs(logp)(whole(params, frozen), batch)
+
+    return jax.jit(
+        logprobs,
+        in_shardings=(policy.shardings, policy.base_shardings, batch_sharding),
+        out_shardings=batch_sharding,
+    )
