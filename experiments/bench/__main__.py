@@ -7,13 +7,12 @@
 In each run all cases of a table take turns, so the ratios of one run are valid; times of different runs are
 not comparable. Peers that are not installed are left out. `--json=FILE` writes the numbers.
 
-Four suites measure one run, and need its --config:
+Three suites measure one run, and need its --config:
 
 - `plan` times nothing. It compiles the run's programs with the target's own compiler, which needs no such
   device. It prints the memory that they take on each device, what they send, and how long a step should take,
   and exits with 1 if the run does not fit. experiments/bench/plan.py lists its assumptions.
 - `device` runs these programs on this machine's devices: seconds, memory, tokens a second, MFU.
-- `parity` compares log-probs with transformers' in float32, on this machine.
 - `peer` runs our update and decoding, then TRL's update and transformers' generate with the same shapes, on
   this machine.
 """
@@ -35,7 +34,7 @@ SUITES = {
     "data": core.data,
     "verify": core.verdicts,
 }
-OF_A_RUN = ["plan", "device", "parity", "peer"]
+OF_A_RUN = ["plan", "device", "peer"]
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", *OF_A_RUN, *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
@@ -77,10 +76,8 @@ def of_a_run() -> int:
             return 0 if report.fits else 1
         if SUITE.value == "device":
             device.run(values, PROGRAMS.value, rounds, JSON.value)
-        elif SUITE.value == "peer":
-            peers.run(values, rounds, JSON.value)
         else:
-            peers.parity(values, JSON.value)
+            peers.run(values, rounds, JSON.value)
     return 0
 
 

@@ -133,7 +133,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     done = result if name == DECODE else rollouts
     num_tokens = int(done.length_N.sum())
     num_tokens += 0 if name == DECODE else sum(prompt.length for prompt in prompts)
-    launched = hlo.launched(ready.compiled.as_text(), of_step=name == DECODE)
+    launched, copied = hlo.launched(ready.compiled.as_text(), of_step=name == DECODE)
     sizes = ready.compiled.memory_analysis()
     return [
         _facts(name, seconds, policy.mesh.size)
@@ -149,8 +149,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
             "costliest": costliest(ready.call),
-            "launched": launched.count,
-            "copied_bytes": launched.copied,
+            "launched": launched,
+            "copied_bytes": copied,
         }
     ]
 

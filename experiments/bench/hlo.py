@@ -46,13 +46,6 @@ class Instruction(NamedTuple):
 Computations = dict[str, list[Instruction]]
 
 
-class Launched(NamedTuple):
-    """What a program, or one trip of a loop, launches."""
-
-    count: int
-    copied: int  # bytes of copies, transposes and slices of at least LARGE bytes
-
-
 def sent(text: str, num_devices: int) -> dict[str, float]:
     """Returns the bytes that one device sends, by kind of collective."""
     entry, computations = _parse(text)
@@ -69,23 +62,24 @@ def sent(text: str, num_devices: int) -> dict[str, float]:
     return dict(sums)
 
 
-def launched(text: str, *, of_step: bool = False) -> Launched:
-    """Returns what a whole program launches; a loop whose end depends on data counts once.
+def launched(text: str, *, of_step: bool = False) -> tuple[int, int]:
+    """Returns how many operations a program launches, and the bytes of large copies, transposes and slices.
 
-    With `of_step` it is one trip of the outermost loop that launches most: a step of decoding.
+    A loop whose end depends on data counts once. With `of_step` it is one trip of the outermost loop that
+    launches most: a step of decoding.
     """
     entry, computations = _parse(text)
 
-    def count(name: str) -> Launched:
+    def count(name: str) -> tuple[int, int]:
         runs = list(_executed(name, computations, _is_launched, CONTROL))
         copied = sum(times * _moved(x, computations) for x, times in runs if _is_launched(x))
-        return Launched(sum(times * _is_launched(x) for x, times in runs), copied)
+        return sum(times * _is_launched(x) for x, times in runs), copied
 
     if not of_step:
         return count(entry)
     outer = _executed(entry, computations, _is_launched, ("conditional", "call"))
     bodies = [_called(x)["body"][0] for x, _ in outer if x.op == "while"]
-    return max(map(count, bodies), default=Launched(0, 0))
+    return max(map(count, bodies), default=(0, 0))
 
 
 # ------------------------------------------------------------------------------ text to structure

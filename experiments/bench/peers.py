@@ -15,7 +15,7 @@ import numpy as np
 
 from configs import tiny_grpo
 from experiments.bench import device, programs, timing, workload
-from experiments.bench.programs import DECODE, SCORE, UPDATE
+from experiments.bench.programs import DECODE, UPDATE
 from vade_jax import settings, tables
 from vade_jax.data import images
 from vade_jax.models.qwen import config, files, presets, vision
@@ -27,7 +27,6 @@ from vade_jax.types import Prompt, Rollouts
 OURS, PLAIN = "ours, prompts once", "ours, one row an answer"
 TRL, GROUPER, GENERATE = "TRL", "prefix_grouper", "transformers' generate"
 PACKAGES = {TRL: "trl", GROUPER: "prefix_grouper", GENERATE: "transformers"}
-NUM_PROMPTS = 8  # whose log-probs are compared
 YARDSTICK = "yardstick"  # a text model of 3.3 M parameters
 presets.PRESETS[YARDSTICK] = config.Config(
     config.TextConfig(2048, 256, 4, 8, 2, 688, (16, 0, 0)), None, tie_embeddings=True
@@ -100,7 +99,7 @@ def _plain(values: dict, name: str) -> Callable:
 
 # ------------------------------------------------------------------------------ --suite=peer
 def run(values: dict, rounds: int, path: str | None) -> None:
-    """Prints a run's update and decoding beside TRL's and transformers', and how far log-probs are apart.
+    """Prints a run's update and decoding beside TRL's and transformers'.
 
     The shapes are the largest that the settings allow, as in `--suite=device`. Each side runs in a separate
     process, so that each has the whole memory of the device.
@@ -129,25 +128,6 @@ def run(values: dict, rounds: int, path: str | None) -> None:
     )
 
 
-def parity(values: dict, path: str | None) -> None:
-    """Prints how far the log-probs of a run's program, of two answers to a prompt, are from transformers'."""
-    size = {"prompts_per_minibatch": NUM_PROMPTS, "prompts_per_microbatch": NUM_PROMPTS}
-    more = {"num_prompts": NUM_PROMPTS, "num_rollouts": 2, "batch": {**values["batch"], **size}}
-    values = {**values, **more}
-    with tempfile.TemporaryDirectory() as directory:
-        workload.alone(_save, values, directory)
-        ours_NT = workload.alone(_our_logprobs, values)
-        theirs_NT = workload.alone(_their_logprobs, values, directory)
-    away_NT = np.abs(ours_NT - theirs_NT)
-    measured = {"largest": float(away_NT.max()), "mean": float(away_NT.mean())}
-    measured |= {"lowest": float(theirs_NT.min()), "tokens": theirs_NT.size}
-    print(
-        "log-probs beside transformers' in float32: {largest:.2e} apart at most, {mean:.2e} on average; "
-        "{tokens} tokens, log-probs to {lowest:.1f}".format(**measured)
-    )
-    timing.write_json(path, measured)
-
-
 def _save(values: dict, directory: str) -> None:
     """Writes the weights that both sides use."""
     policy = workload.random_policy(settings.Run.from_dict(values))
@@ -156,13 +136,6 @@ def _save(values: dict, directory: str) -> None:
 
 def _seconds(peer: str, values: dict, directory: str, rounds: int) -> float:
     return timing.interleaved({peer: PEERS[peer](values, directory)}, rounds=rounds)[peer]
-
-
-def _our_logprobs(values: dict) -> np.ndarray:
-    ready = device.prepare(values, SCORE)
-    batch = workload.full_batch(ready.run, ready.policy, ready.prompts, ready.rollouts)
-    logp_ANT = ready.compiled(ready.policy.base, ready.policy.params, batch)
-    return np.asarray(logp_ANT)[0]
 
 
 def _of_run(values: dict, name: str) -> tuple[settings.Run, str, list[Prompt], Rollouts]:
@@ -215,38 +188,14 @@ def _generate(values: dict, directory: str) -> Callable:
 
     run, dtype, prompts, _ = _of_run(values, DECODE)
     loaded, length = _load(directory, dtype).eval(), run.sampling.max_tokens
-    inputs = _on(loaded, _inputs(prompts, run.num_rollouts))
+    inputs = {
+        # Pictures in the model's dtype
+        name: x.to(loaded.device, loaded.dtype if x.is_floating_point() else None)
+        for name, x in _inputs(prompts, run.num_rollouts).items()
+    }
     exactly = {"min_new_tokens": length, "max_new_tokens": length}
     call = torch.no_grad(loaded.generate)
     return lambda: call(**inputs, do_sample=True, top_k=0, **exactly).cpu()
-
-
-def _their_logprobs(values: dict, directory: str) -> np.ndarray:
-    """Returns the log-probs of the answers in float32."""
-    import torch
-
-    run, _, prompts, rollouts = _of_run(values, SCORE)
-    loaded, rows = _load(directory, "float32").eval(), []
-    for n, answer_T in enumerate(rollouts.token_NT):  # one at a time: the logits of one are large
-        inputs = _on(loaded, _inputs([prompts[n // run.num_rollouts]], 1))
-        answer_1T = torch.from_numpy(answer_T.astype(np.int64))[None].to(loaded.device)
-        added = {"input_ids": answer_1T, "attention_mask": torch.ones_like(answer_1T)}
-        added["mm_token_type_ids"] = torch.zeros_like(answer_1T)
-        for name in added.keys() & inputs.keys():
-            inputs[name] = torch.cat([inputs[name], added[name].to(inputs[name].dtype)], 1)
-        with torch.no_grad():
-            logits_TV = loaded(**inputs, logits_to_keep=len(answer_T) + 1).logits[0, :-1].float()
-        logp_TV = torch.log_softmax(logits_TV, -1)
-        rows.append(logp_TV.gather(1, answer_1T[0][:, None])[:, 0].cpu().numpy())
-    return np.stack(rows)
-
-
-def _on(loaded, inputs: dict) -> dict:
-    """Returns the inputs on the model's device, with pictures in its dtype."""
-    return {
-        name: x.to(loaded.device, loaded.dtype if name == "pixel_values" else None)
-        for name, x in inputs.items()
-    }
 
 
 # ------------------------------------------------------------------------------ updates in torch

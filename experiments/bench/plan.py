@@ -210,8 +210,8 @@ def program_table(run: settings.Run, policy: Policy, compiled: dict[str, Program
                 name,
                 *[f"{size / GB:.1f}" for size in sizes],
                 f"{least / GB:.1f}" if of_weights else "",
-                f"{x.launched.count:,}",
-                f"{x.launched.copied / GB:.1f}",
+                f"{x.launched:,}",
+                f"{x.copied / GB:.1f}",
                 f"{x.seconds:.0f}",
             )
         )

@@ -34,7 +34,8 @@ class Program(NamedTuple):
     sent: dict[str, float]  # bytes that one device sends, by kind of collective
     seconds: float = 1.0  # to compile
     remarks: tuple[str, ...] = ()  # of the compiler
-    launched: hlo.Launched = hlo.Launched(0, 0)  # of decoding, in one step
+    launched: int = 0  # operations; of decoding, in one step
+    copied: int = 0  # bytes that they copy
 
     @property
     def bytes(self) -> int:
@@ -120,12 +121,14 @@ def measure(lowered, devices: jax.sharding.Mesh, name: str) -> Program:
         lines = [line for line in warnings if message in line]
         if lines:
             remarks.append(f"{len(lines)} x {lines[0][lines[0].index(message) :][:160]}")
+    launched, copied = hlo.launched(text, of_step=name == DECODE)
     return Program(
         *parts(compiled.memory_analysis(), platform),
         sent=hlo.sent(text, devices.size),
         seconds=seconds,
         remarks=tuple(remarks),
-        launched=hlo.launched(text, of_step=name == DECODE),
+        launched=launched,
+        copied=copied,
     )
 
 

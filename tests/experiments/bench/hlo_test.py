@@ -146,5 +146,5 @@ def test_what_is_launched_and_copied_by_hand():
     # Two in each of the 4 layers and one in each check of their end, a copy, a comparison, a branch.
     assert step == (4 * (2 + 1) + 1 + 1 + 1, 5 * 4 * 2**20)
     # The embedding before, the check of the outer end.
-    assert hlo.launched(TEXT).count == 1 + step.count + 1
+    assert hlo.launched(TEXT)[0] == 1 + step[0] + 1
     assert hlo.launched("ENTRY %main (x: f32[]) -> f32[] {\n}", of_step=True) == (0, 0)
