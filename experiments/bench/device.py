@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import core, hlo, programs, targets, timing, workload
+from experiments.bench import core, programs, targets, timing, workload
 from experiments.bench.programs import DECODE, SCORE, UPDATE
 from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
@@ -59,15 +59,13 @@ def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> N
         measured |= {one["name"]: one for one in workload.alone(measure, values, name, rounds)}
         timing.write_json(path, measured)
     one = next(iter(measured.values()))
-    header = ["", "s", "tokens/s", "MFU", "peak GB", "plan GB", "launched", "copied GB"]
     print(
         tables.for_terminal(
             f"{one['num_devices']} x {one['device']}, jax {one['jax']}",
-            [*header, "s to compile"],
+            ["", "s", "tokens/s", "MFU", "peak GB", "plan GB", "s to compile"],
             [_row(one) for one in measured.values()],
             "MFU: useful FLOPs, nothing recomputed or padded, as a share of the published peak\n"
-            "peak GB: what the device counted; plan GB: what the compiler counts\n"
-            "launched: kernels or thunks; copied: in copies of 1 MB and more; of decoding, both in one step",
+            "peak GB: what the device counted; plan GB: what the compiler counts",
         )
     )
     for one in measured.values():
@@ -87,8 +85,6 @@ def _row(one: dict) -> list[str]:
         show("mfu", ".1%"),
         show("peak_bytes", ".1f", GB),
         show("plan_bytes", ".1f", GB),
-        show("launched", ",.0f"),
-        show("copied_bytes", ".3f", GB),
         show("compile_seconds", ".0f"),
     ]
 
@@ -133,7 +129,6 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     done = result if name == DECODE else rollouts
     num_tokens = int(done.length_N.sum())
     num_tokens += 0 if name == DECODE else sum(prompt.length for prompt in prompts)
-    launched, copied = hlo.launched(ready.compiled.as_text(), of_step=name == DECODE)
     sizes = ready.compiled.memory_analysis()
     return [
         _facts(name, seconds, policy.mesh.size)
@@ -149,8 +144,6 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
             "costliest": costliest(ready.call),
-            "launched": launched,
-            "copied_bytes": copied,
         }
     ]
 
