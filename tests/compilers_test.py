@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
-from experiments.bench import plan, plan_programs, targets
+from experiments.bench import plan, programs, targets, workload
 from tests import hlo
 from vade_jax import samplers, settings
 from vade_jax.models.qwen import attention, layers, presets
@@ -44,7 +44,7 @@ def devices(name, count):
     return targets.devices(name, count)
 
 
-def programs(target, count, config_file, only, **axes):
+def compiled(target, count, config_file, only, **axes):
     """Returns the compiled programs of the tiny job's settings, with one length of answers."""
     c = config_file.get_config("smoke")
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
@@ -52,13 +52,12 @@ def programs(target, count, config_file, only, **axes):
     c.engine.prompts_per_call = 8
     c.mesh.update(axes)
     run = settings.Run.from_dict(c.to_dict())
-    policy = plan_programs.abstract_policy(run, devices(target, count))
-    lengths = plan_programs.largest(run)
-    lowered = {name: plan_programs.lowered(run, policy, lengths, name) for name in only}
-    return {name: plan_programs.measure(x, policy, name) for name, x in lowered.items()}
+    policy = workload.abstract_policy(run, devices(target, count))
+    lowered = {name: programs.lowered(run, policy, name) for name in only}
+    return {name: programs.measure(x, policy.mesh, name) for name, x in lowered.items()}
 
 
-UPDATE, SCORE, DECODE = plan_programs.UPDATE, plan_programs.SCORE, plan_programs.DECODE
+UPDATE, SCORE, DECODE = programs.UPDATE, programs.SCORE, programs.DECODE
 LAYOUTS = {
     "one": (1, {}),
     "fsdp4": (4, {"fsdp": 4}),
@@ -77,7 +76,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_a_run_compiles(target, config_file, only, layout):
     count, axes = LAYOUTS[layout]
-    found = programs(target, count, config_file, only, **axes)
+    found = compiled(target, count, config_file, only, **axes)
     assert set(found) == set(only)
     for name, program in found.items():
         assert program.temporary > 0, name
@@ -85,18 +84,17 @@ def test_a_run_compiles(target, config_file, only, layout):
     if count > 1:
         assert found[UPDATE].sent["reduce-scatter"] > 0
     if (
-        DECODE in only
-    ):  # prefill gathers each of four layers once; none is gathered for each of 8 tokens
-        gathered = [x for x in found[DECODE].collectives if x.kind == "all-gather"]
-        assert all(x.times <= 4 for x in gathered if x.dtype in ("bf16", "f32")), gathered
+        DECODE in only and count > 1
+    ):  # prefill gathers each layer once; none is for each of 8 tokens
+        assert found[DECODE].sent["all-gather"] < 2 * found[SCORE].sent["all-gather"]
 
 
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_weights_in_float32_are_rounded_before_they_are_used(target):
     """Both compilers drop a cast to bfloat16 where the next one goes back to float32."""
     run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
-    policy = plan_programs.abstract_policy(run, devices(target, 1))
-    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run), SCORE)
+    policy = workload.abstract_policy(run, devices(target, 1))
+    lowered = programs.lowered(run, policy, SCORE)
     compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
     assert policy.dtype == jnp.bfloat16
     assert hlo.unrounded(compiled.as_text(), policy.params) == []
@@ -207,7 +205,7 @@ def test_the_plan_of_a_tpu_counts_what_its_compiler_counts():
     """Accepted below the 15.75 GiB that a v5e has, and refused above, with the same number."""
     device, layer = devices("v5e", 1)[0], 4096 * 4096 * 2
 
-    found = plan_programs.parts(step_of_an_optimizer(device, 115).memory_analysis(), "tpu")
+    found = programs.parts(step_of_an_optimizer(device, 115).memory_analysis(), "tpu")
     assert 4 * 115 * layer < sum(found) < 15.75 * 2**30
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"RESOURCE_EXHAUSTED.* \(16.31G\)"):
         step_of_an_optimizer(device, 130)
@@ -230,12 +228,11 @@ def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
     c.data.max_prompt_length, c.sampling.max_tokens, c.data.max_pixels = 1024, 512, 640 * 784
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 8, 4
     run = settings.Run.from_dict(c.to_dict())
-    policy = plan_programs.abstract_policy(run, devices(target, 4))
-    lengths = plan_programs.largest(run)
+    policy = workload.abstract_policy(run, devices(target, 4))
     for name, backward in ((UPDATE, True), (SCORE, False)):
-        lowered = plan_programs.lowered(run, policy, lengths, name)
-        program = plan_programs.measure(lowered, policy, name)
-        least = plan_programs.floor(policy, 2, backward=backward)
+        lowered = programs.lowered(run, policy, name)
+        program = programs.measure(lowered, policy.mesh, name)
+        least = programs.floor(policy, 2, backward=backward)
         # Less where the head's matrix is kept from one pass to the next.
         assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent
         assert not program.remarks
@@ -270,7 +267,7 @@ def test_the_papers_runs_need_what_the_readme_says(column):
             continue
         file = importlib.import_module(f"configs.qwen{name.lower().replace(' ', '_')}")
         run = settings.Run.from_dict(file.get_config(argument).to_dict())
-        report = plan.make(run, devices(target, count), plan.Device(targets.find(target)))
+        report = plan.make(run, devices(target, count), targets.find(target))
         assert report.fits == (said != "does not fit"), report.text
         if report.fits:
             assert sum(report.needs.values()) / plan.GB == pytest.approx(float(said), abs=0.3)

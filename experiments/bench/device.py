@@ -5,166 +5,146 @@ devices. The shapes are the plan's: the longest prompts and answers that the set
 runs in a separate process, so that its peak of memory is measured alone.
 """
 
+import collections
 import dataclasses
-import functools
-import json
+import pathlib
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import full_size, operations, plan_programs, profile, targets, timing
-from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
-from vade_jax import atomic, samplers, settings, tables
-from vade_jax.data import batching
+from experiments.bench import core, programs, targets, timing, workload
+from experiments.bench.programs import DECODE, SCORE, UPDATE
+from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
 from vade_jax.run import build, cluster
+from vade_jax.trainer import learner
 from vade_jax.trainer.policy import Policy
-from vade_jax.trainer import hardware, mesh
-from vade_jax.types import Feedback, Rollouts
+from vade_jax.types import Prompt, Rollouts
 
 SELECTOR = "selector"
-# The names for --programs.
-SHORT = {"update": UPDATE, "log-probs": SCORE, "decode": DECODE, SELECTOR: SELECTOR}
+SHORT = {"update": UPDATE, "log-probs": SCORE, "decode": DECODE}  # the names for --programs
 SELECTOR_SIZES = (10**4, 10**6, 10**8)
+COSTLIEST = 15
 GB = 1e9
 
 
-# ------------------------------------------------------------------------------ all programs
 def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> None:
     """Measures programs one after another, prints the results and writes them to `path`.
 
     Args:
         values: the settings, as a dict that can be sent to another process.
-        wanted: keys of SHORT; empty: all programs that the run has, and the selector.
+        wanted: keys of SHORT, or SELECTOR; empty: all programs that the run has, and the selector.
         rounds: how often each program is timed, after one run that is not timed.
         path: of a JSON file, written after each program; None: no file.
 
     Raises:
         ValueError: the run has no such program.
     """
-    settled = settings.Run.from_dict(values)
-    if build.answers_per_row(settled) != settled.num_rollouts:
-        raise ValueError(
-            f"batch.answers_per_row={settled.batch.answers_per_row}: this bench runs groups that fill "
-            "a row; leave it at 0"
-        )
-    there = [*plan_programs.names(settled), SELECTOR]
+    there = [*programs.names(settings.Run.from_dict(values)), SELECTOR]
     names = [SHORT.get(short, short) for short in wanted] or there
-    for name in names:
-        if name not in there:
-            raise ValueError(
-                f"--programs: this run has no {name!r}; it has {', '.join(there)} (log-probs with "
-                "loss.kl_coef or loss.old_logp='trainer', decoding with the built-in engine)"
-            )
-    rows, found = [], {}
+    if unknown := [name for name in names if name not in there]:
+        raise ValueError(
+            f"--programs: this run has no {unknown[0]!r}; it has {', '.join(there)} (log-probs with "
+            "loss.kl_coef or loss.old_logp='trainer', decoding with the built-in engine)"
+        )
+    measured = {}
     for name in names:
         measure = measure_selector if name == SELECTOR else measure_program
-        for one in full_size.alone(measure, values, name, rounds):
-            found[one["name"]] = one
-            rows.append(_row(one))
-            if path:
-                atomic.write_text(path, json.dumps(found, indent=2) + "\n")
-    header = [
-        "",
-        "s",
-        "tokens/s",
-        "MFU",
-        "peak GB",
-        "plan GB",
-        "launched",
-        "copied GB",
-        "s to compile",
-    ]
-    print(tables.for_terminal(_title(found), header, rows, _note(found)))
-    for one in found.values():
-        print(_costliest(one))
+        measured |= {one["name"]: one for one in workload.alone(measure, values, name, rounds)}
+        timing.write_json(path, measured)
+    one = next(iter(measured.values()))
+    print(
+        tables.for_terminal(
+            f"{one['num_devices']} x {one['device']}, jax {one['jax']}",
+            ["", "s", "tokens/s", "MFU", "peak GB", "plan GB", "s to compile"],
+            [_row(one) for one in measured.values()],
+            "MFU: useful FLOPs, nothing recomputed or padded, as a share of the published peak\n"
+            "peak GB: what the device counted; plan GB: what the compiler counts",
+        )
+    )
+    for one in measured.values():
+        if "costliest" in one:
+            ops = [f"{op} {s * 1e3:.0f} ms ({n} times)" for op, s, n in one["costliest"][:5]]
+            print(f"{one['name']}, costliest: {', '.join(ops)}")
 
 
 def _row(one: dict) -> list[str]:
-    show = lambda value, form: "-" if value is None else format(value, form)
+    show = lambda name, form, unit=1: (
+        "-" if one.get(name) is None else format(one[name] / unit, form)
+    )
     return [
         one["name"],
-        show(one["seconds"], ".4g"),
-        show(one.get("tokens_per_second"), ",.0f"),
-        show(one.get("mfu"), ".1%"),
-        show(one["peak_bytes"] and one["peak_bytes"] / GB, ".1f"),
-        show(one["plan_bytes"] / GB, ".1f"),
-        show(one.get("launched"), ",d"),
-        show(None if "launched" not in one else one["copied_bytes"] / GB, ".3f"),
-        show(one["compile_seconds"], ".0f"),
+        show("seconds", ".4g"),
+        show("tokens_per_second", ",.0f"),
+        show("mfu", ".1%"),
+        show("peak_bytes", ".1f", GB),
+        show("plan_bytes", ".1f", GB),
+        show("compile_seconds", ".0f"),
     ]
 
 
-def _costliest(one: dict) -> str:
-    """Returns a line with the five operations that took most time; those of equal kind are added up."""
-    ops = one["profile"]["costliest"][:5] if "profile" in one else []
-    parts = [f"{name} {seconds * 1e3:.0f} ms ({times} times)" for name, seconds, times in ops]
-    return f"{one['name']}, costliest: " + ", ".join(parts or ["-"])
-
-
-def _title(found: dict) -> str:
-    one = next(iter(found.values()))
-    return f"{one['num_devices']} x {one['device']}, jax {one['jax']}"
-
-
-def _note(found: dict) -> str:
-    peaks = {one["peak_from"] for one in found.values() if "peak_from" in one}
-    return (
-        f"MFU: useful FLOPs, nothing recomputed or padded, as a share of {' and '.join(peaks) or '-'}\n"
-        "peak GB: what the device counted; plan GB: what the compiler counts\n"
-        "launched: kernels or thunks; copied: in copies of 1 MB and more; of decoding, both in one step"
-    )
-
-
 # ------------------------------------------------------------------------------ one program
-def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
-    """Compiles and runs one program of a run; returns its measurements."""
+class Ready(NamedTuple):
+    """A compiled program with the arrays that it takes."""
+
+    run: settings.Run
+    policy: Policy
+    compiled: Any
+    compile_seconds: float
+    prompts: list[Prompt]
+    rollouts: Rollouts
+    call: Callable[[], Any]  # returns finite metrics, or of decoding the answers
+
+
+def prepare(values: dict, name: str) -> Ready:
+    """Compiles one program of a run, and makes the largest inputs that it takes."""
     run = settings.Run.from_dict(values)
     cluster.take_gpus(run.layout)
-    policy, lengths = full_size.policy(run), plan_programs.largest(run)
-    lowered = plan_programs.lowered(run, policy, lengths, name)
+    policy = workload.random_policy(run)
+    lowered = programs.lowered(run, policy, name)
     start = time.perf_counter()
     compiled = lowered.compile()
-    compile_seconds = time.perf_counter() - start
-    count = operations.of_longest_loop if name == DECODE else operations.of
-    counted = count(compiled.as_text())
-    size = run.engine.prompts_per_call if name == DECODE else run.batch.prompts_per_minibatch
-    prompts = full_size.full_prompts(policy.shape, lengths, size)
-    rollouts = full_size.full_rollouts(policy.shape, size, run.num_rollouts, lengths.answer)
-    utilisation = build.make_utilisation(run, policy)
-    forwards = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
-    utilisation = dataclasses.replace(
-        utilisation, forwards=forwards[0], vision_forwards=forwards[1]
-    )
+    seconds = time.perf_counter() - start
+    prompts, rollouts = programs.full_inputs(run, policy.shape, name)
     call = CALLS[name](run, policy, compiled, prompts, rollouts)
-    seconds, result = _shortest(call, rounds)
+    return Ready(run, policy, compiled, seconds, prompts, rollouts, call)
+
+
+def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
+    """Compiles and runs one program of a run; returns its measurements."""
+    ready = prepare(values, name)
+    run, policy, prompts, rollouts = ready.run, ready.policy, ready.prompts, ready.rollouts
+    result = ready.call()
+    seconds = min(timing.seconds(ready.call) for _ in range(rounds))
+    decoder, tower = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
+    utilisation = dataclasses.replace(
+        build.make_utilisation(run, policy), forwards=decoder, vision_forwards=tower
+    )
     done = result if name == DECODE else rollouts
-    peak, peak_from = _peak(utilisation, policy)
     num_tokens = int(done.length_N.sum())
-    if name != DECODE:
-        num_tokens += sum(prompt.length for prompt in prompts)
+    num_tokens += 0 if name == DECODE else sum(prompt.length for prompt in prompts)
+    sizes = ready.compiled.memory_analysis()
     return [
-        _facts(name, compiled, policy.mesh, seconds, compile_seconds)
+        _facts(name, seconds, policy.mesh.size)
         | {
-            "flops": (work := utilisation.work(prompts, done)),
-            "mfu": work / (seconds * peak),
-            "peak_flops": peak,
-            "peak_from": peak_from,
+            "compile_seconds": ready.compile_seconds,
+            "plan_bytes": sum(programs.parts(sizes, targets.platform_of(policy.mesh))),
+            "flops": utilisation.work(prompts, done),
+            "mfu": utilisation(prompts, done, seconds).get("perf/mfu"),
             "tokens": num_tokens,
             "tokens_per_second": num_tokens / seconds,
-            "lengths": lengths._asdict(),
-            "prompts": size,
+            "lengths": workload.largest(run)._asdict(),
+            "prompts": len(prompts),
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
-            "profile": profile.of(call),
-            "launched": counted.count,
-            "copied_bytes": counted.moved,
+            "costliest": costliest(ready.call),
         }
     ]
 
@@ -172,55 +152,40 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
 def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
     """Returns a function that takes the next optimizer step at each call."""
     transform, shardings = build.make_optimizer(run, policy)
-    state, _ = build.make_state(policy, transform, shardings)
-    batch = full_size.full_batch(run, policy, prompts, rollouts)
-    base = policy.base
+    state, _ = learner.first_state(policy, transform, shardings)
+    batch = workload.full_batch(run, policy, prompts, rollouts)
+    improve = learner.of_whole_state(compiled)
 
     def call():
         nonlocal state
-        state, metrics = compiled(base, state, batch)
+        state, metrics = improve(state, batch)
         return _finite(metrics)
 
     return call
 
 
 def _score(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
-    batch = full_size.full_batch(run, policy, prompts, rollouts)
-    mean = lambda logp_ANT: float(jnp.mean(logp_ANT))
-    return lambda: _finite({"mean log-prob": mean(compiled(policy.base, policy.params, batch))})
+    batch = workload.full_batch(run, policy, prompts, rollouts)
+    score = lambda: jnp.mean(compiled(policy.params, policy.base, batch))
+    return lambda: _finite({"mean log-prob": score()})
 
 
 def _decode(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], Rollouts]:
     params = lora.together(policy.base, policy.params)
     weights = local.Apart(policy.merge)(params)
-    number_N = np.arange(len(rollouts.length_N), dtype=np.int32)
-    sizes = batching.shapes(prompts, multiple=run.data.length_multiple)
-    inputs = (batching.collate(prompts, **sizes), None, number_N)
+    inputs = workload.decode_inputs(run, policy, prompts, len(rollouts.length_N))
     inputs = jax.device_put(inputs, local.rows_sharding(policy.mesh))
 
     def call():
-        token_NT, logp_NT, length_N, finished_N = jax.device_get(
-            compiled(params, weights, *inputs, jax.random.key(0))
-        )
-        return rollouts.replace(
-            token_NT=token_NT, logp_NT=logp_NT, length_N=length_N, finished_N=finished_N
-        )
+        key = jax.random.key(0)
+        names = ("token_NT", "logp_NT", "length_N", "finished_N")
+        answers = jax.device_get(compiled(params, weights, *inputs, key))
+        return rollouts.replace(**dict(zip(names, answers, strict=True)))
 
     return call
 
 
 CALLS = {UPDATE: _update, SCORE: _score, DECODE: _decode}
-
-
-def _shortest(call: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """Returns the shortest of `rounds` runs in seconds, after an untimed run, and the last result."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        result = jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return min(times), result
 
 
 def _finite(metrics: dict) -> dict[str, float]:
@@ -229,75 +194,66 @@ def _finite(metrics: dict) -> dict[str, float]:
     Raises:
         FloatingPointError: a metric is not finite.
     """
-    found = {name: float(value) for name, value in jax.device_get(metrics).items()}
-    if bad := [name for name, value in found.items() if not np.isfinite(value)]:
+    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    if bad := [name for name, value in values.items() if not np.isfinite(value)]:
         raise FloatingPointError(f"not finite: {', '.join(bad)}")
-    return found
+    return values
 
 
-def _peak(utilisation: hardware.Utilisation, policy: Policy) -> tuple[float, str]:
-    """Returns the peak FLOP/s of all devices together, and the source of the number."""
-    if utilisation.peak:
-        return utilisation.peak, "the published peak"
-    _, speed = timing.interleaved({}, rounds=3, num_bytes=2**20)
-    return speed.flops * policy.mesh.size, "a float32 matmul's speed in this run"
+def measure_selector(values: dict, name: str, rounds: int) -> list[dict]:
+    """Returns measurements of VADE's whole step (draw, choose, count, decay) for growing numbers of items."""
+    num_prompts = settings.Run.from_dict(values).num_prompts
+    measured = []
+    for size in SELECTOR_SIZES if jax.default_backend() != "cpu" else SELECTOR_SIZES[:2]:
+        propose, update = core.selector("vade", size, min(num_prompts, size // 4))
+        times = timing.interleaved({"step": lambda: (propose(), update())}, rounds=rounds)  # noqa: B023
+        measured.append(_facts(f"vade, {size:,} items", times["step"], 1))
+    return measured
 
 
-def _facts(name: str, compiled, devices, seconds: float, compile_seconds: float) -> dict:
-    """Returns the facts that are reported for every program."""
-    platform = targets.platform_of(devices)
-    stats = devices.devices.flat[0].memory_stats() or {}  # a CPU has no statistics
+def _facts(name: str, seconds: float, num_devices: int) -> dict:
+    """Returns the facts that are reported of everything."""
+    device = jax.devices()[0]
     return {
         "name": name,
         "seconds": seconds,
-        "compile_seconds": compile_seconds,
-        "plan_bytes": sum(plan_programs.parts(compiled.memory_analysis(), platform)),
-        "peak_bytes": stats.get("peak_bytes_in_use"),
-        "device": devices.devices.flat[0].device_kind,
-        "num_devices": devices.size,
+        "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),  # None on a CPU
+        "device": device.device_kind,
+        "num_devices": num_devices,
         "jax": jax.__version__,
         "flax": flax.__version__,
     }
 
 
-# ------------------------------------------------------------------------------ the selector
-def measure_selector(values: dict, name: str, rounds: int) -> list[dict]:
-    """Returns measurements of VADE's whole step (draw, choose, count, decay) for growing numbers of items."""
-    run = settings.Run.from_dict(values)
-    sizes = SELECTOR_SIZES if jax.default_backend() != "cpu" else SELECTOR_SIZES[:2]
-    return [_selector_step(n, min(run.num_prompts, n // 4), rounds) for n in sizes]
+# ------------------------------------------------------------------------------ its operations
+def costliest(call: Callable[[], Any]) -> list[tuple[str, float, int]]:
+    """Runs `call` once under JAX's profiler; returns (operation, seconds, how often), the longest first.
+
+    On a GPU an operation is a kernel or a copy, on a CPU a thunk. Those on several streams or threads
+    overlap, so that their seconds can add up to more than the call takes.
+    """
+    seconds, times = collections.Counter(), collections.Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        with jax.profiler.trace(directory):
+            jax.block_until_ready(call())
+        (path,) = pathlib.Path(directory).rglob("*.xplane.pb")
+        for name, duration in _operations(jax.profiler.ProfileData.from_file(str(path))):
+            seconds[name] += duration
+            times[name] += 1
+    return [(name, s, times[name]) for name, s in seconds.most_common(COSTLIEST)]
 
 
-def _selector_step(num_items: int, num_prompts: int, rounds: int) -> dict:
-    vade, G = samplers.SAMPLERS["vade"](num_rollouts=8, warmup="none"), 8
-
-    def step(state, key):
-        proposal = vade.propose(state, key, num_prompts)
-        right_N = jnp.arange(num_prompts * G) % 3 == 0
-        feedback = Feedback(
-            index_M=proposal.index_M,
-            successes_M=jnp.sum(right_N.reshape(num_prompts, G), 1).astype(jnp.float32),
-            trials_M=jnp.full(num_prompts, float(G)),
-            group_N=jnp.repeat(jnp.arange(num_prompts), G),
-            reward_N=right_N.astype(jnp.float32),
-            correct_N=right_N,
-            advantage_N=right_N.astype(jnp.float32),
-            length_N=jnp.ones(num_prompts * G, jnp.int32),
-            valid_N=jnp.ones(num_prompts * G, bool),
-        )
-        return vade.update(state, feedback)
-
-    device = mesh.make(devices=jax.devices()[:1])
-    start = time.perf_counter()
-    state = jax.jit(functools.partial(vade.init, num_items))()
-    compiled = jax.jit(step, donate_argnums=0).lower(state, jax.random.key(0)).compile()
-    compile_seconds = time.perf_counter() - start
-    draws = iter(range(rounds + 1))
-
-    def call():
-        nonlocal state
-        state = compiled(state, jax.random.fold_in(jax.random.key(0), next(draws)))
-        return state
-
-    seconds, _ = _shortest(call, rounds)
-    return _facts(f"vade, {num_items:,} items", compiled, device, seconds, compile_seconds)
+def _operations(data: jax.profiler.ProfileData) -> Iterator[tuple[str, float]]:
+    """Yields the name and the seconds of every operation on a device, without loops and branches."""
+    for plane in data.planes:
+        on_gpu = plane.name.startswith("/device:GPU")
+        # Other lines of a GPU have the same time again, by module and by name scope.
+        lines = [x for x in plane.lines if not on_gpu or x.name.startswith("Stream")]
+        for event in (event for line in lines for event in line.events):
+            op = dict(event.stats).get("hlo_op")
+            if on_gpu or (op is not None and plane.name == "/host:CPU"):
+                # XLA numbers the copies of an operation: `fusion.12` is one more `fusion`.
+                kind = str(op).rstrip("0123456789").rstrip(".") if op else event.name
+                if not kind.startswith(("while", "cond", "call")):
+                    name = f"{event.name[:60]} ({kind})" if on_gpu and op else kind
+                    yield name, event.duration_ns / 1e9

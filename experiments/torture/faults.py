@@ -1,93 +1,85 @@
-"""The faults that can hit a running program, and when: drawn from a seed, so that they can be repeated.
+"""The faults that can hit a run, and when: drawn from a seed, so that they can be repeated."""
 
-A moment is defined by what is in the run directory by then, for example the first save in progress. The run
-without a fault measures the time between two moments; a fault comes after a share of that time.
-"""
-
-import dataclasses
+import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 KILL, TERMINATE, INTERRUPT = "SIGKILL", "SIGTERM", "SIGINT twice"
-FULL, READ_ONLY = "disk full", "no permission to write"
-TRUNCATE, FLIP = "file cut short", "byte changed"
-CLOCK, SECOND = "clock moved", "second run"
-SIGNALS = (KILL, TERMINATE, INTERRUPT)
-DISK = (FULL, READ_ONLY)
-DAMAGE = (TRUNCATE, FLIP)  # after a SIGKILL
-KINDS = (*SIGNALS, *DISK, *DAMAGE, CLOCK, SECOND)
-
-HOUR = 3600
-JUMPS = (-24 * HOUR, -HOUR, HOUR, 24 * HOUR)  # of the clock, in seconds
-
-Moments = Mapping[str, Callable[[pathlib.Path], bool]]
-START = "start"
-
-
-def _any(*patterns: str) -> Callable[[pathlib.Path], bool]:
-    return lambda workdir: any(any(workdir.glob(pattern)) for pattern in patterns)
-
-
-# The life of a run, in order; a predicate is true from its moment on.
-OF_TRAINING: Moments = {
-    START: lambda workdir: True,
-    "warm start": _any("tiny_model/config.json"),
-    "first save": _any("checkpoints/*"),
-    "second save": _any("checkpoints/2*"),
-    "later saves": _any("checkpoints/3*"),
-    "report": _any("report.html"),
-    "export": _any(".policy.*", "policy/*"),
+FULL, FLIP = "disk full", "byte changed"  # FLIP comes after a SIGKILL
+# Only root on Linux can mount a disk that is full.
+KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
+# The life of a run, in order: what is there from a moment on.
+MOMENTS = {
+    "start": "run",
+    "warm start": "run/tiny_model/config.json",
+    "first save": "run/checkpoints/*",
+    "second save": "run/checkpoints/2*",
+    "later saves": "run/checkpoints/3*",
+    "report": "run/report.html",
+    "export": "run/*policy*/*",
 }
-OF_OTHERS: Moments = {START: OF_TRAINING[START]}
-END = "end"  # the program has ended without a fault
+LATER_S = 3.0  # the fault comes up to so many seconds after its moment
+DISK_BYTES = 1 << 30
 
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """One fault of one trial."""
 
     seed: int
     number: int  # of the trial
     kind: str
     moment: str
-    share: float  # of the time until the next moment
-    choice: int  # the seed of everything else that is drawn: a file, a byte, a process
+    later: float  # seconds
+    choice: int  # the seed of everything else that is drawn: a file, a byte
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.choice)
 
     def __str__(self) -> str:
-        when = self.moment if self.moment == END else f"{self.moment} + {self.share:.0%}"
+        when = f"{self.moment} + {self.later:.1f} s"
         return f"--seed={self.seed} --first={self.number}: {self.kind} at {when}"
 
 
-def draw(seed: int, number: int, kinds: Sequence[str], moments: Sequence[str]) -> Fault:
+def draw(seed: int, number: int) -> Fault:
     """Returns the fault of a trial: kinds take turns, the rest is drawn from `seed` and `number`."""
     rng = np.random.default_rng([seed, number])
-    kind = kinds[number % len(kinds)]
-    # Damage can also hit a run that has ended.
-    names = [*moments, END] if kind in DAMAGE else moments
-    moment = str(rng.choice(names))
-    return Fault(seed, number, kind, moment, float(rng.random()), int(rng.integers(2**31)))
+    moment, later = str(rng.choice([*MOMENTS])), float(LATER_S * rng.random())
+    return Fault(seed, number, KINDS[number % len(KINDS)], moment, later, int(rng.integers(2**31)))
 
 
 def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
-    """Cuts one file short, or changes one byte of it; returns the file, or None if all are empty."""
+    """Changes one byte of one file; returns the file, or None if all are empty."""
     rng = fault.rng()
     files = sorted(p for p in workdir.rglob("*") if p.is_file() and p.stat().st_size)
     if not files:
         return None
     path = files[rng.integers(len(files))]
-    size = path.stat().st_size
-    if fault.kind == TRUNCATE:
-        os.truncate(path, int(rng.integers(size)))
-        return path
-    with path.open("r+b") as file:
-        file.seek(int(rng.integers(size)))
-        old = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([old ^ int(rng.integers(1, 256))]))
+    content = bytearray(path.read_bytes())
+    content[rng.integers(len(content))] ^= int(rng.integers(1, 256))
+    path.write_bytes(content)
     return path
+
+
+@contextlib.contextmanager
+def small_disk(root: pathlib.Path) -> Iterator[None]:
+    """Mounts a disk in memory at `root`, an empty directory; it is removed afterwards, with its files."""
+    options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs")
+    subprocess.run(("mount", *options, str(root)), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", "--lazy", str(root)), check=True)
+
+
+def fill(root: pathlib.Path, room: int) -> pathlib.Path:
+    """Leaves `room` bytes free on the disk of a directory; returns the file that takes the rest."""
+    filler, free = root / "filler", shutil.disk_usage(root).free - room
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        os.posix_fallocate(file.fileno(), 0, max(1, free))  # reserves, without writing
+    return filler

@@ -1,8 +1,6 @@
 """What is read from a compiled program's text, by hand."""
 
-import pytest
-
-from experiments.bench import targets, traffic
+from experiments.bench import hlo
 
 PROGRAM = """HloModule jit_step, num_partitions=4
 
@@ -56,18 +54,10 @@ ENTRY %main (w: bf16[2,16]) -> f32[4] {
 
 
 def test_bytes_of_every_kind_times_the_loops_around_it():
-    found = traffic.total(traffic.collectives(PROGRAM, 4))
     # 3 rounds. A gather of 8 x 16 bfloat16 sends 3/4 of 256 bytes, a reduce-scatter of as many the
     # same, the longer branch 2 x 1/2 of 400; 5 rounds of an exchange of 8 float32 among 4.
     expected = {"all-gather": 3 * 192, "reduce-scatter": 3 * 192, "all-reduce": 3 * 400}
-    assert found == expected | {"all-to-all": 5 * 24}
-
-
-def test_what_a_collective_is():
-    gather = next(x for x in traffic.collectives(PROGRAM, 4) if x.kind == "all-gather")
-    assert gather == traffic.Collective(
-        "all-gather", "bf16", (8, 16), 4, 192, 3, "jit(step)/gather", ""
-    )
+    assert hlo.sent(PROGRAM, 4) == expected | {"all-to-all": 5 * 24}
 
 
 # A TPU's gather that goes on while a kernel multiplies, and a custom call with lines of metadata.
@@ -97,29 +87,64 @@ ENTRY %main (x: bf16[2,16]) -> bf16[8,16] {
 
 
 def test_what_a_tpu_sends_in_parts_is_counted_once():
-    assert traffic.total(traffic.collectives(ASYNC, 4)) == {"all-gather": 5 * 2 * 192}
+    assert hlo.sent(ASYNC, 4) == {"all-gather": 5 * 2 * 192}
 
 
-def test_copies_of_stacks():
-    assert traffic.copies(PROGRAM, {3}, 1000) == [("f32[3,8,16]", 1536)]
-    assert not traffic.copies(PROGRAM, {3}, 2000) and not traffic.copies(PROGRAM, {4}, 1000)
+# A step of decoding in a loop without a known end: a product, a copy of 4 MB, four layers of two
+# operations, and a branch whose longer side has one.
+TEXT = """
+%layer (x: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %p = (s32[], f32[8]{0}) parameter(0)
+  %n = s32[] get-tuple-element(%p), index=0
+  %h = f32[8]{0} get-tuple-element(%p), index=1
+  %dot = f32[8]{0} custom-call(%h), custom_call_target="gemm"
+  %slice_fusion = f32[1024,1024]{1,0} fusion(%h), kind=kLoop, calls=%sliced
+  ROOT %out = (s32[], f32[8]{0}) tuple(%n, %dot)
+}
+
+%sliced (y: f32[8]) -> f32[1024,1024] {
+  %y = f32[8]{0} parameter(0)
+  %cut = f32[1,1024,1024]{2,1,0} dynamic-slice(%y)
+  ROOT %flat = f32[1024,1024]{1,0} bitcast(%cut)
+}
+
+%at_end (x: (s32[], f32[8])) -> pred[] {
+  %c = (s32[], f32[8]{0}) parameter(0)
+  ROOT %done = pred[] custom-call(%c), custom_call_target="done"
+}
+
+%yes (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  ROOT %twice = f32[8]{0} add(%a, %a)
+}
+
+%no (b: f32[8]) -> f32[8] {
+  ROOT %b = f32[8]{0} parameter(0)
+}
+
+%step (x: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %q = (s32[], f32[8]{0}) parameter(0)
+  %while.1 = (s32[], f32[8]{0}) while(%q), condition=%at_end, body=%layer, backend_config={"known_trip_count":{"n":"4"}}
+  %g = f32[8]{0} get-tuple-element(%while.1), index=1
+  %copied = f32[1048576]{0} copy(%g)
+  %which = pred[] compare(%g, %g), direction=LT
+  %branch = f32[8]{0} conditional(%which, %g, %g), true_computation=%yes, false_computation=%no
+  ROOT %r = (s32[], f32[8]{0}) tuple(%g, %branch)
+}
+
+ENTRY %main (z: f32[8]) -> (s32[], f32[8]) {
+  %z = f32[8]{0} parameter(0)
+  %embed = f32[8]{0} call(%z), to_apply=%yes
+  %t = (s32[], f32[8]{0}) tuple(%z, %embed)
+  ROOT %while.2 = (s32[], f32[8]{0}) while(%t), condition=%at_end, body=%step
+}
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "message"),
-    [
-        ("b200", 1, "--target='b200': one of h200, h100, a100-80g, l4, v5p, v6e, v5e"),
-        ("v5p", 3, "--target=v5p --devices=3: a slice has 1, 4, 8, 16, 32, 64 chips"),
-        ("h100", 9, "--devices=9: GPUs come 8 to a host"),
-    ],
-)
-def test_devices_that_do_not_exist(name, count, message):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        targets.devices(name, count)
-
-
-@pytest.mark.parametrize(("name", "extra"), [("v5e", "tpu"), ("h200", "cuda")])
-def test_a_compiler_that_is_not_installed_is_named(monkeypatch, name, extra):
-    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=rf"not installed: pip install -e '.\[{extra}\]'"):
-        targets.devices(name, 4)
+def test_what_is_launched_and_copied_by_hand():
+    step = hlo.launched(TEXT, of_step=True)
+    # Two in each of the 4 layers and one in each check of their end, a copy, a comparison, a branch.
+    assert step == (4 * (2 + 1) + 1 + 1 + 1, 5 * 4 * 2**20)
+    # The embedding before, the check of the outer end.
+    assert hlo.launched(TEXT)[0] == 1 + step[0] + 1
+    assert hlo.launched("ENTRY %main (x: f32[]) -> f32[] {\n}", of_step=True) == (0, 0)

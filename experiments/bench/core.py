@@ -1,0 +1,200 @@
+"""What a step costs besides the model: draws and selectors, prompts with pictures, verdicts."""
+
+import functools
+import io
+import itertools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from configs import tiny_gspo
+from experiments.arenas.simulation import arena
+from experiments.bench import timing, workload
+from experiments.vade_9k import arrow_files
+from vade_jax import run, samplers, settings
+from vade_jax.data import batching, loading, prompts, sources, tokens
+from vade_jax.rewards import verify
+from vade_jax.run import states, warm_start
+from vade_jax.samplers import beta, ranking
+from vade_jax.store import metrics
+
+
+# ------------------------------------------------------------------------------ --suite=draws
+def draws(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table of draws from Beta(alpha + 1, beta + 1) for each range of counts."""
+    num_items, rounds = (20_000, 2) if quick else (1_000_000, 15)
+    ours = jax.jit(beta.draw)
+    theirs = jax.jit(lambda key, a, b: jax.random.beta(key, a + 1, b + 1))
+    for highest in (8,) if quick else (8, 10_000):
+        key, generator = jax.random.key(2), np.random.default_rng(2)
+        alpha_I, beta_I = highest * jax.random.uniform(jax.random.key(1), (2, num_items))
+        a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
+        cases = {
+            "vade_jax.samplers.beta.draw": functools.partial(ours, key, alpha_I, beta_I),
+            "numpy Generator.beta": functools.partial(generator.beta, a_I, b_I),
+            "jax.random.beta": functools.partial(theirs, key, alpha_I, beta_I),
+        }
+        title = f"draw, {num_items:,} items, counts up to {highest:,}"
+        yield timing.Table(title, timing.interleaved(cases, rounds=rounds), {})
+
+
+# ------------------------------------------------------------------------------ --suite=selectors
+STEP = "a step of configs/tiny_gspo.py"
+NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
+_answer = jax.jit(arena.answer, static_argnames="total")
+
+
+def selectors(quick: bool) -> Iterator[timing.Table]:
+    """Yields one table of each selector over a million items, and of a training step."""
+    # An odd number, as of real data: XLA on CPU vectorises a round one better
+    num_items, num_prompts, rounds = (2_001, 16, 2) if quick else (1_000_001, 512, 9)
+    rivals = ["mmr1", "sec"] if quick else sorted(set(samplers.SAMPLERS) - {"vade"})
+    cases = {}
+    for name in ["vade", *rivals]:
+        propose, update = selector(name, num_items, num_prompts)
+        cases |= {f"{name} propose": propose, f"{name} update": update}
+    step = _step_of_tiny_job("smoke" if quick else None)
+    times = timing.interleaved(cases, rounds=rounds)
+    yield timing.Table(
+        f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
+        times | {STEP: step},
+        {name: f"{time / step:.1%} of that step" for name, time in times.items()},
+    )
+
+
+def selector(
+    name: str, num_items: int, num_prompts: int
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Returns `propose` and `update` of a selector after a few steps of a run."""
+    options = {"warmup": "none"} if name == "vade" else {}
+    sampler = samplers.SAMPLERS[name](num_rollouts=NUM_ROLLOUTS, **options)
+    rng = np.random.default_rng(0)
+    of_items = {
+        "required": lambda: rng.integers(0, NUM_CATEGORIES, num_items),
+        "measured": lambda: rng.random(num_items, np.float32),
+        "states": lambda: rng.standard_normal((num_items, states.NUM_FEATURES), np.float32),
+    }
+    arrays = {x: make() for how, make in of_items.items() for x in sampler.needs.named(how)}
+    state = sampler.init(num_items, **arrays)
+
+    def answer(index_M):
+        """Returns feedback with half of the answers right, on the host as in the training loop."""
+        proposal = ranking.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
+        p_I = np.full(num_items, 0.5, np.float32)
+        total = NUM_ROLLOUTS * num_prompts
+        return jax.device_get(_answer(jax.random.key(1), p_I, 200 * p_I, proposal, total=total))
+
+    for index_M in rng.choice(num_items, (4, num_prompts), replace=False).astype(np.int32):
+        state = sampler.update(state, answer(index_M))
+    propose = lambda: sampler.propose(state, jax.random.key(2), num_prompts)
+    feedback = answer(propose().index_M)
+    return propose, lambda: sampler.update(state, feedback)
+
+
+def _step_of_tiny_job(words: str | None) -> float:
+    """Returns the seconds of the fastest step of the tiny job, which has compiled by then."""
+    c = tiny_gspo.get_config(words)
+    c.warm_start.num_steps, c.num_steps, c.eval.every = 0, 6, 6
+    with tempfile.TemporaryDirectory() as workdir:
+        run.train(settings.Run.from_dict(c.to_dict()), workdir)
+        steps = [record.get("timing_s/step", np.inf) for record in metrics.read(workdir)]
+    return min(steps)
+
+
+# ------------------------------------------------------------------------------ --suite=data
+SIZE = (1200, 900)  # of an image in a file; resized, it has just under 1 MP
+LIMITS = dict(min_pixels=3136, max_pixels=1003520)
+MICRO = 16  # prompts of a micro-batch
+
+
+def data(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table of the parts of a prompt with a picture."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "train.arrow")
+        arrow_files.write(path, map(_row, range(4 if quick else 64)))
+        tiny = settings.Run.from_dict(tiny_gspo.get_config().to_dict())
+        tokenizer = tokens.Tokenizer.load(warm_start.untrained(tiny, directory))
+        build = prompts.PromptBuilder(tokenizer, instruction="", max_length=8192, **LIMITS)
+        source = sources.rows(path)
+        with loading.Threads(os.cpu_count()) as pool:
+            yield _speed(source, build, pool.map, 2 if quick else 5)
+
+
+def _row(number: int) -> dict:
+    """Returns a question about a smooth picture, a JPEG that is different for each number."""
+    rough = np.random.default_rng(number).integers(0, 256, (24, 32, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    row = {"uid": str(number), "question": "What is shown?", "answer": "7", "kind": "int"}
+    return dict.fromkeys(arrow_files.SCHEMA.names) | row | {"images": [file.getvalue()]}
+
+
+def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
+    """Returns the times of building prompts with and without threads, and of cutting patches."""
+    numbers, make = range(len(source)), lambda i: build(source[i])
+    built = list(map(make, numbers))
+    micro = [built[i : i + MICRO] for i in numbers[::MICRO]]
+    cases = {
+        f"prompts, {os.cpu_count()} threads": lambda: threads(make, numbers),
+        "prompts, one after the other": lambda: list(map(make, numbers)),
+        "cut to patches, in threads": lambda: threads(batching.collate, micro),
+    }
+    times = timing.interleaved(cases, rounds=rounds)
+    return timing.Table(
+        f"{len(source)} prompts with a JPEG of {SIZE[0]} x {SIZE[1]} each",
+        times,
+        {name: f"{len(source) / time:.0f} images/s" for name, time in times.items()},
+    )
+
+
+# ------------------------------------------------------------------------------ --suite=verify
+NUM_ANSWERS = 4096  # of a step, in the paper's recipe: 512 x 8
+THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
+# kind: (the gold, answers of a policy: right, right in other words, wrong)
+ANSWERS = {
+    "choice": ("B", ("B", "(b)", "C")),
+    "yesno": ("yes", ("yes", "Yes.", "no")),
+    "int": ("1200", ("1200", "1,200", "1201")),
+    "float": ("2.50", ("2.50", "5/2", "2.6")),
+    "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
+    "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
+}
+
+
+def verdicts(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table for the answers of a step, with no formulas among them."""
+    count = NUM_ANSWERS // (64 if quick else 1)
+    answers = [(text, gold, kind) for kind, (gold, texts) in ANSWERS.items() for text in texts]
+    replies = [
+        (f"<think>{THOUGHTS}</think> \\boxed{{{text}}}", gold, kind)
+        for text, gold, kind in itertools.islice(itertools.cycle(answers), count)
+    ]
+
+    def ours():
+        for text, gold, kind in replies:
+            verify.verify(text, gold, kind, form="think_boxed")
+
+    times = timing.interleaved({"ours": ours}, rounds=2 if quick else 9)
+    if workload.is_installed("math_verify"):
+        few = replies[: len(answers)]
+        seconds = timing.interleaved({"": lambda: _math_verify(few)}, rounds=2)[""]
+        times["math-verify"] = seconds * count / len(few)
+    yield timing.Table(
+        f"{count:,} answers of {len(replies[0][0]):,} characters, judged in one thread",
+        times,
+        {name: f"{1e6 * time / count:.0f} us each" for name, time in times.items()},
+    )
+
+
+def _math_verify(replies: list[tuple[str, str, str]]) -> None:
+    """Judges as math-verify's own examples do: it parses gold and answer, and compares them."""
+    import math_verify  # of the extra "test"
+
+    for text, gold, _ in replies:
+        math_verify.verify(math_verify.parse(f"${gold}$"), math_verify.parse(text))

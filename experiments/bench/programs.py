@@ -1,0 +1,191 @@
+"""The programs of a run, compiled for shapes: nothing is allocated, and the devices may be only described."""
+
+import contextlib
+import os
+import tempfile
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.bench import hlo, targets, workload
+from vade_jax import settings
+from vade_jax.models.qwen import config, lora
+from vade_jax.rollout import local
+from vade_jax.rollout.engine import Sampling
+from vade_jax.run import build
+from vade_jax.trainer import learner, mesh
+from vade_jax.trainer.policy import Policy
+from vade_jax.types import Prompt, Rollouts
+
+UPDATE, SCORE, DECODE = "update", "log-probs", "prefill and decode"
+# Warnings of the compilers about a bad program.
+WARNINGS = ("Involuntary full rematerialization", "Can't reduce memory use below")
+
+
+class Program(NamedTuple):
+    """The bytes that a compiled program takes on one device, and what it does."""
+
+    inputs: int
+    outputs: int  # without those that reuse donated inputs
+    temporary: int
+    sent: dict[str, float]  # bytes that one device sends, by kind of collective
+    seconds: float = 1.0  # to compile
+    remarks: tuple[str, ...] = ()  # of the compiler
+    launched: int = 0  # operations; of decoding, in one step
+    copied: int = 0  # bytes that they copy
+
+    @property
+    def bytes(self) -> int:
+        return self.inputs + self.outputs + self.temporary
+
+
+def names(run: settings.Run) -> list[str]:
+    """Returns the names of the programs that a run has."""
+    scores = run.loss.kl_coef or run.loss.old_logp == "trainer"
+    return [UPDATE, *[SCORE] * bool(scores), *[DECODE] * (run.engine.name == "local")]
+
+
+def lowered(run: settings.Run, policy: Policy, name: str):
+    """Returns a program of a run, traced for its shapes but not yet compiled.
+
+    Raises:
+        ValueError: groups do not fill their rows.
+    """
+    if build.answers_per_row(run) != run.num_rollouts:
+        raise ValueError(
+            f"batch.answers_per_row={run.batch.answers_per_row}: the bench knows groups that fill a row; "
+            "leave it at 0"
+        )
+    if name == DECODE:
+        return _decoding(run, policy)
+    transform, shardings = build.make_optimizer(run, policy)
+    improve, score = build.make_programs(run, policy, transform, shardings)
+    batch = workload.abstract_batch(run, policy)
+    if name == SCORE:
+        return score.lower(policy.params, policy.base, batch)
+    state = learner.abstract_state(policy, transform)
+    return improve.lower(state.replace(frozen={}), state.frozen, batch)
+
+
+def full_inputs(
+    run: settings.Run, shape: config.Config, name: str
+) -> tuple[list[Prompt], Rollouts]:
+    """Returns the largest prompts and answers that a program takes at once."""
+    lengths = workload.largest(run)
+    size = run.engine.prompts_per_call if name == DECODE else run.batch.prompts_per_minibatch
+    prompts = workload.full_prompts(shape, lengths, size)
+    return prompts, workload.full_rollouts(shape, size, run.num_rollouts, lengths.answer)
+
+
+def _decoding(run: settings.Run, policy: Policy):
+    """Returns the program of prefill and decoding loop, as the built-in engine calls it."""
+    size = run.engine.prompts_per_call
+    size += -size % mesh.batch_size(policy.mesh)
+    params = lora.together(policy.base, policy.params)
+    shardings = lora.together(policy.base_shardings, policy.shardings)
+    params = jax.tree.map(_placed, params, shardings)
+    apart = local.Apart(policy.merge)
+    layer, ends = apart.layer.lower(params, np.int32(0)), apart.ends.lower(params)
+    layer, weights = (
+        jax.tree.map(_placed, x.out_info, x.compile().output_shardings) for x in (layer, ends)
+    )
+    decode = local.compile_answers(
+        policy.merge, policy.mesh, stop_ids=(0,), banned_ids=policy.tokenizer.banned_ids
+    )
+    prompts = workload.full_prompts(policy.shape, workload.largest(run), size)
+    inputs = workload.decode_inputs(run, policy, prompts, size * run.num_rollouts)
+    where = local.rows_sharding(policy.mesh)
+    return decode.lower(
+        params,
+        weights._replace(layers=[layer] * policy.shape.text.num_layers),
+        *jax.tree.map(lambda x: _placed(x, where), inputs),
+        jax.eval_shape(lambda: jax.random.key(0)),
+        sampling=Sampling(**run.sampling.to_dict()),
+    )
+
+
+def _placed(x, sharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+
+def measure(lowered, devices: jax.sharding.Mesh, name: str) -> Program:
+    """Compiles a program with the compiler of its devices."""
+    platform, start = targets.platform_of(devices), time.perf_counter()
+    with _warnings() as warnings:
+        compiled = lowered.compile(compiler_options=targets.OPTIONS.get(platform))
+    seconds, text = time.perf_counter() - start, compiled.as_text()
+    remarks = []
+    for message in WARNINGS:
+        lines = [line for line in warnings if message in line]
+        if lines:
+            remarks.append(f"{len(lines)} x {lines[0][lines[0].index(message) :][:160]}")
+    launched, copied = hlo.launched(text, of_step=name == DECODE)
+    return Program(
+        *parts(compiled.memory_analysis(), platform),
+        sent=hlo.sent(text, devices.size),
+        seconds=seconds,
+        remarks=tuple(remarks),
+        launched=launched,
+        copied=copied,
+    )
+
+
+def parts(sizes, platform: str) -> tuple[int, int, int]:
+    """Returns the bytes of inputs, of outputs that do not reuse donated inputs, and of temporaries.
+
+    `sizes` is a compiled program's `memory_analysis()`. On a TPU, temporaries may use the memory of a later
+    output and then count in both sizes. Its peak counts every byte once, and is what the compiler compares
+    with the memory of a chip; so the temporaries there are the peak less inputs and outputs.
+    """
+    inputs = sizes.argument_size_in_bytes
+    outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    if platform == "tpu":
+        return inputs, outputs, sizes.peak_memory_in_bytes - inputs - outputs
+    return inputs, outputs, sizes.temp_size_in_bytes
+
+
+@contextlib.contextmanager
+def _warnings():
+    """Yields a list that gets the lines written to file descriptor 2: compilers bypass sys.stderr."""
+    lines, sys_stderr = [], os.dup(2)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(sys_stderr, 2)
+            os.close(sys_stderr)
+            file.seek(0)
+            lines += file.read().splitlines()
+
+
+def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
+    """Returns the bytes that a device must at least send for weights and gradients, given their sharding.
+
+    For each micro-batch, every matrix is gathered over `fsdp` once in the forward and once in the backward
+    pass, in the compute dtype, and its gradient is reduced and scattered once, in that dtype (the head's in
+    float32). Over `data` the parts of the gradients are summed. The base of an adapter has no gradients.
+    Exchanges of activations are not counted: those of looked-up rows are small, those over `tensor` are not.
+    """
+    fsdp, data = policy.mesh.shape["fsdp"], policy.mesh.shape["data"]
+    dtype = jnp.dtype(policy.dtype).itemsize
+    head = "embedding" if policy.shape.tie_embeddings else "lm_head/kernel"
+    params = lora.together(policy.base, policy.params)
+    shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
+    sent = 0.0
+    for (path, x), sharding in zip(jax.tree.leaves_with_path(params), shardings, strict=True):
+        name, own = mesh.path_name(path), int(np.prod(sharding.shard_shape(x.shape)))
+        learns = backward and (policy.adapter is None or lora.NAME in name.split("/"))
+        if name == "embedding" and name != head:
+            continue  # rows are looked up without gathering it
+        split = any("fsdp" in (axes or ()) for axes in sharding.spec)
+        gradient = 4 if name == head or not split else dtype
+        if split:
+            sent += own * (fsdp - 1) * ((1 + backward) * dtype + learns * gradient)
+        elif learns:
+            sent += 2 * own * gradient * (fsdp - 1) / fsdp
+        sent += learns * 2 * own * gradient * (data - 1) / data
+    return sent * num_microbatches

@@ -1,0 +1,107 @@
+"""What runs on a device: the programs of a plan, and beside them TRL, prefix_grouper and transformers."""
+
+import json
+
+import jax
+import pytest
+
+from configs import tiny_grpo
+from experiments.bench import device, peers, workload
+from experiments.bench.programs import DECODE, SCORE, UPDATE
+from tests.trainer import small
+from vade_jax.models.qwen import presets
+
+
+@pytest.fixture(autouse=True)
+def small_models(monkeypatch):
+    """The smallest models, and what would have a process of its own stays in this one."""
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
+    monkeypatch.setattr(workload, "alone", lambda function, *arguments: function(*arguments))
+
+
+def values(**changes):
+    """Returns the smoke job's settings, for as many devices as there are."""
+    c, ways = tiny_grpo.get_config("smoke"), jax.device_count()
+    c.num_prompts = c.batch.prompts_per_minibatch = 2 * ways
+    c.batch.prompts_per_microbatch = c.engine.prompts_per_call = ways
+    c.num_rollouts, c.sampling.max_tokens, c.data.max_prompt_length = 2, 4, 64
+    c.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
+    return c.to_dict()
+
+
+@pytest.mark.parametrize("name", [UPDATE, SCORE, DECODE])
+def test_a_program_of_the_plan_runs(name):
+    """The batch has the shapes that it was compiled for, and what comes out is finite."""
+    (facts,) = device.measure_program(values(perf__peak_tflops=1.0), name, 1)
+    ways = jax.device_count()
+    assert facts["seconds"] > 0 and 0 < facts["mfu"] < 1 and facts["plan_bytes"] > 0
+    # Prompts of 64 tokens and two answers of 4 to each; decoding counts answers alone.
+    if name == DECODE:
+        assert 0 < facts["tokens"] <= ways * 2 * 4
+    else:
+        assert facts["tokens"] == 2 * ways * (64 + 2 * 4)
+    seconds = [s for _, s, _ in facts["costliest"]]
+    assert seconds[0] == max(seconds) > 0
+    if name == UPDATE:
+        assert facts["metrics"]["actor/grad_norm"] > 0
+    if name == SCORE:
+        assert -30 < facts["metrics"]["mean log-prob"] < 0
+
+
+def test_the_selector_is_measured_at_several_sizes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(device, "SELECTOR_SIZES", (100, 1000, 10**4))
+    device.run(values(), ["selector"], 1, str(tmp_path / "device.json"))
+    measured = json.loads((tmp_path / "device.json").read_text())
+    assert [*measured] == [
+        "vade, 100 items",
+        "vade, 1,000 items",
+    ]  # the largest is for accelerators
+    assert "| vade, 1,000 items |" in capsys.readouterr().out
+
+
+def test_programs_that_a_run_does_not_have_are_an_error():
+    without = values(engine__name="vllm_server", loss__kl_coef=0.0)
+    with pytest.raises(ValueError, match="no 'prefill and decode'"):
+        device.run(without, ["decode"], 1, None)
+    with pytest.raises(ValueError, match="no 'score'"):
+        device.run(values(), ["score"], 1, None)
+    with pytest.raises(ValueError, match=r"data\.max_pixels"):
+        workload.full_prompts(small.SHAPE, workload.Lengths(43, 4, (4, 10)), 1)
+
+
+@pytest.mark.parametrize("name", [UPDATE, DECODE])
+def test_peers_take_the_same_step(monkeypatch, name):
+    """The losses are equal, of those that are installed."""
+    yardstick = peers.presets.PRESETS["tiny_qwen2.5"]
+    monkeypatch.setitem(presets.PRESETS, peers.YARDSTICK, yardstick)
+    results, M = {}, jax.device_count()
+    monkeypatch.setattr(
+        peers.timing,
+        "interleaved",
+        lambda cases, rounds: (
+            results.update({x: run() for x, run in cases.items()}) or dict.fromkeys(cases, 1.0)
+        ),
+    )
+    others = (peers.TRL, peers.GROUPER) if name == UPDATE else (peers.GENERATE,)
+    table = peers.compare(name, others, peers.YARDSTICK, 16, 4, M, 2, rounds=1)
+    assert [*table.times][:2] == [peers.OURS, peers.PLAIN]
+    if name == UPDATE:
+        loss = results.pop(peers.OURS)["actor/loss"]
+        assert results.pop(peers.PLAIN)["actor/loss"] == pytest.approx(loss, rel=1e-4)
+        assert abs(loss) > 1e-3
+        for peer, value in results.items():
+            assert value == pytest.approx(loss, rel=1e-3), peer
+    else:
+        assert results[peers.OURS].token_NT.shape == (2 * M, 4)
+        assert results[peers.GENERATE].shape == (2 * M, 16 + 4)
+
+
+@pytest.mark.plugins
+@pytest.mark.skipif(not workload.is_installed("trl"), reason="needs TRL")
+def test_a_run_is_measured_beside_its_peers(tmp_path, capsys):
+    peers.run(
+        values(batch__prompts_per_minibatch=jax.device_count()), 1, str(tmp_path / "peer.json")
+    )
+    measured = json.loads((tmp_path / "peer.json").read_text())
+    assert all(one["peer"]["seconds"] > 0 for one in measured.values())
+    assert "| TRL" in capsys.readouterr().out
