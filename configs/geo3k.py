@@ -30,7 +30,6 @@ Not run yet.
 from configs import arguments, arms, default, qwen
 
 ARMS = "uniform,dapo,vade,pooled"
-BY_CATEGORY = ("pooled",)  # selectors by category that also work without categories
 
 
 def get_config(arg=None):
@@ -45,11 +44,10 @@ def get_config(arg=None):
         return run
     if run.selector.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    known = arms.rivals(run) | arms.variants(run)
     # The rows name no family, so all of them form one category.
-    for name in BY_CATEGORY:
-        known[name]["selector"].update(arrays={})
-    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="uniform")
+    known = arms.RIVALS | arms.VARIANTS | {"pooled": arms.blind("pooled")}
+    losses = {"grpo": arms.nothing}
+    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses=losses, baseline="uniform")
 
 
 def _run(arg):

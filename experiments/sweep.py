@@ -36,7 +36,7 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Run nothing.")
 def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all finished runs."""
     with errors.user_errors():
-        runs = planned(c.to_dict(), workdir)
+        runs = planned(c, workdir)
         if not REPORT_ONLY.value:
             runs, alone = pinned(runs), own(workdir)
     baseline = imports.label(c.baseline)
