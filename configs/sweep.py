@@ -85,9 +85,7 @@ def get_config(arg=None):
         # The other fields that DAPO's loss changes would stay changed under every loss.
         raise ValueError(f"config argument {arg!r}: losses are of a base with GRPO or GSPO")
     name = "arena" if arena else "table1" if kind == "selectors" else kind
-    c = arms.make(
-        run, name, arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline
-    )
+    c = arms.make(run, name, arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
     if base is None and kind != "losses":
         c.losses = "gspo,grpo" if name == "table1" else "gspo"
     return c

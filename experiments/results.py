@@ -27,6 +27,7 @@ from experiments.arenas import (
     cost,
     figures,
     foresight,
+    maps,
     records,
     sweep_page,
 )
@@ -206,7 +207,7 @@ def _check_known(flag: str, arm: str, groups: records.Groups) -> None:
 
 def write(groups: records.Groups, workdir: str, baseline: str, at: str = "steps") -> None:
     """Writes tables, controls, figures and page of runs by data/loss and arm; prints tables and controls."""
-    for name in ("controls.md", "foresight.md", *figures.OF_SOME):  # may be an earlier table's
+    for name in ("controls.md", "foresight.md", *maps.FIGURES):  # may be an earlier table's
         pathlib.Path(workdir, name).unlink(missing_ok=True)
     compared = comparison.write(groups, workdir, baseline=baseline, at=at)
     figures.draw_sweep(groups, compared, workdir)

@@ -9,6 +9,7 @@ same seed share their warm start. `--report_only` makes the tables of the runs t
 accelerator leave --parallel at 1: runs get separate cores, but not separate devices.
 """
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
-from experiments.arenas import comparison, moves, records, sweep_page
+from experiments.arenas import moves, records, selection, sweep_page
 from experiments.arenas.programs import Ended, Program, ProgramPool
 from experiments.arenas.runs import PlannedRun, pinned, planned
 from vade_jax import atomic, imports
-from vade_jax.report import curves
+from vade_jax.report import outcome
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
 
@@ -123,8 +124,8 @@ def follow(
                 if (run and not run.is_finished()) or (not run and pool.stopped):
                     text += ", stopped before its end"
                 elif run:
-                    scores = curves.validation(metrics.read(run.directory)).values
-                    text += f", validation {scores[-1]:.3f}" if len(scores) else ""
+                    last = outcome.of_run(metrics.read(run.directory)).last
+                    text += f", validation {last:.3f}" if math.isfinite(last) else ""
                 bar.write(text)
     return failed
 
@@ -147,7 +148,7 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     groups = records.completed(groups, earlier)
     records.write(records.joined(earlier, groups), path)
     results.write(groups, directory, baseline)
-    comparison.write_selection(directories, directory)
+    selection.write(directories, directory)
     dtypes = {run.settings.model.param_dtype for run in finished}
     if len(dtypes) > 1 and all(run.settings.warm_start.num_steps for run in finished):
         with errors.user_errors():  # a policy may have been removed

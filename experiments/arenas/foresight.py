@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import tables
-from vade_jax.report import curves, run
+from vade_jax.report import curves, run, seeds
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
 
@@ -123,9 +123,9 @@ def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]
 
 def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:
     row = [arm, ("first", "second", "last")[part]]
-    row += [curves.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
+    row += [seeds.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
     means_R = [_mixed(run.records, part) for run in runs]
-    return row + [curves.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
+    return row + [seeds.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
 
 
 def _mixed(records: curves.Records, part: int) -> list[float]:

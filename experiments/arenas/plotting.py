@@ -169,12 +169,6 @@ def thousands() -> Any:
     return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
 
 
-def from_zero(panel: Any) -> None:
-    """Starts the y axis of a count at 0."""
-    panel.yaxis.set_major_formatter(thousands())
-    panel.set_ylim(bottom=0)
-
-
 def from_zero_or_log(panel: Any) -> None:
     """Starts the y axis at 0, or makes it logarithmic if the lines have spikes."""
     lines = [line.get_ydata() for line in panel.lines]

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.arenas import cost, foresight, outcome
+from experiments.arenas import cost, foresight
 from experiments.arenas.foresight import Foresight
 from vade_jax import atomic
-from vade_jax.report import curves
+from vade_jax.report import curves, outcome
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
@@ -71,7 +71,7 @@ class Recorded:
     @functools.cached_property
     def outcome(self) -> outcome.Outcome:
         """The run in numbers, which one table after another asks for."""
-        return outcome.of_run(self.records, self.hopeless)
+        return outcome.of_run(self.records)
 
 
 Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
@@ -136,11 +136,8 @@ def write(groups: Groups, path: PathLike) -> None:
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
         **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
-    _write_small(pa.table(columns), shared, path)
-
-
-def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
-    """Writes a table with options that make it a third smaller than parquet's defaults."""
+    table, metadata = pa.table(columns), json.dumps(shared).encode()
+    # A third smaller than with parquet's defaults.
     options: dict[str, Any] = {
         "use_dictionary": ["group", "arm", "settings"],
         "column_encoding": {
@@ -154,13 +151,13 @@ def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> 
         "write_page_checksum": True,
         "store_schema": False,
     }
-    told = json.dumps(shared).encode()
     with (
         atomic.replacing(path) as partial,
         pq.ParquetWriter(partial, table.schema, **options) as file,
     ):
         file.write_table(table)
-        file.add_key_value_metadata({SHARED: told, CHECKSUM: _checksum(table.schema, told)})
+        checksum = _checksum(table.schema, metadata)
+        file.add_key_value_metadata({SHARED: metadata, CHECKSUM: checksum})
 
 
 def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
@@ -172,10 +169,10 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table, told = file.read(), file.metadata.metadata
-        if told[CHECKSUM] != _checksum(table.schema, told[SHARED]):
+            table, metadata = file.read(), file.metadata.metadata
+        if metadata[CHECKSUM] != _checksum(table.schema, metadata[SHARED]):
             raise ValueError("its columns or settings are not those that were written")
-        shared = json.loads(told[SHARED])
+        shared = json.loads(metadata[SHARED])
         for row in table.to_pylist():
             group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
             config = _nested(shared | settings)
@@ -234,33 +231,32 @@ def _rounded(x: float) -> float:
     return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
 
 
-def completed(new: Groups, earlier: Groups) -> dict[str, dict[str, list[Recorded]]]:
+def completed(new: Groups, earlier: Groups) -> Groups:
     """Returns the runs of `new`; what they lack because their rollouts were deleted comes from `earlier`."""
 
-    def known(name: str, arm: str, run: Recorded) -> Recorded:
-        before = [x for x in earlier.get(name, {}).get(arm, ()) if x.seed == run.seed]
-        if not before:
-            return run
-        hopeless = before[0].hopeless if math.isnan(run.hopeless) else run.hopeless
-        foresight = run.foresight or before[0].foresight
+    def known(run: Recorded, before: Sequence[Recorded]) -> Recorded:
+        old = next((x for x in before if x.seed == run.seed), run)
+        hopeless = old.hopeless if math.isnan(run.hopeless) else run.hopeless
+        foresight = run.foresight or old.foresight
         return dataclasses.replace(run, hopeless=hopeless, foresight=foresight)
 
     return {
-        name: {arm: [known(name, arm, run) for run in runs] for arm, runs in arms.items()}
+        name: {
+            arm: [known(run, earlier.get(name, {}).get(arm, ())) for run in runs]
+            for arm, runs in arms.items()
+        }
         for name, arms in new.items()
     }
 
 
-def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
+def joined(earlier: Groups, new: Groups) -> Groups:
     """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
     for name, arms in new.items():
-        of_group = both.setdefault(name, {})
         for arm, runs in arms.items():
             seeds = {run.seed for run in runs}
-            of_group[arm] = [run for run in of_group.get(arm, ()) if run.seed not in seeds] + [
-                *runs
-            ]
+            before = both.setdefault(name, {}).get(arm, ())
+            both[name][arm] = [run for run in before if run.seed not in seeds] + list(runs)
     return both
 
 

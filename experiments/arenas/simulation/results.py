@@ -11,7 +11,7 @@ from experiments.arenas.plotting import COLORS, FAINT, INK
 from experiments.arenas.simulation.arena import Result
 from experiments.arenas.simulation.selectors import Shape
 from vade_jax import tables
-from vade_jax.report import curves
+from vade_jax.report import curves, seeds
 
 LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, digits, whether its interval is shown
@@ -85,10 +85,10 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
 
 def interval(x_S: np.ndarray) -> dict[str, Any]:
     """Returns the mean, half of the 95 % t interval (None for fewer than two values) and all values."""
-    found = curves.mean(np.asarray(x_S, np.float64))
+    found = seeds.mean(np.asarray(x_S, np.float64))
     number = lambda x: float(x) if np.isfinite(x) else None
-    seeds = [number(x) for x in np.asarray(x_S, np.float64)]
-    return {"mean": number(found.mean), "half": number(found.half), "seeds": seeds}
+    of_seeds = [number(x) for x in np.asarray(x_S, np.float64)]
+    return {"mean": number(found.mean), "half": number(found.half), "seeds": of_seeds}
 
 
 def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
