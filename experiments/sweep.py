@@ -107,13 +107,7 @@ def follow(
     """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
-
-        def has_compiled(program: Program) -> bool:
-            found = program.name not in runs or runs[program.name].has_stepped()
-            bar.set_postfix_str("" if found else f"compiling in {program.name}")
-            return found
-
-        for ended in pool.run(programs, has_compiled):
+        for ended in pool.run(programs):
             bar.update()
             name = ended.program.name
             if ended.code:
@@ -135,18 +129,22 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
+    # The records are written first: tables and figures can be made from them again. Arms of an earlier
+    # call stay in them.
+    path = os.path.join(directory, "records.parquet")
     with errors.user_errors():  # names a damaged file of a run
         groups = {
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # The records are written first: tables and figures can be made from them again. Arms of an earlier
-    # call stay in them.
-    path = os.path.join(directory, "records.parquet")
-    with errors.user_errors():
         earlier = records.read(path) if os.path.exists(path) else {}
-    groups = records.completed(groups, earlier)
-    records.write(records.joined(earlier, groups), path)
+    every = records.joined(earlier, groups)
+    records.write(every, path)
+    seeds = {run.seed for run in finished}
+    groups = {
+        name: {arm: [run for run in every[name][arm] if run.seed in seeds] for arm in arms}
+        for name, arms in directories.items()
+    }
     results.write(groups, directory, baseline)
     selection.write(directories, directory)
     dtypes = {run.settings.model.param_dtype for run in finished}

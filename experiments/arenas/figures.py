@@ -21,7 +21,6 @@ NOTE = (
     "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
     "norm: moving average over a twentieth of the run"
 )
-LEARNING = "learning.png"
 ROW_HEIGHT = 3.1  # inches of a row of panels
 
 
@@ -48,7 +47,7 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
     """Draws the curves, and those of `maps.FIGURES` that have something to show."""
     folder = pathlib.Path(directory)
     looks = plotting.looks(arm for arms in groups.values() for arm in arms)
-    draw_curves(groups, looks, folder / LEARNING)
+    draw_curves(groups, looks, folder / "learning.png")
     maps.draw_decays(compared, folder / "decays.png")
     maps.draw_rates(groups, compared, folder / "rates.png")
     maps.draw_batches(groups, compared, folder / "batches.png")

@@ -59,6 +59,11 @@ def of_directory(workdir: PathLike) -> dict[str, list[float]]:
     return found
 
 
+def rounded(foresight: Foresight) -> Foresight:
+    """Returns the numbers with four digits."""
+    return {name: [float(f"{x:.4g}") for x in values] for name, values in foresight.items()}
+
+
 def parts(last: int) -> list[tuple[int, int]]:
     """Returns the step before each part of a run of `last` steps, and the last step of the part."""
     bounds = [round(last * part / PARTS) for part in range(PARTS + 1)]

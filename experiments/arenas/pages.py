@@ -5,30 +5,35 @@
 Figures are drawn into docs/. A table stands in its page below the call that prints it, which a reader does
 not see:
 
-    [[[cog from experiments.arenas import pages; pages.table("uniform vade", {"clean": pages.Column("frontier")}) ]]]
+    [[[cog from experiments.arenas import pages
+    pages.table("uniform vade", {"clean": pages.Column("frontier")}) ]]]
 
 cog writes what the call prints below it. A test fails if a table is not that of the records.
 """
 
-import argparse
-import contextlib
 import dataclasses
 import functools
-import io
 import itertools
 import pathlib
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import cogapp
 import numpy as np
 
-from experiments import results
-from experiments.arenas import across, comparison, controls, cost, foresight, records
+from experiments.arenas import (
+    across,
+    comparison,
+    controls,
+    cost,
+    figures,
+    foresight,
+    idea,
+    plotting,
+    records,
+)
 from experiments.arenas.comparison import Arm, Comparison
 from vade_jax import tables
 from vade_jax.report import curves, seeds
@@ -37,96 +42,59 @@ from vade_jax.report.seeds import Mean
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "results"
 PAGES = ("results.md", "arenas/*.md")  # with tables
-SHOWN = ("uniform", "vade", "pooled", "informed")
-# Drawn by `results.write` of one arena: the figure in docs/, its heading, the arena's table, the arms
-EIGHT = "eight updates, right labels"
-CURVES = {
-    "frontier.png": (EIGHT, "frontier_8_updates", SHOWN),
-    "digits.png": (EIGHT, "digits_8_updates", SHOWN),
-    "ladder.png": (EIGHT, "ladder_8_updates", SHOWN),
-    "lengths.png": (EIGHT, "lengths", ("uniform", "vade", "vade_per_token", "pooled")),
-    "smollm.png": ("SmolLM2-135M-Instruct", "smollm", SHOWN),
-}
-# Drawn by `across.draw`: a condition and its table
-CONDITIONS = {
-    "frontier": ("frontier_8_updates", "clean/gspo"),
-    "frontier, wrong labels": ("frontier_8_updates", "wrong10/gspo"),
-    "digits": ("digits_8_updates", "clean/gspo"),
-    "digits, wrong labels": ("digits_8_updates", "wrong10/gspo"),
-}
-LAG_ARENAS = ("frontier", "digits")
-# What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
-# the loss alone: with importance weights, the correction, and without.
-LAGS = {
-    "in turns": ("{}_8_updates", "clean/gspo"),
-    "L = 1": ("lag", "{}_1/gspo"),
-    "L = 4": ("lag", "{}_4/gspo"),
-    "L = 4, uncorrected": ("lag", "{}_4_none/gspo"),
-}
-Table = (
-    str | Mapping[str, str]
-)  # a table of records, or several that are joined, each with an ending of its arms
-Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
 USUAL = 12  # seeds; a cell with another number of them says so
 FAMILY = re.compile(r"val-aux/validation/(?P<family>[^/]+)/acc/mean@\d+")
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
-GROUP, DIFFERENCE = "clean/gspo", "difference"
+CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
 # What two runs that are compared have spent alike, by quantity
 DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
+# A table of records, or several that are joined, each with an ending that its arms get
+Table = str | Mapping[str, str]
+Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
 
 
-def main() -> None:
-    """Draws the figures and writes the tables; it takes no arguments."""
-    parser = argparse.ArgumentParser("experiments.arenas.pages", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.parse_args()
-    for name, (heading, table, arms) in CURVES.items():
-        draw(DOCS / name, results.only({heading: _read(_key(table))[GROUP]}, arms))
-    shown = {
-        name: {arm: _read(_key(table))[group][arm] for arm in SHOWN}
-        for name, (table, group) in CONDITIONS.items()
-    }
-    across.draw(comparison.compare(shown), DOCS / "selectors.png")
-    across.draw(comparison.compare(lagged(), baseline=next(iter(LAGS))), DOCS / "lag.png")
-    paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
-    sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
+# ------------------------------------------------------------------------------ records
+@functools.cache
+def _records(name: str) -> records.Groups:
+    return records.read(RESULTS / f"{name}.parquet")
 
 
-def lagged() -> records.Groups:
-    """Returns the runs of each selector in each arena, by their lag; all have the same seeds."""
-    found = {
-        f"{arena}, {arm}": {
-            lag: _read(_key(table.format(arena)))[group.format(arena)][arm]
-            for lag, (table, group) in LAGS.items()
-        }
-        for arena, arm in itertools.product(LAG_ARENAS, SHOWN)
-    }
-    every = [runs for by_lag in found.values() for runs in by_lag.values()]
-    shared = set.intersection(*({run.seed for run in runs} for runs in every))
-    return {
-        name: {lag: [run for run in runs if run.seed in shared] for lag, runs in by_lag.items()}
-        for name, by_lag in found.items()
-    }
+@functools.cache
+def _read(key: tuple[tuple[str, str], ...]) -> records.Groups:
+    parts = [
+        {x: {arm + ending: y for arm, y in of.items()} for x, of in _records(name).items()}
+        for name, ending in key
+    ]
+    return functools.reduce(records.joined, parts)
 
 
-def draw(path: pathlib.Path, groups: records.Groups) -> None:
-    """Draws the curves of a sweep's arms."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        results.write(groups, folder, "uniform")
-        shutil.copy(pathlib.Path(folder) / "learning.png", path)
+@functools.cache
+def _compared(key: tuple[tuple[str, str], ...], baseline: str) -> Comparison:
+    return comparison.compare(_read(key), baseline=baseline)
 
 
-# ------------------------------------------------------------------------------ what the pages call
 class Column(NamedTuple):
     """One quantity of the arms of one group, which a table shows as a column."""
 
     table: Table
-    group: str = GROUP  # data/loss
+    group: str = CLEAN  # data/loss
     show: str = DIFFERENCE  # a name of `comparison.COLUMNS`, or of `DIFFERENCES`
+
+    @property
+    def runs(self) -> Mapping[str, Sequence[records.Recorded]]:
+        """The runs by arm."""
+        return _read(self._key())[self.group]
 
     def arms(self, baseline: str) -> Mapping[str, Arm]:
         """Returns the arms, compared with a baseline."""
-        return _compared(_key(self.table), baseline).groups[self.group]
+        return self.groups(baseline)[self.group]
+
+    def groups(self, baseline: str) -> Mapping[str, Mapping[str, Arm]]:
+        """Returns the arms of all groups of the table."""
+        return _compared(self._key(), baseline).groups
+
+    def _key(self) -> tuple[tuple[str, str], ...]:
+        return tuple(({self.table: ""} if isinstance(self.table, str) else self.table).items())
 
     def cell(self, arm: str, baseline: str) -> str:
         """Returns an arm's value as text; "" if it did not run."""
@@ -144,6 +112,63 @@ class Column(NamedTuple):
         return _text(of_arm.equal[DIFFERENCES[self.show]], sign=True)
 
 
+# ------------------------------------------------------------------------------ figures
+SHOWN = ("uniform", "vade", "pooled", "informed")
+# Curves of one arena: the figure in docs/, its heading, the arena, the arms
+EIGHT = "eight updates, right labels"
+CURVES = {
+    "frontier.png": (EIGHT, Column("frontier_8_updates"), SHOWN),
+    "digits.png": (EIGHT, Column("digits_8_updates"), SHOWN),
+    "ladder.png": (EIGHT, Column("ladder_8_updates"), SHOWN),
+    "lengths.png": (EIGHT, Column("lengths"), ("uniform", "vade", "vade_per_token", "pooled")),
+    "smollm.png": ("SmolLM2-135M-Instruct", Column("smollm"), SHOWN),
+}
+# Drawn by `across.draw`: conditions
+CONDITIONS = {
+    "frontier": Column("frontier_8_updates"),
+    "frontier, wrong labels": Column("frontier_8_updates", WRONG),
+    "digits": Column("digits_8_updates"),
+    "digits, wrong labels": Column("digits_8_updates", WRONG),
+}
+LAG_ARENAS = ("frontier", "digits")
+# What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
+# the loss alone: with importance weights, the correction, and without.
+LAGS = {
+    "in turns": lambda arena: Column(f"{arena}_8_updates"),
+    "L = 1": lambda arena: Column("lag", f"{arena}_1/gspo"),
+    "L = 4": lambda arena: Column("lag", f"{arena}_4/gspo"),
+    "L = 4, uncorrected": lambda arena: Column("lag", f"{arena}_4_none/gspo"),
+}
+
+
+def main() -> None:
+    """Draws the figures and writes the tables."""
+    idea.draw(DOCS / "idea.png")
+    for name, (heading, column, arms) in CURVES.items():
+        runs = {arm: column.runs[arm] for arm in arms}
+        figures.draw_curves({heading: runs}, plotting.looks(arms), DOCS / name)
+    shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
+    across.draw(comparison.compare(shown), DOCS / "selectors.png")
+    across.draw(comparison.compare(lagged(), baseline=next(iter(LAGS))), DOCS / "lag.png")
+    paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
+    sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
+
+
+def lagged() -> records.Groups:
+    """Returns the runs of each selector in each arena, by their lag; all have the same seeds."""
+    groups = {
+        f"{arena}, {arm}": {lag: column(arena).runs[arm] for lag, column in LAGS.items()}
+        for arena, arm in itertools.product(LAG_ARENAS, SHOWN)
+    }
+    every = [runs for by_lag in groups.values() for runs in by_lag.values()]
+    shared = set.intersection(*({run.seed for run in runs} for runs in every))
+    return {
+        name: {lag: [run for run in runs if run.seed in shared] for lag, runs in by_lag.items()}
+        for name, by_lag in groups.items()
+    }
+
+
+# ------------------------------------------------------------------------------ what the pages call
 def table(
     arms: str,
     columns: Mapping[str, Column],
@@ -273,7 +298,7 @@ def rates(table: Table, arms: str, at: str) -> None:
         at: the rates, with spaces between.
     """
     lines = []
-    for group, ran in _compared(_key(table), "").groups.items():
+    for group, ran in Column(table).groups("").items():
         cells = []
         for rate in at.split():
             at_rate = [ran.get(f"{arm}@{rate}") for arm in arms.split()]
@@ -283,9 +308,9 @@ def rates(table: Table, arms: str, at: str) -> None:
     _show(["", *at.split()], lines)
 
 
-def by_family(table: Table, arms: str, group: str = GROUP) -> None:
+def by_family(table: Table, arms: str, group: str = CLEAN) -> None:
     """Prints the accuracy on each family of validation questions, and on all: before RL, then each arm's."""
-    runs = {arm: _read(_key(table))[group][arm] for arm in arms.split()}
+    runs = {arm: Column(table, group).runs[arm] for arm in arms.split()}
     names = filter(None, map(FAMILY.fullmatch, next(iter(runs.values()))[0].records[-1]))
     read = {m["family"]: functools.partial(curves.named, name=m.string) for m in names}
     lines = []
@@ -297,13 +322,13 @@ def by_family(table: Table, arms: str, group: str = GROUP) -> None:
     _show(["", "before RL", *runs], lines)
 
 
-def passed(table: Table, group: str = GROUP, baseline: str = "uniform") -> None:
+def passed(table: Table, group: str = CLEAN, baseline: str = "uniform") -> None:
     """Prints the controls of an arena."""
-    runs = _read(_key(table))[group][baseline]
-    _show(*controls.table(controls.check(Column(table, group).arms(baseline), baseline, runs)))
+    column = Column(table, group)
+    _show(*controls.table(controls.check(column.arms(baseline), baseline, column.runs[baseline])))
 
 
-def spent(table: Table, arms: str, columns: Sequence[str], group: str = GROUP) -> None:
+def spent(table: Table, arms: str, columns: Sequence[str], group: str = CLEAN) -> None:
     """Prints what each arm has cost; columns are headings of `cost.COSTS`."""
     compared = Column(table, group).arms("uniform")
     head, rows = cost.table({arm: compared[arm] for arm in arms.split()}, "uniform")
@@ -311,9 +336,9 @@ def spent(table: Table, arms: str, columns: Sequence[str], group: str = GROUP) -
     _show(["", *columns], [[row[0], *(row[i] for i in places)] for row in rows])
 
 
-def known(table: Table, arms: str, group: str = GROUP) -> None:
+def known(table: Table, arms: str, group: str = CLEAN) -> None:
     """Prints what arms knew of the pass rates before they asked."""
-    runs = _read(_key(table))[group]
+    runs = Column(table, group).runs
     _show(*foresight.table({arm: runs[arm] for arm in arms.split()}))
 
 
@@ -327,30 +352,6 @@ def _text(mean: Mean, form: str = "{:.3f}", *, sign: bool = False) -> str:
 
 def _seeds(count: int) -> str:
     return "" if count == USUAL else f" ({count})"
-
-
-# ------------------------------------------------------------------------------ records
-def _key(table: Table) -> tuple[tuple[str, str], ...]:
-    return tuple(({table: ""} if isinstance(table, str) else table).items())
-
-
-@functools.cache
-def _records(name: str) -> records.Groups:
-    return records.read(RESULTS / f"{name}.parquet")
-
-
-@functools.cache
-def _read(key: tuple[tuple[str, str], ...]) -> records.Groups:
-    parts = [
-        {x: {arm + ending: y for arm, y in of.items()} for x, of in _records(name).items()}
-        for name, ending in key
-    ]
-    return functools.reduce(records.joined, parts)
-
-
-@functools.cache
-def _compared(key: tuple[tuple[str, str], ...], baseline: str) -> Comparison:
-    return comparison.compare(_read(key), baseline=baseline)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,11 @@ PRINCIPAL = {  # the paper's arms have fixed colors
     "vade_dapo": "#C2185B",
 }
 KNOWN = (  # other arms that are often drawn: each keeps its look from figure to figure
-    *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
-    *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
-    *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup"),
-    "vade_full_warmup",
-    *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
-    *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
-    *("importance", "progress", "retire", "dare", "gdro", "informed"),
-)
+    "kalman mopps greso sec mmr1 knapsack vcrl diva vade_p1p vade_greedy vade_last_update vade_mean "
+    "vade_no_decay vade_decay_selected vade_decay_rest vade_no_warmup vade_full_warmup "
+    "vade_max_3_in_a_row vade_uniform_quarter dps mapp kgps insight arcus bots cures remind remind_vade "
+    "pooled importance progress retire dare gdro informed"
+).split()
 OTHERS = (  # Paul Tol's muted colors, and a few more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),
     *("#AA4499", "#DDAA33", "#332288", "#88CCEE", "#A0522D", "#7F7F7F"),
@@ -88,17 +85,17 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     bold = bold or dict(zip(labels, COLORS, strict=False))
     new = [label for label in labels if label not in bold and label not in KNOWN]
     place = {label: i for i, label in enumerate([*KNOWN, *new])}
-    found = {}
-    for label in labels:
+
+    def look(label: str) -> Look:
         if label in bold:
-            found[label] = Look(bold[label], True, DASHES[0])
-        else:
-            # The dashes shift by one each time the colors are used up, so that no two of the first
-            # len(OTHERS) * len(DASHES) places look alike.
-            i = place[label]
-            dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
-            found[label] = Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
-    return found
+            return Look(bold[label], True, DASHES[0])
+        # The dashes shift by one each time the colors are used up, so that no two of the first
+        # len(OTHERS) * len(DASHES) places look alike.
+        i = place[label]
+        dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
+        return Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
+
+    return {label: look(label) for label in labels}
 
 
 @contextlib.contextmanager
@@ -137,22 +134,16 @@ def panels(
 
 
 def _save(figure: Any, path: PathLike) -> None:
-    """Writes a PNG of few colors, with fewer pixels if it would be large: figures are committed to git."""
+    """Writes a PNG of 128 colors, with fewer pixels if it would be large: figures are committed to git."""
     for dpi in DPI:
-        drawn = io.BytesIO()
+        drawn, small = io.BytesIO(), io.BytesIO()
         figure.savefig(drawn, format="png", dpi=dpi)
-        few = small(Image.open(drawn))
-        if len(few) <= MAX_BYTES:
+        picture = Image.open(drawn).convert("RGB")
+        # Dithering would add bytes and show little.
+        picture.quantize(128, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        if small.tell() <= MAX_BYTES:
             break
-    pathlib.Path(path).write_bytes(few)
-
-
-def small(picture: Image.Image) -> bytes:
-    """Returns a picture of lines and text as a PNG of 128 colors, a third of the usual size."""
-    plain = Image.Dither.NONE  # dithering would add bytes and show little
-    written = io.BytesIO()
-    picture.convert("RGB").quantize(128, dither=plain).save(written, "PNG", optimize=True)
-    return written.getvalue()
+    pathlib.Path(path).write_bytes(small.getvalue())
 
 
 def line(**style: Any) -> Any:

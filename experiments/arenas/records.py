@@ -46,11 +46,6 @@ BITS = 12
 # checksums do not cover, the columns and these settings.
 SHARED = b"settings"
 CHECKSUM = b"crc32"
-ENCODINGS = {
-    pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
-    pa.list_(pa.int32()): "DELTA_BINARY_PACKED",
-    pa.list_(pa.int64()): "DELTA_BINARY_PACKED",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,19 +127,15 @@ def write(groups: Groups, path: PathLike) -> None:
         "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
         "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
-        "foresight": pa.array([_short(run.foresight) for run in runs]),
+        "foresight": pa.array([json.dumps(foresight.rounded(run.foresight)) for run in runs]),
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
         **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
     table, metadata = pa.table(columns), json.dumps(shared).encode()
-    # A third smaller than with parquet's defaults.
-    options: dict[str, Any] = {
+    floats = [field.name for field in table.schema if field.type == pa.list_(pa.float32())]
+    options: dict[str, Any] = {  # a third smaller than with parquet's defaults
         "use_dictionary": ["group", "arm", "settings"],
-        "column_encoding": {
-            f"{field.name}.list.element": ENCODINGS[field.type]
-            for field in table.schema
-            if field.type in ENCODINGS
-        },
+        "use_byte_stream_split": [f"{name}.list.element" for name in floats],
         "compression": "zstd",
         "compression_level": 22,
         "write_statistics": False,
@@ -188,10 +179,6 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     return groups
 
 
-def _short(foresight: Foresight) -> str:
-    return json.dumps({name: [float(f"{x:.4g}") for x in xs] for name, xs in foresight.items()})
-
-
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
     """Returns the records of a run from its columns; null in a column means: this step has no value."""
     found = [{"step": step} for step in row.pop("step") or ()]
@@ -231,32 +218,21 @@ def _rounded(x: float) -> float:
     return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
 
 
-def completed(new: Groups, earlier: Groups) -> Groups:
-    """Returns the runs of `new`; what they lack because their rollouts were deleted comes from `earlier`."""
-
-    def known(run: Recorded, before: Sequence[Recorded]) -> Recorded:
-        old = next((x for x in before if x.seed == run.seed), run)
-        hopeless = old.hopeless if math.isnan(run.hopeless) else run.hopeless
-        foresight = run.foresight or old.foresight
-        return dataclasses.replace(run, hopeless=hopeless, foresight=foresight)
-
-    return {
-        name: {
-            arm: [known(run, earlier.get(name, {}).get(arm, ())) for run in runs]
-            for arm, runs in arms.items()
-        }
-        for name, arms in new.items()
-    }
-
-
 def joined(earlier: Groups, new: Groups) -> Groups:
-    """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
+    """Returns the runs of both; if both have a seed of an arm, the run of `new`.
+
+    What that run lacks because its rollouts were deleted comes from `earlier`.
+    """
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
     for name, arms in new.items():
         for arm, runs in arms.items():
-            seeds = {run.seed for run in runs}
-            before = both.setdefault(name, {}).get(arm, ())
-            both[name][arm] = [run for run in before if run.seed not in seeds] + list(runs)
+            before = {run.seed: run for run in both.setdefault(name, {}).get(arm, ())}
+            for run in runs:
+                old = before.pop(run.seed, run)
+                hopeless = old.hopeless if math.isnan(run.hopeless) else run.hopeless
+                known = run.foresight or old.foresight
+                before[run.seed] = dataclasses.replace(run, hopeless=hopeless, foresight=known)
+            both[name][arm] = list(before.values())
     return both
 
 
@@ -281,16 +257,11 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-@functools.cache
-def _path(name: str) -> tuple[str, ...]:
-    return tuple(x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
-
-
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Inverts `_leaves`."""
     config: dict[str, Any] = {}
     for name, value in leaves.items():
-        *parents, last = _path(name)
+        *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
         section = config
         for parent in parents:
             section = section.setdefault(parent, {})

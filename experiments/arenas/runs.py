@@ -13,7 +13,6 @@ from experiments import hooks
 from vade_jax import atomic, fields, imports, samplers, settings
 from vade_jax.run import checks, commits, directory, job
 from vade_jax.run.checks import place
-from vade_jax.store import metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +39,6 @@ class PlannedRun:
     def is_finished(self) -> bool:
         """Returns whether the run is finished, see `job.is_done`."""
         return job.is_done(self.settings, self.directory)
-
-    def has_stepped(self) -> bool:
-        """Returns whether the run has taken a step, so that its programs are compiled."""
-        path = os.path.join(self.directory, metrics.FILE)
-        return os.path.exists(path) and any(line["step"] for line in metrics.read(self.directory))
 
     def write_config(self) -> str:
         """Writes the config next to the run's directory; returns the value of --config that reads it."""
