@@ -78,7 +78,9 @@ def get_config(arg=None):
         arenas.put(run, arena, args)
     known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | (arenas.CONTROLS if arena else {})
     chosen, baseline = _chosen(run, kind)
-    losses = arms.PPO_STYLE
+    # A loss that the run has is left as `--config.run.loss.FIELD=VALUE` may set it.
+    own = [name for name, loss in arms.PPO_STYLE.items() if arms.changed(run, loss) == run]
+    losses = arms.PPO_STYLE | dict.fromkeys(own, arms.nothing)
     if base is not None and kind != "losses":
         losses = {arms.loss_name(run): arms.nothing}  # the base's own loss
     elif base is not None and arms.loss_name(run) not in arms.LOSSES:

@@ -74,7 +74,7 @@ def test_all_of_ones_own_rows_are_taken_unless_one_says_otherwise(name, arg):
 
 def test_arms_of_weights_differ_in_nothing_else(tmp_path):
     c = load("sweep", "precision,smoke")
-    arms = {run.arm: run.settings for run in runs.planned(c.to_dict(), str(tmp_path))}
+    arms = {run.arm: run.settings for run in runs.planned(c, str(tmp_path))}
     whole, plain = arms["float32"], arms["bfloat16_plain"]
     assert plain.model == dataclasses.replace(whole.model, param_dtype="bfloat16")
     assert whole.model.dtype == "float32"
@@ -134,13 +134,12 @@ def test_geometry3k_is_the_selectors_testbed():
     assert load("geo3k", "selector=dps").selector.name == "dps"
     assert load("geo3k", "uniform").selector.name == "uniform"
     sweep = load("geo3k", "arms,local")
-    found = runs.planned(sweep.to_dict(), "w")
+    found = runs.planned(sweep, "w")
     chosen = {run.arm: run.settings.selector for run in found if run.seed == 2}
     names = {"uniform": "uniform", "dapo": "dapo", "vade": "vade", "pooled": "pooled"}
     assert {arm: selector.name for arm, selector in chosen.items()} == names
     assert len(found) == 12
-    arms = sweep.known.arms
-    assert not any(arms[name].selector.arrays for name in ("pooled",))
+    assert not chosen["pooled"].arrays
     assert {run.settings.budget for run in found if run.arm == "dapo"} == {3}
     assert all(run.settings.data.train == c.data.train for run in found)
     with pytest.raises(ValueError, match="'arms,uniform': name no selector"):
@@ -178,7 +177,7 @@ def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
 
 @pytest.mark.parametrize(("words", "slots"), [("arms", 2), ("arms,variants=3", 4)])
 def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
-    found = {run.arm: run.settings for run in runs.planned(load("tiny_diva", words).to_dict(), "w")}
+    found = {run.arm: run.settings for run in runs.planned(load("tiny_diva", words), "w")}
     diva, grpo = found["diva"], found["grpo"]
     assert (diva.selector.name, grpo.selector.name) == ("diva", "uniform")
     assert diva.num_prompts == slots * grpo.num_prompts == 32
@@ -186,7 +185,7 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
         assert of.num_prompts * of.num_rollouts == 256
         assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
     # Fewer prompts than slots in a micro-batch.
-    runs.planned(load("tiny_diva", "arms,smoke,variants=3").to_dict(), "w")
+    runs.planned(load("tiny_diva", "arms,smoke,variants=3"), "w")
     with pytest.raises(ValueError, match="'arms,vade': name no selector"):
         load("tiny_diva", "arms,vade")
     with pytest.raises(ValueError, match="'variants=3,uniform': the selector uniform makes no var"):

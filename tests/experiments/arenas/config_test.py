@@ -14,7 +14,7 @@ def planned(arg, **fields):
 
 def of_config(c, **fields):
     c.update({"seeds": "0", **fields})
-    return runs.planned(c.to_dict(), "w")
+    return runs.planned(c, "w")
 
 
 # ------------------------------------------------------------------------------ the tiny job and its arenas
