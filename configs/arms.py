@@ -4,7 +4,6 @@ Each is a function that changes the config of a run, as those of configs/default
 that all runs share, with what `--config.run.FIELD=VALUE` has changed in them.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -144,26 +143,26 @@ RIVALS: dict[str, Change] = {
 }
 RIVALS |= {name: selector(name) for name in samplers.SAMPLERS if name not in RIVALS}
 
-# VADE with one option changed: ablations of the paper, and some of our own.
-_variant = functools.partial(selector, "vade")
-VARIANTS: dict[str, Change] = {
-    "vade_p1p": _variant(info_gain="p(1-p)"),
-    "vade_greedy": _variant(draw="greedy"),
-    "vade_last_update": _variant(history="last_update"),
-    "vade_mean": _variant(draw="mean"),
-    "vade_no_decay": _variant(decay_selected=1.0, decay_rest=1.0),
-    "vade_decay_selected": _variant(decay_rest=1.0),  # only this decay
-    "vade_decay_rest": _variant(decay_selected=1.0),
-    "vade_no_warmup": _variant(warmup="none"),
-    "vade_full_warmup": _variant(warmup="full"),
-    "vade_max_3_in_a_row": _variant(max_consecutive=3),
-    "vade_uniform_quarter": _variant(uniform_share=0.25),
-    "vade_per_token": _variant(per="token"),
+# VADE with one option changed: ablations of the paper, and some of our own. The simulator has them too.
+OPTIONS: dict[str, dict] = {
+    "vade_p1p": {"info_gain": "p(1-p)"},
+    "vade_greedy": {"draw": "greedy"},
+    "vade_last_update": {"history": "last_update"},
+    "vade_mean": {"draw": "mean"},
+    "vade_no_decay": {"decay_selected": 1.0, "decay_rest": 1.0},
+    "vade_decay_selected": {"decay_rest": 1.0},  # only this decay
+    "vade_decay_rest": {"decay_selected": 1.0},
+    "vade_no_warmup": {"warmup": "none"},
+    "vade_full_warmup": {"warmup": "full"},
+    "vade_max_3_in_a_row": {"max_consecutive": 3},
+    "vade_uniform_quarter": {"uniform_share": 0.25},
+    "vade_per_token": {"per": "token"},
 }
+VARIANTS = {label: selector("vade", **options) for label, options in OPTIONS.items()}
 # VADE over lambda_1 (selected prompts) x lambda_2 (all others), in thousandths; 200_999 is the paper's.
 DECAY_GRID: dict[str, Change] = {
-    f"decay_{1000 * selected:.0f}_{1000 * rest:.0f}": _variant(
-        decay_selected=selected, decay_rest=rest
+    f"decay_{1000 * kept:.0f}_{1000 * rest:.0f}": selector(
+        "vade", decay_selected=kept, decay_rest=rest
     )
-    for selected, rest in itertools.product(*DECAYS)
+    for kept, rest in itertools.product(*DECAYS)
 }

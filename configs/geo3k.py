@@ -27,7 +27,7 @@ To see what a run needs before you rent hardware (with `'.[train,cuda]'`, in a s
 Not run yet.
 """
 
-from configs import arguments, arms, default, qwen
+from configs import arguments, arms, qwen
 
 ARMS = "uniform,dapo,vade,pooled"
 
@@ -53,7 +53,6 @@ def get_config(arg=None):
 def _run(arg):
     is_qwen3vl, words = arguments.without(arg, "qwen3vl")
     c = qwen.base(words, "qwen3vl-4b" if is_qwen3vl else "3b")
-    default.grpo(c)
     c.loss.clip_high = 0.28
     if c.model.preset:  # smoke: built-in questions
         return c

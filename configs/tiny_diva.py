@@ -13,7 +13,7 @@ variants nor other wordings. A selector named after the colon replaces DIVA's se
 variants and the advantages.
 """
 
-from configs import arguments, arms, default, tiny
+from configs import arguments, arms, tiny
 
 
 def get_config(arg=None):
@@ -53,7 +53,6 @@ def _grpo(c):
 
 def _run(arg):
     c = tiny.base(arg, "diva", variants=1)
-    default.grpo(c)
     c.loss.kl_coef = 0.0
     c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     c.data.length_multiple = 40
