@@ -1,6 +1,5 @@
 """Curves, averages and intervals by hand arithmetic."""
 
-
 import numpy as np
 import pytest
 
@@ -14,7 +13,7 @@ def records(**columns):
         "correct": curves.EFFECTIVE_CORRECT,
         "predicted": curves.PREDICTED,
         "rollouts": curves.ROLLOUTS,
-        "useful": curves.EFFECTIVE_ROLLOUTS,
+        "forgotten": curves.FORGOTTEN,
     }
     rows = zip(*columns.values(), strict=True)
     return [

@@ -199,7 +199,7 @@ def test_the_ticks_of_rates_keep_their_digits():
 def test_user_mistakes(groups, tmp_path):
     arms = groups["clean/gspo"]
     arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]
-    with pytest.raises(ValueError, match=r"vade: .*again and .*c both have seed 7"):
+    with pytest.raises(ValueError, match=r"both have seed 7"):
         comparison.compare(groups)
     (tmp_path / "again" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):

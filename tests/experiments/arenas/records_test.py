@@ -200,7 +200,7 @@ def test_a_table_given_twice_is_one_clear_line(tmp_path, path, capsys):
     with pytest.raises(SystemExit):
         results.main(["--records", str(path), str(path), "--workdir", str(tmp_path / "out")])
     said = capsys.readouterr().err
-    assert said.startswith("error: --records: ") and said.count("\n") == 1
+    assert said.startswith("error: --records ") and said.count("\n") == 1
     assert "rename one" in said
 
 
