@@ -2,11 +2,11 @@ r"""Makes the tables and figures of a sweep again, from the table of its runs.
 
     python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
-A sweep writes {workdir}/{name}/records.parquet, a kilobyte a run. Of several tables the groups stay apart, and
-where they differ in the size of a step or of the pool, a map shows where selection pays. `--arms uniform vade
-kalman` shows only these arms, in this order. `--at tokens` compares two runs up to where both have sampled as
-many tokens; `--at rollouts` and `--at seconds` do the same. `--across` prints one table of all arms in all
-groups, the arenas:
+A sweep writes {workdir}/{name}/records.parquet, a kilobyte a run. Of several tables the groups stay apart,
+and where they differ in the size of a step or of the pool, a map shows where selection pays. `--arms uniform
+vade kalman` shows only these arms, in this order. `--at tokens` compares two runs up to where both have
+sampled as many tokens; `--at rollouts` and `--at seconds` do the same. `--across` prints one table of all
+arms in all groups, the arenas:
 
     python -m experiments.results --across --workdir=runs/arenas \
         --records docs/results/frontier.parquet docs/results/digits.parquet

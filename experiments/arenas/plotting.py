@@ -44,11 +44,14 @@ PRINCIPAL = {  # the paper's arms have fixed colors
     "vade_dapo": "#C2185B",
 }
 KNOWN = (  # other arms that are often drawn: each keeps its look from figure to figure
-    "kalman mopps greso sec mmr1 knapsack vcrl diva vade_p1p vade_greedy vade_last_update vade_mean "
-    "vade_no_decay vade_decay_selected vade_decay_rest vade_no_warmup vade_full_warmup "
-    "vade_max_3_in_a_row vade_uniform_quarter dps mapp kgps insight arcus bots cures remind remind_vade "
-    "pooled importance progress retire dare gdro informed"
-).split()
+    *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
+    *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup"),
+    "vade_full_warmup",
+    *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
+    *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
+    *("importance", "progress", "retire", "dare", "gdro", "informed"),
+)
 OTHERS = (  # Paul Tol's muted colors, and a few more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),
     *("#AA4499", "#DDAA33", "#332288", "#88CCEE", "#A0522D", "#7F7F7F"),
