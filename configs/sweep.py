@@ -49,12 +49,9 @@ kalman, mopps, greso, sec, ...: all other selectors, with the options of their p
 decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the other prompts' counts
 """
 
-import importlib.util
-import os
-import pathlib
-
-from configs import arenas, arguments, arms, tiny
+from configs import arenas, arguments, arms, default, tiny
 from experiments.arenas import controls
+from vade_jax import imports
 
 KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
 ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2
@@ -160,8 +157,8 @@ def _of_precision(is_smoke):
         "bfloat16": bfloat16,
         "bfloat16_plain": plain,
     }
-    named = {"arms": known, "chosen": ",".join(known), "losses": arms.LOSSES}
-    c = arms.make(run, "precision", **named, baseline="float32")
+    chosen, losses = ",".join(known), {"gspo": default.gspo, "grpo": arms.nothing}
+    c = arms.make(run, "precision", arms=known, chosen=chosen, losses=losses, baseline="float32")
     c.losses = "gspo"
     return c
 
@@ -169,13 +166,7 @@ def _of_precision(is_smoke):
 def _base(text):
     """Returns the config that `text` names, FILE or FILE:ARGUMENTS."""
     file, _, words = text.partition(":")
-    file = os.path.expanduser(file)
-    if not pathlib.Path(file).is_file():
-        raise ValueError(f"config argument base={text!r}: no such file")
-    spec = importlib.util.spec_from_file_location("base_of_a_sweep", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    run = module.get_config(words or None)
+    run = imports.load(f"{file}:get_config", "config argument base")(words or None)
     if run.get("selector", {}).get("name") != "vade":
         raise ValueError(f"config argument base={text!r}: give a run with VADE")
     return run
