@@ -129,20 +129,18 @@ def _pretrained(run):
     run.optimizer.learning_rate = 1e-5
 
 
-def controls_of(run):
-    """Returns the arms that show whether an arena can tell selectors apart, and two that its pages have."""
-    rivals = arms.rivals(run)
-    dose = {
-        "num_prompts": DOSE_FACTOR * run.num_prompts,
-        "batch": {
-            "prompts_per_minibatch": DOSE_FACTOR * run.batch.prompts_per_minibatch,
-            "prompts_per_microbatch": DOSE_FACTOR * run.batch.prompts_per_microbatch,
-        },
-    }
-    return {
-        "informed_quarter": arms.selector(run, "informed", uniform_share=0.25),
-        controls.DOSE: rivals["uniform"] | dose,
-        controls.ORACLE: arms.selector(run, "strata"),
-        # Knows nothing of families and levels: all items are in one category.
-        "pooled_blind": {"selector": {**rivals["pooled"]["selector"], "arrays": {}}},
-    }
+def dose(c):
+    """Changes a run to the control `dose`: uniform selection of more prompts a step, in as many updates."""
+    arms.selector("uniform")(c)
+    c.num_prompts *= DOSE_FACTOR
+    c.batch.prompts_per_minibatch *= DOSE_FACTOR
+    c.batch.prompts_per_microbatch *= DOSE_FACTOR
+
+
+# The arms that show whether an arena can tell selectors apart, and two that its pages have.
+CONTROLS = {
+    "informed_quarter": arms.selector("informed", uniform_share=0.25),
+    controls.DOSE: dose,
+    controls.ORACLE: arms.selector("strata"),
+    "pooled_blind": arms.blind("pooled"),  # knows nothing of families and levels
+}

@@ -84,9 +84,8 @@ def selector(c: ConfigDict, name: str) -> None:
     found = samplers.find(name, "selector")
     if name == c.selector.name:
         return
-    plain = settings.Run()
-    for path in {path for spec in samplers.SAMPLERS.values() for path in spec.goes_with}:
-        put(c, path, operator.attrgetter(path)(plain))
+    for path in samplers.find(c.selector.name).goes_with:  # which went with the selector before
+        put(c, path, operator.attrgetter(path)(settings.Run()))
     c.selector.name = name
     c.selector.options = _options(name)
     for path, value in found.goes_with.items():

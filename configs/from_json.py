@@ -7,6 +7,7 @@ On the same machine the new run has the same metrics and the same policy.
 
 import json
 import os
+import pathlib
 
 from ml_collections import ConfigDict
 
@@ -26,21 +27,14 @@ def get_config(arg=None):
             f"config argument {arg!r}: name a file behind the colon, such as "
             "configs/from_json.py:runs/tiny_gspo/config.json"
         )
-    with open(arg, "rb") as file:
-        text = file.read()
     try:
-        found = _tuples(json.loads(text))
-    except ValueError as error:  # ml_collections cannot re-create json's and codecs' errors
-        raise ValueError(f"{arg} is damaged, or not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{arg} holds no config: its JSON is no object")
-    try:
-        settings.Run.from_dict(found)  # its errors name the field; those of `update` do not
-    except ValueError as error:
-        raise ValueError(f"{arg}: {error}") from None
+        values = _tuples(json.loads(pathlib.Path(arg).read_bytes()))
+        settings.Run.from_dict(values)  # its errors name the field; those of `update` do not
+    except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
+        raise ValueError(f"{arg} holds no config: {error}") from None
     c = default.get_config()
     c.selector.options = ConfigDict()  # the default options are VADE's
-    c.update(found)
+    c.update(values)
     return c
 
 

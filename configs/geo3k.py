@@ -27,10 +27,9 @@ To see what a run needs before you rent hardware (with `'.[train,cuda]'`, in a s
 Not run yet.
 """
 
-from configs import arguments, arms, default, qwen
+from configs import arguments, arms, qwen
 
 ARMS = "uniform,dapo,vade,pooled"
-BY_CATEGORY = ("pooled",)  # selectors by category that also work without categories
 
 
 def get_config(arg=None):
@@ -45,17 +44,15 @@ def get_config(arg=None):
         return run
     if run.selector.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    known = arms.rivals(run) | arms.variants(run)
     # The rows name no family, so all of them form one category.
-    for name in BY_CATEGORY:
-        known[name]["selector"].update(arrays={})
-    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="uniform")
+    known = arms.RIVALS | arms.VARIANTS | {"pooled": arms.blind("pooled")}
+    losses = {"grpo": arms.nothing}
+    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses=losses, baseline="uniform")
 
 
 def _run(arg):
     is_qwen3vl, words = arguments.without(arg, "qwen3vl")
     c = qwen.base(words, "qwen3vl-4b" if is_qwen3vl else "3b")
-    default.grpo(c)
     c.loss.clip_high = 0.28
     if c.model.preset:  # smoke: built-in questions
         return c

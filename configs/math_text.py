@@ -20,22 +20,18 @@ from configs import default, qwen
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/qwen.py."""
-    c = qwen.base(arg, "qwen2.5-1.5b")
-    default.gspo(c)
+    c = qwen.base(arg, "qwen2.5-1.5b", loss=default.gspo)
     c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template ignores this word
     c.reward.format = "boxed"  # a base model does not write think tags unless told to
     c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
-    if c.model.preset:
-        return _smoke(c)
+    if (
+        c.model.preset
+    ):  # smoke: the tiny text model; the built-in data are pictures, so it needs files
+        c.model.preset = "tiny_qwen2.5"
+        c.warm_start.num_steps, c.eval.num_samples = 0, 1
+        c.data.train = c.data.validation = ""
+        return c
     c.num_prompts, c.batch.prompts_per_minibatch = 256, 64
     c.data.max_prompt_length = 1024
     c.sampling.max_tokens = c.eval.max_tokens = 3072
-    return c
-
-
-def _smoke(c: ConfigDict) -> ConfigDict:
-    """Returns a run of the tiny text model; it needs files too, because the built-in data are pictures."""
-    c.model.preset = "tiny_qwen2.5"
-    c.warm_start.num_steps, c.eval.num_samples = 0, 1
-    c.data.train = c.data.validation = ""
     return c

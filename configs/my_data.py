@@ -17,8 +17,7 @@ from configs import default, tiny
 
 def get_config(arg=None):
     """Returns the config; the docstring of the file lists the words of `arg`."""
-    c = tiny.base(arg)
-    default.gspo(c)
+    c = tiny.base(arg, loss=default.gspo)
     c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""
     held_out = c.data.get_ref("validation")
     c.data.validation_share = default.follow(held_out, lambda path: 0.0 if path else 0.2)
@@ -26,9 +25,7 @@ def get_config(arg=None):
     c.data.max_prompt_length = 512
     c.data.length_multiple = 128
     c.num_steps = 20
-    c.num_prompts = c.engine.prompts_per_call = (
-        4  # of the 8 in the example; with more rows ask more
-    )
+    c.num_prompts = c.engine.prompts_per_call = 4  # of 8 in the example; with more rows ask more
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
     c.sampling.max_tokens = c.eval.max_tokens = 16
     return c

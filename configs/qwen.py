@@ -39,8 +39,8 @@ from ml_collections import ConfigDict
 from configs import arguments, default, tiny
 
 
-def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
-    """Returns everything but the loss, for a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
+def base(arg: str | None, size: str, selector: str = "vade", loss=default.grpo) -> ConfigDict:
+    """Returns the run of a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
 
     `selector` is the default, used if `arg` names none. Every value of Table 4 is set here, even where it
     equals the default.
@@ -79,15 +79,14 @@ def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
     default.selector(c, args.selector)
     if args.smoke:
         tiny.smoke(c)
+    loss(c)
     return c
 
 
 def of_qwen3vl(arg: str | None, size: str) -> ConfigDict:
     """Returns the config of a Qwen3-VL: GSPO, or with the word `grpo` GRPO."""
     is_grpo, words = arguments.without(arg, "grpo")
-    c = base(words, size)
-    (default.grpo if is_grpo else default.gspo)(c)
-    return c
+    return base(words, size, loss=default.grpo if is_grpo else default.gspo)
 
 
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:

@@ -17,13 +17,12 @@ is its baseline. Arguments are as in configs/qwen.py. Not run yet. The paper rep
 MathVista, MathVerse, MathVision, OlympiadBench, WeMath and MMK12, and 46.23 before training.
 """
 
-from configs import default, qwen
+from configs import qwen
 
 
 def get_config(arg=None):
     """Returns the config; `arg` is as in configs/qwen.py, but the default selector is diva."""
     c = qwen.base(arg, "7b", "diva")
-    default.grpo(c)
     c.loss.clip_high, c.loss.kl_coef = 0.3, 0.0
     if c.model.preset:  # smoke
         return c

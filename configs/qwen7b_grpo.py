@@ -11,6 +11,4 @@ from configs import default, qwen
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/qwen.py."""
-    c = qwen.base(arg, "7b")
-    default.grpo(c)
-    return c
+    return qwen.base(arg, "7b", loss=default.grpo)

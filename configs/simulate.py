@@ -12,7 +12,7 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from configs import arguments
+from configs import arguments, arms
 from experiments.arenas.simulation.selectors import Settings
 from experiments.arenas.simulation.worlds import KINDS
 
@@ -23,14 +23,13 @@ DEFAULT = (
     "vade_slow_decay,vade_one_visit,vade_per_token,vade_per_token_p1p,vade_dapo,oracle,oracle_p1p"
 )
 P1P = {"info_gain": "p(1-p)"}
-VARIANTS = {  # variants of VADE, by label: their options
+VARIANTS = arms.OPTIONS | {  # of VADE, by label: their options
     "vade": {},
-    "vade_p1p": P1P,
-    "vade_mean": {"draw": "mean"},
     "vade_mean_p1p": {"draw": "mean", **P1P},
-    "vade_greedy": {"draw": "greedy"},
-    "vade_last_update": {"history": "last_update"},
     "vade_slow_decay": {"decay_selected": 0.5},
+    "vade_measured": {"warmup": "measured"},  # as in the paper
+    "vade_per_token_p1p": {"per": "token", **P1P},
+    "vade_one_visit": {"max_consecutive": 1},
 }
 
 
@@ -93,19 +92,9 @@ def entries() -> ConfigDict:
             vcrl=dict(options={"replay": "next_step"}),  # a round has B prompts
             mmr1=mmr1,
             kalman_p1p=dict(name="kalman", options=P1P),
-            **{label: vade(**options) for label, options in VARIANTS.items()},
-            vade_measured=vade(warmup="measured"),  # as in the paper
-            vade_no_warmup=vade(warmup="none"),
-            vade_per_token=vade(per="token"),
-            vade_per_token_p1p=vade(per="token", **P1P),
-            vade_one_visit=vade(max_consecutive=1),
+            **{label: {"name": "vade", "options": x} for label, x in VARIANTS.items()},
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
             remind_vade=dict(name="remind", options={"base": "vade"}),
             oracle_p1p=dict(name="oracle", options=P1P),
         )
     )
-
-
-def vade(**options) -> dict:
-    """Returns the entry of VADE with these options."""
-    return {"name": "vade", "options": options}

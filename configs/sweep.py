@@ -49,12 +49,9 @@ kalman, mopps, greso, sec, ...: all other selectors, with the options of their p
 decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the other prompts' counts
 """
 
-import importlib.util
-import os
-import pathlib
-
-from configs import arenas, arguments, arms, tiny
+from configs import arenas, arguments, arms, default, tiny
 from experiments.arenas import controls
+from vade_jax import imports
 
 KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
 ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2
@@ -76,18 +73,18 @@ def get_config(arg=None):
     run = tiny.taught(tiny.base(words)) if base is None else _base(base)
     if arena and not args.smoke:
         arenas.put(run, arena, args)
-    known = arms.rivals(run) | arms.variants(run) | arms.decay_grid(run)
-    known |= arenas.controls_of(run) if arena else {}
+    known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | (arenas.CONTROLS if arena else {})
     chosen, baseline = _chosen(run, kind)
-    losses = {name: arms.changes(run, put) for name, put in arms.PPO_STYLE.items()}
+    # A loss that the run has is left as `--config.run.loss.FIELD=VALUE` may set it.
+    own = [name for name, loss in arms.PPO_STYLE.items() if arms.changed(run, loss) == run]
+    losses = arms.PPO_STYLE | dict.fromkeys(own, arms.nothing)
     if base is not None and kind != "losses":
-        losses = {arms.loss_name(run): {}}  # the base's own loss
+        losses = {arms.loss_name(run): arms.nothing}  # the base's own loss
     elif base is not None and arms.loss_name(run) not in arms.LOSSES:
         # The other fields that DAPO's loss changes would stay changed under every loss.
         raise ValueError(f"config argument {arg!r}: losses are of a base with GRPO or GSPO")
     name = "arena" if arena else "table1" if kind == "selectors" else kind
-    named = {"arms": known, "chosen": ",".join(chosen), "losses": losses, "baseline": baseline}
-    c = arms.make(run, name, **named)
+    c = arms.make(run, name, arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
     if base is None and kind != "losses":
         c.losses = "gspo,grpo" if name == "table1" else "gspo"
     return c
@@ -124,13 +121,12 @@ def _chosen(run, kind):
     if kind == "controls":
         return ("uniform", controls.DOSE, controls.ORACLE), "uniform"
     if kind == "decays":
-        return arms.decay_grid(run), "decay_200_999"  # the paper's
+        return arms.DECAY_GRID, "decay_200_999"  # the paper's
     if kind == "losses":
         return ("uniform", "vade"), "uniform"
     if kind == "selectors":
-        return (*arms.rivals(run), *ABLATED), "uniform"
-    variants = arms.variants(run)
-    differing = [arm for arm, changes in variants.items() if changes["selector"]["options"]]
+        return (*arms.RIVALS, *ABLATED), "uniform"
+    differing = [arm for arm, change in arms.VARIANTS.items() if arms.changed(run, change) != run]
     return ("vade", "uniform", *differing), "vade"
 
 
@@ -145,17 +141,24 @@ def _of_precision(is_smoke):
     run.model.dtype = "float32"
     if not is_smoke:
         run.data.num_validation, run.eval.every = 1024, 40
-    halves = {"model": {"param_dtype": "bfloat16"}}
-    smaller = {"prompts_per_microbatch": run.batch.prompts_per_microbatch // 2}
+
+    def halves(c):
+        c.batch.prompts_per_microbatch //= 2
+
+    def bfloat16(c):
+        c.model.param_dtype = "bfloat16"
+
+    def plain(c):
+        c.model.param_dtype, c.optimizer.remainders = "bfloat16", False
+
     known = {
-        "float32": {},
-        "float32_halves": {"batch": smaller},
-        "bfloat16": halves,
-        "bfloat16_plain": halves | {"optimizer": {"remainders": False}},
+        "float32": arms.nothing,
+        "float32_halves": halves,
+        "bfloat16": bfloat16,
+        "bfloat16_plain": plain,
     }
-    losses = {name: arms.changes(run, put) for name, put in arms.LOSSES.items()}
-    named = {"arms": known, "chosen": ",".join(known), "losses": losses, "baseline": "float32"}
-    c = arms.make(run, "precision", **named)
+    chosen, losses = ",".join(known), {"gspo": default.gspo, "grpo": arms.nothing}
+    c = arms.make(run, "precision", arms=known, chosen=chosen, losses=losses, baseline="float32")
     c.losses = "gspo"
     return c
 
@@ -163,13 +166,7 @@ def _of_precision(is_smoke):
 def _base(text):
     """Returns the config that `text` names, FILE or FILE:ARGUMENTS."""
     file, _, words = text.partition(":")
-    file = os.path.expanduser(file)
-    if not pathlib.Path(file).is_file():
-        raise ValueError(f"config argument base={text!r}: no such file")
-    spec = importlib.util.spec_from_file_location("base_of_a_sweep", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    run = module.get_config(words or None)
+    run = imports.load(f"{file}:get_config", "config argument base")(words or None)
     if run.get("selector", {}).get("name") != "vade":
         raise ValueError(f"config argument base={text!r}: give a run with VADE")
     return run

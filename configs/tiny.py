@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 from configs import arguments, default
 
 
-def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
-    """Returns everything but the loss; `selector` is the default, used if `arg` names none.
+def base(arg: str | None, selector: str = "vade", loss=default.grpo, **more) -> ConfigDict:
+    """Returns the tiny job; `selector` is the default, used if `arg` names none.
 
     `more` are further words that `arg` may have, with their defaults; the calling config reads them.
     """
@@ -58,6 +58,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
     default.selector(c, args.selector)
     if args.smoke:
         smoke(c)
+    loss(c)
     if args.qwen3vl:
         # Its patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
         taught(c).model.preset = "tiny_qwen3vl"

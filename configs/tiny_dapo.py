@@ -11,6 +11,4 @@ from configs import default, tiny
 
 def get_config(arg=None):
     """Returns the config; `arg` is as in configs/tiny.py, but the default selector is dapo."""
-    c = tiny.base(arg, "dapo")
-    default.dapo(c)
-    return c
+    return tiny.base(arg, "dapo", loss=default.dapo)

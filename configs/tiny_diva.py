@@ -13,7 +13,7 @@ variants nor other wordings. A selector named after the colon replaces DIVA's se
 variants and the advantages.
 """
 
-from configs import arguments, arms, default, tiny
+from configs import arguments, arms, tiny
 
 
 def get_config(arg=None):
@@ -30,24 +30,29 @@ def get_config(arg=None):
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     tiny.taught(run)
-    slots = 1 + run.selector.options.num_variants  # a problem and its variants
-    smaller = {
-        name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")
-    }
-    grpo = arms.selector(run, "uniform") | {
-        "num_prompts": run.num_prompts // slots,
-        "num_rollouts": run.num_rollouts * slots,
-        "batch": smaller,
-        "engine": {"prompts_per_call": max(run.engine.prompts_per_call // slots, 1)},
-    }
-    known = {"grpo": grpo, "diva": {}}
-    chosen = ",".join(known)
-    return arms.make(run, "diva", arms=known, chosen=chosen, losses={"grpo": {}}, baseline="grpo")
+    return arms.make(
+        run,
+        "diva",
+        arms={"grpo": _grpo, "diva": arms.nothing},
+        chosen="grpo,diva",
+        losses={"grpo": arms.nothing},
+        baseline="grpo",
+    )
+
+
+def _grpo(c):
+    """Changes a run to as many answers to as many problems, without variants."""
+    slots = 1 + c.selector.options.num_variants  # a problem and its variants
+    arms.selector("uniform")(c)
+    c.num_prompts //= slots
+    c.num_rollouts *= slots
+    for name in ("prompts_per_minibatch", "prompts_per_microbatch"):
+        c.batch[name] = max(c.batch[name] // slots, 1)
+    c.engine.prompts_per_call = max(c.engine.prompts_per_call // slots, 1)
 
 
 def _run(arg):
     c = tiny.base(arg, "diva", variants=1)
-    default.grpo(c)
     c.loss.kl_coef = 0.0
     c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     c.data.length_multiple = 40

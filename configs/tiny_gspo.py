@@ -11,6 +11,4 @@ from configs import default, tiny
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/tiny.py."""
-    c = tiny.base(arg)
-    default.gspo(c)
-    return c
+    return tiny.base(arg, loss=default.gspo)

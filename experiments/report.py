@@ -51,7 +51,7 @@ def of_sweep(table: pathlib.Path) -> pathlib.Path:
             raise ValueError(
                 f"{compared} is damaged ({error}): experiments.results writes it again"
             ) from error
-    results.check_baseline(groups, baseline)
+    results.check(groups, baseline)
     results.write(groups, str(table.parent), baseline)
     return table.with_name(sweep_page.FILE)
 

@@ -9,6 +9,7 @@ same seed share their warm start. `--report_only` makes the tables of the runs t
 accelerator leave --parallel at 1: runs get separate cores, but not separate devices.
 """
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
-from experiments.arenas import comparison, moves, records, sweep_page
+from experiments.arenas import moves, records, selection, sweep_page
 from experiments.arenas.programs import Ended, Program, ProgramPool
 from experiments.arenas.runs import PlannedRun, pinned, planned
 from vade_jax import atomic, imports
-from vade_jax.report import curves
+from vade_jax.report import outcome
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
 
@@ -36,7 +37,7 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Run nothing.")
 def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all finished runs."""
     with errors.user_errors():
-        runs = planned(c.to_dict(), workdir)
+        runs = planned(c, workdir)
         if not REPORT_ONLY.value:
             runs, alone = pinned(runs), own(workdir)
     baseline = imports.label(c.baseline)
@@ -106,13 +107,7 @@ def follow(
     """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
-
-        def has_compiled(program: Program) -> bool:
-            found = program.name not in runs or runs[program.name].has_stepped()
-            bar.set_postfix_str("" if found else f"compiling in {program.name}")
-            return found
-
-        for ended in pool.run(programs, has_compiled):
+        for ended in pool.run(programs):
             bar.update()
             name = ended.program.name
             if ended.code:
@@ -123,8 +118,8 @@ def follow(
                 if (run and not run.is_finished()) or (not run and pool.stopped):
                     text += ", stopped before its end"
                 elif run:
-                    scores = curves.validation(metrics.read(run.directory)).values
-                    text += f", validation {scores[-1]:.3f}" if len(scores) else ""
+                    last = outcome.of_run(metrics.read(run.directory)).last
+                    text += f", validation {last:.3f}" if math.isfinite(last) else ""
                 bar.write(text)
     return failed
 
@@ -134,20 +129,24 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
+    # The records are written first: tables and figures can be made from them again. Arms of an earlier
+    # call stay in them.
+    path = os.path.join(directory, "records.parquet")
     with errors.user_errors():  # names a damaged file of a run
         groups = {
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # The records are written first: tables and figures can be made from them again. Arms of an earlier
-    # call stay in them.
-    path = os.path.join(directory, "records.parquet")
-    with errors.user_errors():
         earlier = records.read(path) if os.path.exists(path) else {}
-    groups = records.completed(groups, earlier)
-    records.write(records.joined(earlier, groups), path)
+    every = records.joined(earlier, groups)
+    records.write(every, path)
+    seeds = {run.seed for run in finished}
+    groups = {
+        name: {arm: [run for run in every[name][arm] if run.seed in seeds] for arm in arms}
+        for name, arms in directories.items()
+    }
     results.write(groups, directory, baseline)
-    comparison.write_selection(directories, directory)
+    selection.write(directories, directory)
     dtypes = {run.settings.model.param_dtype for run in finished}
     if len(dtypes) > 1 and all(run.settings.warm_start.num_steps for run in finished):
         with errors.user_errors():  # a policy may have been removed

@@ -4,14 +4,16 @@ The seeds of one arena resolve differences of about 0.03. A selector that helps 
 arenas, and the mean over arenas of each seed's difference has a narrower interval than any one arena.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from experiments.arenas import cost, plotting
-from experiments.arenas.comparison import Comparison
+from experiments.arenas.comparison import Arm, Comparison
 from experiments.arenas.plotting import FAINT
 from vade_jax import tables
-from vade_jax.report import curves
-from vade_jax.report.curves import Mean
+from vade_jax.report import seeds
+from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
 NOTE = (
@@ -30,7 +32,7 @@ def seeds_mean(compared: Comparison, label: str) -> Mean:
 
     Only seeds count that the arm and the baseline have in every group; without any, `count` is 0.
     """
-    return curves.mean([*by_seed(compared, label).values()])
+    return seeds.mean([*by_seed(compared, label).values()])
 
 
 def by_seed(compared: Comparison, label: str) -> dict[int, float]:
@@ -40,28 +42,25 @@ def by_seed(compared: Comparison, label: str) -> dict[int, float]:
     return {seed: sum(of[seed] for of in by_group) / len(by_group) for seed in sorted(shared)}
 
 
-def _differences(arms, label: str, baseline: str) -> dict[int, float]:
+def _differences(arms: Mapping[str, Arm], label: str, baseline: str) -> dict[int, float]:
     """Returns an arm's differences to the baseline by seed; {} if the group lacks one of the two."""
     if label not in arms or baseline not in arms:
         return {}
-    seeds = [seed for seed in arms[label].seeds if seed in arms[baseline].seeds]
-    return dict(zip(seeds, arms[label].differences, strict=True))
+    shared = [seed for seed in arms[label].seeds if seed in arms[baseline].seeds]
+    return dict(zip(shared, arms[label].differences, strict=True))
 
 
 def markdown(compared: Comparison) -> str:
     """Returns a row for each arm and a column for each group; the cell of a missing arm is empty."""
-    labels = dict.fromkeys(label for arms in compared.groups.values() for label in arms)
     lines = []
-    for label in labels:
-        line = [label]
-        for arms in compared.groups.values():
-            arm, of_itself = arms.get(label), label == compared.baseline
-            mean = arm and (arm.means["late"] if of_itself else arm.difference)
-            line.append(mean.text(sign=not of_itself) if mean else "")
+    for label in dict.fromkeys(label for arms in compared.groups.values() for label in arms):
+        is_baseline = label == compared.baseline
+        arms = [of_group.get(label) for of_group in compared.groups.values()]
+        means = [arm and (arm.means["late"] if is_baseline else arm.difference) for arm in arms]
+        line = [label, *(mean.text(sign=not is_baseline) if mean else "" for mean in means)]
         mean = seeds_mean(compared, label)
-        is_known = mean.count and label != compared.baseline
-        line.append(f"{mean.text(sign=True)} ({mean.count})" if is_known else "")
-        lines.append(line)
+        is_known = mean.count and not is_baseline
+        lines.append([*line, f"{mean.text(sign=True)} ({mean.count})" if is_known else ""])
     head = ["arm", *compared.groups, f"{MEAN} (seeds)"]
     note = NOTE.format(baseline=compared.baseline, late=cost.LATE, at=compared.at_equal)
     return f"{tables.markdown(head, lines)}\n\n{note}"
@@ -69,21 +68,19 @@ def markdown(compared: Comparison) -> str:
 
 def draw(compared: Comparison, path: PathLike) -> None:
     """Draws a panel for each arm except the baseline: a row for each group, and one for their mean."""
-    labels = dict.fromkeys(x for arms in compared.groups.values() for x in arms)
-    labels = [label for label in labels if label != compared.baseline]
+    baseline = compared.baseline
+    labels = dict.fromkeys(x for arms in compared.groups.values() for x in arms if x != baseline)
     names = [*compared.groups, MEAN]
     looks = plotting.looks(labels)
     size = (2.1 * len(labels) + 2.4, 0.34 * len(names) + 1.3)
-    note = FIGURE_NOTE.format(baseline=compared.baseline, late=cost.LATE, at=compared.at_equal)
+    note = FIGURE_NOTE.format(baseline=baseline, late=cost.LATE, at=compared.at_equal)
     shared = {"sharex": True, "sharey": True}
     with plotting.panels(path, 1, len(labels), size=size, note=note, **shared) as (_, grid):
         for axes, label in zip(grid[0], labels, strict=True):
-            rows = [
-                list(_differences(arms, label, compared.baseline).values())
-                for arms in compared.groups.values()
-            ]
-            for place, values in enumerate([*rows, [*by_seed(compared, label).values()]]):
-                is_mean, mean = place == len(rows), curves.mean(values)
+            rows = [_differences(arms, label, baseline) for arms in compared.groups.values()]
+            for place, of_seeds in enumerate([*rows, by_seed(compared, label)]):
+                values, is_mean = list(of_seeds.values()), place == len(rows)
+                mean = seeds.mean(values)
                 if not mean.count:
                     continue
                 half = mean.half if mean.count > 2 else 0  # that of two seeds is too wide to draw

@@ -1,6 +1,5 @@
-"""A sweep in numbers: its arms (selectors) over seeds, compared with a baseline, and what they chose."""
+"""A sweep in numbers: its arms (selectors) over seeds, compared with a baseline."""
 
-import collections
 import dataclasses
 import json
 import pathlib
@@ -11,15 +10,12 @@ import numpy as np
 
 from experiments.arenas import cost
 from experiments.arenas.cost import LATE
-from experiments.arenas.outcome import Outcome
 from experiments.arenas.records import Groups, Recorded
 from vade_jax import atomic, tables
-from vade_jax.report import curves
-from vade_jax.report.curves import Mean
-from vade_jax.store import rollout_log
+from vade_jax.report import curves, seeds
+from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
-LAST_PART = 0.25  # of a run's steps: the last ones, in which `selection_table` counts groups
 # Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 # The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
@@ -112,54 +108,84 @@ def compare(groups: Groups, *, baseline: str = "uniform", at: str = "steps") -> 
     return Comparison(baseline=baseline, groups=compared, at=at)
 
 
-def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
-    runs = {}
-    for run in recorded:
-        if run.seed in runs:
+def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Recorded]:
+    runs: dict[int, Recorded] = {}
+    for run in sorted(recorded, key=lambda run: run.seed):
+        if (other := runs.setdefault(run.seed, run)) is not run:
             raise ValueError(
-                f"{arm}: {run.name} and {runs[run.seed].name} both have seed "
-                f"{run.seed}: give one of them"
+                f"{arm}: {other.name} and {run.name} both have seed {run.seed}: give one of them"
             )
-        runs[run.seed] = run
-    return {seed: runs[seed].outcome for seed in sorted(runs)}
+    return runs
+
+
+def of_run(run: Recorded) -> dict[str, float]:
+    """Returns a run's values by the names of `OWN`; NaN where nothing was measured."""
+    outcome, varied = run.outcome, curves.named(run.records, curves.EFFECTIVE).values
+    forgotten = outcome.forgotten.values[-LATE:]
+    return {
+        "late": cost.late(outcome.validations),
+        "last": outcome.last,
+        "effective_ratio": outcome.effective_ratio,
+        "varied": float(np.mean(varied)) if varied.size else np.nan,
+        "overshoot": -outcome.bias,
+        "forgotten": float(np.mean(forgotten)) if forgotten.size else np.nan,
+        "hopeless": run.hopeless,
+    }
+
+
+def best(run: Recorded) -> float:
+    """Returns the best validation, without the one before the first step."""
+    validations = run.outcome.validations
+    return max(validations.values[validations.steps > 0], default=np.nan)
+
+
+def rollouts_to_reach(run: Recorded, target: float) -> float:
+    """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none.
+
+    The validation before the first step is none: a policy that RL makes worse has reached nothing.
+    """
+    validations = run.outcome.validations
+    rollouts, scores = validations.against("rollouts")
+    # The tolerance lets a mean reach an equal mean that was rounded differently.
+    reached = np.flatnonzero((scores >= target - 1e-9) & (validations.steps > 0))
+    return float(rollouts[reached[0]]) if reached.size else np.nan
 
 
 def _arm(
-    runs: Mapping[int, Outcome],
-    against: Mapping[int, Outcome],
-    peak: Mapping[int, Outcome],
+    runs: Mapping[int, Recorded],
+    against: Mapping[int, Recorded],
+    peak: Mapping[int, Recorded],
     at: str,
 ) -> Arm:
-    values = {name: tuple(getattr(run, name) for run in runs.values()) for name in OWN}
-    shared = [seed for seed in runs if seed in against]
+    of_runs = [of_run(run) for run in runs.values()]
+    values = {name: tuple(of[name] for of in of_runs) for name in OWN}
+    pairs = [(run, against[seed]) for seed, run in runs.items() if seed in against]
+    validations = [(one.outcome.validations, other.outcome.validations) for one, other in pairs]
     equal = {
-        axis: tuple(
-            cost.difference(runs[s].validations, against[s].validations, axis) for s in shared
-        )
-        for axis in cost.EQUAL
+        axis: tuple(cost.difference(*pair, axis) for pair in validations) for axis in cost.EQUAL
     }
     reach = {
-        name: tuple(runs[s].rollouts_to_reach(share * against[s].best) for s in shared)
+        name: tuple(rollouts_to_reach(run, share * best(other)) for run, other in pairs)
         for name, share in REACH.items()
     }
+    # A mean over only the runs that reach the target would look better the fewer of them do, so the
+    # others count with all their rollouts.
+    paid = [run.outcome.rollouts for run, _ in pairs]
+    costs = [cost.of_run(run.records) for run in runs.values()]
     return Arm(
         seeds=tuple(runs),
         values=values,
-        means={name: curves.mean(x) for name, x in values.items()},
+        means={name: seeds.mean(x) for name, x in values.items()},
         reach=reach,
-        # A mean over only the runs that reach the target would look better the fewer of them do, so
-        # the others count with all their rollouts.
         reach_means={
-            name: curves.mean(np.where(np.isnan(spent), [runs[s].rollouts for s in shared], spent))
+            name: seeds.mean(np.where(np.isnan(spent), paid, spent))
             for name, spent in reach.items()
         },
         differences=equal[at],
-        difference=curves.mean(equal[at]),
-        equal={axis: curves.mean(x) for axis, x in equal.items()},
-        costs={
-            name: curves.mean([run.costs[name] for run in runs.values()]) for name, *_ in cost.COSTS
-        },
-        of_peak=curves.mean([100 * runs[s].best / peak[s].best for s in runs if s in peak]),
+        difference=seeds.mean(equal[at]),
+        equal={axis: seeds.mean(x) for axis, x in equal.items()},
+        costs={name: seeds.mean([of[name] for of in costs]) for name, *_ in cost.COSTS},
+        of_peak=seeds.mean([100 * best(runs[s]) / best(peak[s]) for s in runs if s in peak]),
     )
 
 
@@ -181,27 +207,17 @@ def markdown(compared: Comparison) -> str:
                 line[head.index(f"difference to {base}{at}")] = ""
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
-        texts.append(f"Cost:\n\n{tables.markdown(*costs(arms, base))}\n")
+        texts.append(f"Cost:\n\n{tables.markdown(*cost.table(arms, base))}\n")
     notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
     notes = "\n".join(f"- {note.format(**words)}" for note in (*notes, *cost.NOTES))
     return "\n".join([*texts, notes])
 
 
-def costs(arms: Mapping[str, Arm], baseline: str) -> tuple[list[str], list[list[str]]]:
-    """Returns `cost.table` of the arms of a group."""
-    means = {label: arm.costs for label, arm in arms.items()}
-    return cost.table(means, {label: arm.equal for label, arm in arms.items()}, baseline)
-
-
 def cell(arm: Arm, column: str, form: str) -> str:
     """Returns an arm's value in one of `COLUMNS`."""
-    seeds = len(arm.seeds)
-    if column == "difference":
-        return arm.difference.text(form, sign=True, of=seeds)
-    if column == "of_peak":
-        return arm.of_peak.text(form, of=seeds)
     if column not in REACH:
-        return arm.means[column].text(form, of=seeds)
+        mean = {"difference": arm.difference, "of_peak": arm.of_peak, **arm.means}[column]
+        return mean.text(form, sign=column == "difference", of=len(arm.seeds))
     spent, mean = np.array(arm.reach[column]), arm.reach_means[column]
     count = np.count_nonzero(~np.isnan(spent))
     reached = f"{count} of {len(spent)}"
@@ -235,69 +251,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return value
-
-
-# ------------------------------------------------------------------------------ what was chosen
-def write_selection(
-    directories: Mapping[str, Mapping[str, Sequence[PathLike]]], folder: PathLike
-) -> None:
-    """Writes selection.md: what the arms chose, from run directories by data/loss, then by arm.
-
-    Rollout logs are large and may have been deleted: a note names the runs without them.
-    """
-    chosen = [f"## {name}\n\n{_selection(arms)}\n" for name, arms in directories.items()]
-    chosen.append(
-        f"14% (0.70): of the groups of the last {LAST_PART:.0%} of the steps 14 % were of this kind, and\n"
-        "of these 70 % had right and wrong answers.\n"
-    )
-    atomic.write_text(pathlib.Path(folder, "selection.md"), "\n".join(chosen))
-
-
-def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
-    """Returns the table of the runs that still have their rollout logs, and a note on those that do not."""
-    logged = {arm: [x for x in runs if rollout_log.paths(x)] for arm, runs in arms.items()}
-    logged = {arm: runs for arm, runs in logged.items() if runs}
-    gone = [str(x) for runs in arms.values() for x in runs if not rollout_log.paths(x)]
-    parts = [selection_table(logged)] if logged else []
-    if gone:
-        parts.append(f"Not counted, as their rollouts are not there: {', '.join(gone)}")
-    return "\n\n".join(parts)
-
-
-def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
-    """Returns a row for each family and level, with each arm's share of groups in its last steps."""
-    counted = {arm: _count_groups(directories) for arm, directories in arms.items()}
-    total = sum((count for count, _ in counted.values()), collections.Counter())
-    families = sorted(total, key=lambda family: (-total[family], family))
-    lines = []
-    for family in families:
-        line = [family]
-        for count, mixed in counted.values():
-            num = count[family]
-            share = num / count.total() if num else 0
-            line.append(f"{share:.0%} ({mixed[family] / num:.2f})" if num else "-")
-        lines.append(line)
-    return tables.markdown(["family, level", *counted], lines)
-
-
-def _count_groups(
-    workdirs: Sequence[PathLike],
-) -> tuple[collections.Counter, collections.Counter]:
-    """Returns two counts by family, over the last steps of the runs: of all groups, and of mixed groups."""
-    count, mixed = collections.Counter(), collections.Counter()
-    for workdir in workdirs:
-        paths = rollout_log.paths(workdir)
-        if not paths:
-            raise FileNotFoundError(f"no rollouts in {workdir}/rollouts")
-        for path in paths[-max(1, round(LAST_PART * len(paths))) :]:
-            rows = rollout_log.read(path, ["group", "correct", "metadata"])
-            answers = collections.defaultdict(list)
-            for group, correct in zip(rows["group"], rows["correct"], strict=True):
-                if correct is not None:  # None: the answer was not judged
-                    answers[group].append(correct)
-            metadata = dict(zip(rows["group"], rows["metadata"], strict=True))
-            for group, correct in answers.items():
-                family = rollout_log.subset(json.loads(metadata[group])) or "all"
-                count[family] += 1
-                mixed[family] += rollout_log.is_mixed(sum(correct), len(correct))
-    return count, mixed

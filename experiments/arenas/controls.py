@@ -25,7 +25,7 @@ from experiments.arenas import cost
 from experiments.arenas.comparison import Arm
 from experiments.arenas.records import Recorded
 from vade_jax import tables
-from vade_jax.report import curves
+from vade_jax.report import curves, seeds
 
 DOSE, ORACLE = "dose", "oracle"  # the arms
 LEAST_GAIN = 0.03  # in validation accuracy, of dose and oracle over the baseline
@@ -51,7 +51,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     A control whose arm did not run is not passed.
     """
     base, runs = arms[baseline], sorted(runs, key=lambda run: run.seed)
-    climbs = curves.mean([climb(run.records) for run in runs])
+    climbs = seeds.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
     errors = [
         sampling_error(run.config, accuracy, len(cost.final(curves.validation(run.records))))
@@ -119,11 +119,13 @@ def sampling_error(config: Mapping[str, Any], accuracy: float, num_validations: 
     return math.sqrt(accuracy * (1 - accuracy) / num_answers)
 
 
+def table(controls: Sequence[Control]) -> tuple[list[str], list[list[str]]]:
+    """Returns heading and rows."""
+    rows = [[x.name, x.asked, x.found, "yes" if x.passed else "no"] for x in controls]
+    return ["control", "asked", "found", "passed"], rows
+
+
 def markdown(controls: Mapping[str, Sequence[Control]]) -> str:
     """Returns a table for each group of a sweep."""
-    texts = []
-    for name, found in controls.items():
-        rows = [(x.name, x.asked, x.found, "yes" if x.passed else "no") for x in found]
-        table = tables.markdown(["control", "asked", "found", "passed"], rows)
-        texts.append(f"## {name}\n\n{table}\n")
+    texts = [f"## {name}\n\n{tables.markdown(*table(x))}\n" for name, x in controls.items()]
     return "\n".join(texts)

@@ -5,44 +5,33 @@ up its step. So arms are compared at equal answers, at equal tokens and at equal
 same seed, the dearer one is read where it had spent as much as the cheaper one at its last validations.
 """
 
+import operator
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from vade_jax.report import curves
-from vade_jax.report.curves import Curve, Mean, Records
+from vade_jax.report.curves import Curve, Records
 
 LATE = 3  # the last validations of a run; their mean is its accuracy
 # By axis of `curves.AXES`: what two runs have spent alike; "steps" stands for none, as no run is cut there.
 EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()} | {
     "steps": "of whole runs"
 }
-
-
-def _total(values: np.ndarray) -> float:
-    return float(values.sum())
-
-
-def _last(values: np.ndarray) -> float:
-    return float(values[-1])
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean())
-
-
+_last = operator.itemgetter(-1)
 # What a run has cost: (metric, heading, format, how its steps are put together, in which unit).
 COSTS: tuple[tuple[str, str, str, Callable[[np.ndarray], float], float], ...] = (
     (curves.ROLLOUTS, "answers", "{:,.0f}", _last, 1),
     (curves.TOKENS, "answer tokens", "{:,.0f}", _last, 1),
-    ("response_length/p50", "median length", "{:.0f}", _mean, 1),
-    ("response_length/p95", "95 % length", "{:.0f}", _mean, 1),
-    ("response_length/p99", "99 % length", "{:.0f}", _mean, 1),
-    ("timing_s/gen", "generating, min", "{:.1f}", _total, 60),
-    ("timing_s/gen_tail", "tail, min", "{:.1f}", _total, 60),
-    ("timing_s/update_actor", "learning, min", "{:.1f}", _total, 60),
-    (curves.SECONDS, "all steps, min", "{:.1f}", _total, 60),
-    ("perf/device_seconds", "device-hours", "{:.2f}", _total, 3600),
+    ("response_length/p50", "median length", "{:.0f}", np.mean, 1),
+    ("response_length/p95", "95 % length", "{:.0f}", np.mean, 1),
+    ("response_length/p99", "99 % length", "{:.0f}", np.mean, 1),
+    ("timing_s/gen", "generating, min", "{:.1f}", np.sum, 60),
+    ("timing_s/gen_tail", "tail, min", "{:.1f}", np.sum, 60),
+    ("timing_s/update_actor", "learning, min", "{:.1f}", np.sum, 60),
+    (curves.SECONDS, "all steps, min", "{:.1f}", np.sum, 60),
+    ("perf/device_seconds", "device-hours", "{:.2f}", np.sum, 3600),
 )
 NOTES = (
     "Length: tokens of an answer, mean over the steps of each step's percentile. Tail: from the median group "
@@ -59,7 +48,7 @@ def of_run(records: Records) -> dict[str, float]:
     found = {}
     for name, _, _, together, unit in COSTS:
         values = curves.named(records, name).values
-        found[name] = together(values) / unit if values.size else np.nan
+        found[name] = float(together(values)) / unit if values.size else np.nan
     return found
 
 
@@ -78,21 +67,15 @@ def final(curve: Curve, most: int = LATE) -> np.ndarray:
 
 
 def difference(one: Curve, other: Curve, axis: str) -> float:
-    """Returns by how much `late` of one run is above that of another at equal `axis`, of `curves.AXES`.
+    """Returns by how much `late` of one run's validations is above that of another's at equal `axis`.
 
     The dearer run is read at what the cheaper one had spent at its last validations, on straight lines
     between its own. To cut it there instead would leave out a whole validation for a second too many.
 
-    At equal steps, if one of the two has fewer validations than `LATE`, as DAPO's runs have, as many are
-    taken of both: otherwise one mean would have an early validation that the other has not.
+    At equal "steps" both count whole. If one of the two has fewer validations than `LATE`, as DAPO's runs
+    have, as many are taken of both: otherwise one mean would have an early validation that the other has not.
 
-    Args:
-        one: its validations.
-        other: those of the run that it is compared with.
-        axis: what both have spent alike; "steps": both count whole.
-
-    Returns:
-        NaN if the records do not have that axis, or the dearer run has no validation as early.
+    NaN if the records do not have that axis, or the dearer run has no validation as early.
     """
     if axis == "steps":
         most = min(LATE, *(len(final(curve)) for curve in (one, other)))
@@ -106,23 +89,17 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
     return gap if cheaper is one else -gap
 
 
-def table(
-    arms: Mapping[str, Mapping[str, Mean]], equal: Mapping[str, Mapping[str, Mean]], baseline: str
-) -> tuple[list[str], list[list[str]]]:
-    """Returns heading and rows, an arm a row, of what was recorded of any arm.
+def table(arms: Mapping[str, Any], baseline: str) -> tuple[list[str], list[list[str]]]:
+    """Returns heading and rows of `comparison.Arm`s by label, with what was recorded of any of them.
 
-    Args:
-        arms: by arm, then by metric of `COSTS`: its mean over seeds.
-        equal: by arm, then by axis: the mean difference to the baseline.
-        baseline: its cells of differences stay empty.
+    The baseline's cells of differences stay empty.
     """
-    known = lambda name, of: any(means[name].count for means in of.values())
-    costs = [cost for cost in COSTS if known(cost[0], arms)]
-    axes = [axis for axis in EQUAL if axis != "steps" and known(axis, equal)]
+    costs = [x for x in COSTS if any(arm.costs[x[0]].count for arm in arms.values())]
+    axes = [x for x in EQUAL if x != "steps" and any(arm.equal[x].count for arm in arms.values())]
     rows = []
-    for arm, means in arms.items():
-        row = [arm, *(means[name].text(form) for name, _, form, *_ in costs)]
-        row += ["" if arm == baseline else equal[arm][axis].text(sign=True) for axis in axes]
+    for label, arm in arms.items():
+        row = [label, *(arm.costs[name].text(form) for name, _, form, *_ in costs)]
+        row += ["" if label == baseline else arm.equal[axis].text(sign=True) for axis in axes]
         rows.append(row)
     head = ["arm", *(heading for _, heading, *_ in costs), *(EQUAL[axis] for axis in axes)]
     return head, rows

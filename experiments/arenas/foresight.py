@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import tables
-from vade_jax.report import curves, run
+from vade_jax.report import curves, run, seeds
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
 
@@ -57,6 +57,11 @@ def of_directory(workdir: PathLike) -> dict[str, list[float]]:
         for name, value in zip(NAMES[2:], correlation(*of_all), strict=True):
             found[name].append(value)
     return found
+
+
+def rounded(foresight: Foresight) -> Foresight:
+    """Returns the numbers with four digits."""
+    return {name: [float(f"{x:.4g}") for x in values] for name, values in foresight.items()}
 
 
 def parts(last: int) -> list[tuple[int, int]]:
@@ -123,9 +128,9 @@ def table(arms: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]]
 
 def _row(arm: str, runs: Sequence[Any], part: int) -> list[str]:
     row = [arm, ("first", "second", "last")[part]]
-    row += [curves.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
+    row += [seeds.mean([run.foresight[name][part] for run in runs]).text() for name in NAMES]
     means_R = [_mixed(run.records, part) for run in runs]
-    return row + [curves.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
+    return row + [seeds.mean(values).text("{:.2f}") for values in zip(*means_R, strict=True)]
 
 
 def _mixed(records: curves.Records, part: int) -> list[float]:

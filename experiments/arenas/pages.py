@@ -5,82 +5,149 @@
 Figures are drawn into docs/. A table stands in its page below the call that prints it, which a reader does
 not see:
 
-    [[[cog from experiments.arenas import pages; pages.table("uniform vade", {"clean": "frontier"}) ]]]
+    [[[cog from experiments.arenas import pages
+    pages.table("uniform vade", {"clean": pages.Column("frontier")}) ]]]
 
 cog writes what the call prints below it. A test fails if a table is not that of the records.
 """
 
-import argparse
-import contextlib
 import dataclasses
 import functools
-import io
 import itertools
 import pathlib
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import cogapp
 import numpy as np
 
-from experiments import results
-from experiments.arenas import across, comparison, controls, cost, foresight, records
+from experiments.arenas import (
+    across,
+    comparison,
+    controls,
+    cost,
+    figures,
+    foresight,
+    idea,
+    plotting,
+    records,
+)
 from experiments.arenas.comparison import Arm, Comparison
 from vade_jax import tables
-from vade_jax.report import curves
+from vade_jax.report import curves, seeds
+from vade_jax.report.seeds import Mean
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "results"
 PAGES = ("results.md", "arenas/*.md")  # with tables
+USUAL = 12  # seeds; a cell with another number of them says so
+FAMILY = re.compile(r"val-aux/validation/(?P<family>[^/]+)/acc/mean@\d+")
+FORMS = {name: form for name, _, form in comparison.COLUMNS}
+CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
+# What two runs that are compared have spent alike, by quantity
+DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
+# A table of records, or several that are joined, each with an ending that its arms get
+Table = str | Mapping[str, str]
+Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
+
+
+# ------------------------------------------------------------------------------ records
+@functools.cache
+def _records(name: str) -> records.Groups:
+    return records.read(RESULTS / f"{name}.parquet")
+
+
+@functools.cache
+def _read(key: tuple[tuple[str, str], ...]) -> records.Groups:
+    parts = [
+        {x: {arm + ending: y for arm, y in of.items()} for x, of in _records(name).items()}
+        for name, ending in key
+    ]
+    return functools.reduce(records.joined, parts)
+
+
+@functools.cache
+def _compared(key: tuple[tuple[str, str], ...], baseline: str) -> Comparison:
+    return comparison.compare(_read(key), baseline=baseline)
+
+
+class Column(NamedTuple):
+    """One quantity of the arms of one group, which a table shows as a column."""
+
+    table: Table
+    group: str = CLEAN  # data/loss
+    show: str = DIFFERENCE  # a name of `comparison.COLUMNS`, or of `DIFFERENCES`
+
+    @property
+    def runs(self) -> Mapping[str, Sequence[records.Recorded]]:
+        """The runs by arm."""
+        return _read(self._key())[self.group]
+
+    def arms(self, baseline: str) -> Mapping[str, Arm]:
+        """Returns the arms, compared with a baseline."""
+        return self.groups(baseline)[self.group]
+
+    def groups(self, baseline: str) -> Mapping[str, Mapping[str, Arm]]:
+        """Returns the arms of all groups of the table."""
+        return _compared(self._key(), baseline).groups
+
+    def _key(self) -> tuple[tuple[str, str], ...]:
+        return tuple(({self.table: ""} if isinstance(self.table, str) else self.table).items())
+
+    def cell(self, arm: str, baseline: str) -> str:
+        """Returns an arm's value as text; "" if it did not run."""
+        if arm not in (arms := self.arms(baseline)):
+            return ""
+        of_arm, form = arms[arm], FORMS.get(self.show, "{:.3f}")
+        if self.show in comparison.REACH:
+            value = comparison.cell(of_arm, self.show, form)
+            return "" if value == "-" else value
+        if self.show not in DIFFERENCES:
+            is_peak = self.show == "of_peak"
+            return _text(of_arm.of_peak if is_peak else of_arm.means[self.show], form)
+        if arm == baseline:
+            return f"{of_arm.means['late'].text()}{_seeds(len(of_arm.seeds))}"
+        return _text(of_arm.equal[DIFFERENCES[self.show]], sign=True)
+
+
+# ------------------------------------------------------------------------------ figures
 SHOWN = ("uniform", "vade", "pooled", "informed")
-# Drawn by `results.write` of one arena: the figure in docs/, its heading, the arena's table, the arms
+# Curves of one arena: the figure in docs/, its heading, the arena, the arms
 EIGHT = "eight updates, right labels"
 CURVES = {
-    "frontier.png": (EIGHT, "frontier_8_updates", SHOWN),
-    "digits.png": (EIGHT, "digits_8_updates", SHOWN),
-    "ladder.png": (EIGHT, "ladder_8_updates", SHOWN),
-    "lengths.png": (EIGHT, "lengths", ("uniform", "vade", "vade_per_token", "pooled")),
-    "smollm.png": ("SmolLM2-135M-Instruct", "smollm", SHOWN),
+    "frontier.png": (EIGHT, Column("frontier_8_updates"), SHOWN),
+    "digits.png": (EIGHT, Column("digits_8_updates"), SHOWN),
+    "ladder.png": (EIGHT, Column("ladder_8_updates"), SHOWN),
+    "lengths.png": (EIGHT, Column("lengths"), ("uniform", "vade", "vade_per_token", "pooled")),
+    "smollm.png": ("SmolLM2-135M-Instruct", Column("smollm"), SHOWN),
 }
-# Drawn by `across.draw`: a condition and its table
+# Drawn by `across.draw`: conditions
 CONDITIONS = {
-    "frontier": ("frontier_8_updates", "clean/gspo"),
-    "frontier, wrong labels": ("frontier_8_updates", "wrong10/gspo"),
-    "digits": ("digits_8_updates", "clean/gspo"),
-    "digits, wrong labels": ("digits_8_updates", "wrong10/gspo"),
+    "frontier": Column("frontier_8_updates"),
+    "frontier, wrong labels": Column("frontier_8_updates", WRONG),
+    "digits": Column("digits_8_updates"),
+    "digits, wrong labels": Column("digits_8_updates", WRONG),
 }
 LAG_ARENAS = ("frontier", "digits")
 # What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
 # the loss alone: with importance weights, the correction, and without.
 LAGS = {
-    "in turns": ("{}_8_updates", "clean/gspo"),
-    "L = 1": ("lag", "{}_1/gspo"),
-    "L = 4": ("lag", "{}_4/gspo"),
-    "L = 4, uncorrected": ("lag", "{}_4_none/gspo"),
+    "in turns": lambda arena: Column(f"{arena}_8_updates"),
+    "L = 1": lambda arena: Column("lag", f"{arena}_1/gspo"),
+    "L = 4": lambda arena: Column("lag", f"{arena}_4/gspo"),
+    "L = 4, uncorrected": lambda arena: Column("lag", f"{arena}_4_none/gspo"),
 }
-Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
-USUAL = 12  # seeds; a cell with another number of them says so
-FAMILY = re.compile(r"val-aux/validation/(?P<family>[^/]+)/acc/mean@\d+")
-FORMS = {name: form for name, _, form in comparison.COLUMNS}
-GROUP, QUANTITY = "clean/gspo", "difference"  # of a column that names none
-# What two runs that are compared have spent alike, by quantity
-DIFFERENCES = {QUANTITY: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
 
 
 def main() -> None:
-    """Draws the figures and writes the tables; it takes no arguments."""
-    parser = argparse.ArgumentParser("experiments.arenas.pages", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.parse_args()
-    for name, (heading, table, arms) in CURVES.items():
-        draw(DOCS / name, results.only({heading: _read(table)[GROUP]}, arms))
-    shown = {
-        name: {arm: _read(table)[group][arm] for arm in SHOWN}
-        for name, (table, group) in CONDITIONS.items()
-    }
+    """Draws the figures and writes the tables."""
+    idea.draw(DOCS / "idea.png")
+    for name, (heading, column, arms) in CURVES.items():
+        runs = {arm: column.runs[arm] for arm in arms}
+        figures.draw_curves({heading: runs}, plotting.looks(arms), DOCS / name)
+    shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
     across.draw(comparison.compare(lagged(), baseline=next(iter(LAGS))), DOCS / "lag.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
@@ -89,74 +156,51 @@ def main() -> None:
 
 def lagged() -> records.Groups:
     """Returns the runs of each selector in each arena, by their lag; all have the same seeds."""
-    found = {
-        f"{arena}, {arm}": {
-            lag: _read(table.format(arena))[group.format(arena)][arm]
-            for lag, (table, group) in LAGS.items()
-        }
+    groups = {
+        f"{arena}, {arm}": {lag: column(arena).runs[arm] for lag, column in LAGS.items()}
         for arena, arm in itertools.product(LAG_ARENAS, SHOWN)
     }
-    every = [runs for by_lag in found.values() for runs in by_lag.values()]
+    every = [runs for by_lag in groups.values() for runs in by_lag.values()]
     shared = set.intersection(*({run.seed for run in runs} for runs in every))
     return {
         name: {lag: [run for run in runs if run.seed in shared] for lag, runs in by_lag.items()}
-        for name, by_lag in found.items()
+        for name, by_lag in groups.items()
     }
-
-
-def draw(path: pathlib.Path, groups: records.Groups) -> None:
-    """Draws the curves of a sweep's arms."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        results.write(groups, folder, "uniform")
-        shutil.copy(pathlib.Path(folder) / "learning.png", path)
 
 
 # ------------------------------------------------------------------------------ what the pages call
 def table(
     arms: str,
-    columns: Mapping[str, str],
+    columns: Mapping[str, Column],
     *,
     baseline: str = "uniform",
     mean: Mapping[str, Sequence[str]] = {},
+    names: Mapping[str, str] = {},
+    turned: bool = False,
 ) -> None:
     """Prints a row for each arm: its difference to the baseline, or another quantity of the sweeps' table.
 
     Args:
-        arms: labels, or label=name to show another name, with spaces between.
-        columns: heading -> "table", "table:data/loss" or "table:data/loss:quantity"; a quantity is a name of
-            `comparison.COLUMNS` or of `DIFFERENCES`. "one*_4+other*_8" joins two tables, whose arms get these
-            endings.
+        arms: labels with spaces between.
+        columns: what is shown, by heading.
         baseline: its own row has its accuracy where the others have a difference to it.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
+        names: other names for some of the arms.
+        turned: whether arms are columns.
     """
-    shown = dict(word.partition("=")[::2] for word in arms.split())
-    found = {heading: _column(text, baseline) for heading, text in columns.items()}
-    rows = []
-    for arm, name in shown.items():
-        row = [name or arm]
-        for of_arms, quantity in found.values():
-            row.append(_cell(of_arms[arm], quantity, arm == baseline) if arm in of_arms else "")
-        for names in mean.values():
-            joined = Comparison(baseline, {name: found[name][0] for name in names})
-            value = across.seeds_mean(joined, arm)
-            is_known = value.count and arm != baseline
-            row.append(f"{value.text(sign=True)}{_seeds(value.count)}" if is_known else "")
+    rows = [["", *columns, *mean]]
+    for arm in arms.split():
+        row = [names.get(arm, arm), *(column.cell(arm, baseline) for column in columns.values())]
+        for of in mean.values():
+            groups = {name: columns[name].arms(baseline) for name in of}
+            value = across.seeds_mean(Comparison(baseline, groups), arm)
+            row.append(_text(value, sign=True) if arm != baseline else "")
         rows.append(row)
-    _show(["", *columns, *mean], rows)
+    head, *rows = zip(*rows, strict=True) if turned else rows
+    _show(head, rows)
 
 
-def turned(arms: str, rows: Mapping[str, str], *, baseline: str = "uniform") -> None:
-    """Prints `table` with a row for each sweep and a column for each arm."""
-    shown = dict(word.partition("=")[::2] for word in arms.split())
-    found = {heading: _column(text, baseline) for heading, text in rows.items()}
-    lines = [
-        [heading, *(_cell(of[arm], what, arm == baseline) if arm in of else "" for arm in shown)]
-        for heading, (of, what) in found.items()
-    ]
-    _show(["", *(name or arm for arm, name in shown.items())], lines)
-
-
-def above(table: str, arms: str, quantities: Mapping[str, str]) -> None:
+def above(table: Table, arms: str, quantities: Mapping[str, str]) -> None:
     """Prints quantities of the first arm, and how far each other arm's are above it, seed by seed.
 
     Args:
@@ -165,33 +209,34 @@ def above(table: str, arms: str, quantities: Mapping[str, str]) -> None:
         quantities: heading -> a name of `comparison.COLUMNS`.
     """
     first, *others = arms.split()
-    found, rows = _compared(table, first).groups[GROUP], []
+    compared, rows = Column(table).arms(first), []
     for heading, quantity in quantities.items():
-        of = {x: dict(zip(found[x].seeds, found[x].values[quantity], strict=True)) for x in found}
-        cells = [f"{found[first].means[quantity].text()}{_seeds(len(of[first]))}"]
-        for arm in others:
-            value = curves.mean([x - of[first][seed] for seed, x in of[arm].items()])
-            cells.append(f"{value.text(sign=True)}{_seeds(value.count)}")
+        of = {
+            x: dict(zip(arm.seeds, arm.values[quantity], strict=True))
+            for x, arm in compared.items()
+        }
+        gains = [seeds.mean(seeds.differences(of[arm], of[first])) for arm in others]
+        cells = [_text(compared[first].means[quantity]), *(_text(x, sign=True) for x in gains)]
         rows.append([heading, *cells])
     _show(["", *arms.split()], rows)
 
 
-def contrasts(columns: Mapping[str, str], rows: Mapping[str, Sequence[Gain]]) -> None:
+def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:
     """Prints by how much one gain over uniform is above another, seed by seed.
 
     Args:
         columns: as in `table`.
         rows: heading -> two gains; each is an arm and the columns that its gain is the mean of.
     """
-    found = {name: _column(text, "uniform")[0] for name, text in columns.items()}
+
+    def gain(arm: str, names: Sequence[str]) -> dict[int, float]:
+        groups = {name: columns[name].arms("uniform") for name in names}
+        return across.by_seed(Comparison("uniform", groups), arm)
+
     lines = []
-    for heading, gains in rows.items():
-        one, other = (
-            across.by_seed(Comparison("uniform", {name: found[name] for name in names}), arm)
-            for arm, names in gains
-        )
-        value = curves.mean([one[seed] - other[seed] for seed in one if seed in other])
-        lines.append([heading, f"{value.text(sign=True)}{_seeds(value.count)}"])
+    for heading, (one, other) in rows.items():
+        value = seeds.mean(seeds.differences(gain(*one), gain(*other)))
+        lines.append([heading, _text(value, sign=True)])
     _show(["gain of one less gain of the other", ""], lines)
 
 
@@ -204,18 +249,18 @@ def moved_by_lag() -> None:
     corrected, uncorrected = others[-2:]
     to_turns = comparison.compare(lagged(), baseline=in_turns)
     to_uncorrected = comparison.compare(lagged(), baseline=uncorrected)
-    columns = [(to_turns, lag) for lag in LAGS] + [(to_uncorrected, corrected)]
-    rows = [
-        [name, *(_cell(x.groups[name][lag], QUANTITY, lag == in_turns) for x, lag in columns)]
-        for name in to_turns.groups
-    ]
+    columns = [*((to_turns, lag) for lag in others), (to_uncorrected, corrected)]
+    rows = []
+    for name, arms in to_turns.groups.items():
+        gains = [_text(x.groups[name][lag].difference, sign=True) for x, lag in columns]
+        rows.append([name, _text(arms[in_turns].means["late"]), *gains])
     for heading, arenas in (*((f"{x}, mean", (x,)) for x in LAG_ARENAS), ("mean", LAG_ARENAS)):
-        cells = [""]
-        for x, lag in columns[1:]:
+        cells = []
+        for x, lag in columns:
             of = {k: v for k, v in x.groups.items() if k.partition(",")[0] in arenas}
             mean = across.seeds_mean(dataclasses.replace(x, groups=of), lag)
-            cells.append(f"{mean.text(sign=True)}{_seeds(mean.count)}")
-        rows.append([heading, *cells])
+            cells.append(_text(mean, sign=True))
+        rows.append([heading, "", *cells])
     _show(["", *LAGS, "what the correction brings"], rows)
 
 
@@ -232,20 +277,19 @@ def by_lag(quantity: str) -> None:
         compared = comparison.compare(groups).groups.values()
         row = [lag]
         for arm in SHOWN:
-            is_gain = quantity == QUANTITY and arm != SHOWN[0]
-            name = "late" if quantity == QUANTITY else quantity
+            is_gain = quantity == DIFFERENCE and arm != SHOWN[0]
+            name = "late" if quantity == DIFFERENCE else quantity
             of_arenas = [x[arm].differences if is_gain else x[arm].values[name] for x in compared]
             of_seeds = np.mean(of_arenas, axis=0)
             is_first = arm not in in_turns
             first = in_turns.setdefault(arm, of_seeds)
-            value = curves.mean(of_seeds if is_first else of_seeds - first)
-            text = value.text(FORMS[quantity], sign=is_gain or not is_first)
-            row.append(f"{text}{_seeds(value.count)}" if value.count else "")
+            value = seeds.mean(of_seeds if is_first else of_seeds - first)
+            row.append(_text(value, FORMS[quantity], sign=is_gain or not is_first))
         rows.append(row)
     _show(["", *SHOWN], rows)
 
 
-def rates(table: str, arms: str, at: str) -> None:
+def rates(table: Table, arms: str, at: str) -> None:
     """Prints each arm's accuracy at each learning rate, a row for each group of a table.
 
     Args:
@@ -254,100 +298,56 @@ def rates(table: str, arms: str, at: str) -> None:
         at: the rates, with spaces between.
     """
     lines = []
-    for group, found in _compared(table, "").groups.items():
+    for group, ran in Column(table).groups("").items():
         cells = []
         for rate in at.split():
-            ran = [found.get(f"{arm}@{rate}") for arm in arms.split()]
-            means = ["-" if arm is None else f"{arm.means['late'].mean:.3f}" for arm in ran]
-            cells.append(" / ".join(means) if any(ran) else "")
+            at_rate = [ran.get(f"{arm}@{rate}") for arm in arms.split()]
+            means = ["-" if arm is None else f"{arm.means['late'].mean:.3f}" for arm in at_rate]
+            cells.append(" / ".join(means) if any(at_rate) else "")
         lines.append([group.partition("/")[0].replace("_", " "), *cells])
     _show(["", *at.split()], lines)
 
 
-def by_family(table: str, arms: str, group: str = GROUP) -> None:
+def by_family(table: Table, arms: str, group: str = CLEAN) -> None:
     """Prints the accuracy on each family of validation questions, and on all: before RL, then each arm's."""
-    runs = {arm: _read(table)[group][arm] for arm in arms.split()}
-    first, *_ = runs.values()
-    found = (FAMILY.fullmatch(name) for name in first[0].records[-1])
-    read: dict[str, Callable[[curves.Records], curves.Curve]] = {
-        match["family"]: functools.partial(curves.named, name=match.string)
-        for match in found
-        if match
-    }
+    runs = {arm: Column(table, group).runs[arm] for arm in arms.split()}
+    names = filter(None, map(FAMILY.fullmatch, next(iter(runs.values()))[0].records[-1]))
+    read = {m["family"]: functools.partial(curves.named, name=m.string) for m in names}
     lines = []
     for family, curve in (read | {"all": curves.validation}).items():
         of_arms = [[curve(run.records) for run in of_arm] for of_arm in runs.values()]
-        means = [curves.mean([x.values[0] for x in of_arms[0]])]  # before RL the arms are alike
-        means += [curves.mean([cost.late(x) for x in of_arm]) for of_arm in of_arms]
-        lines.append([family, *(f"{x.text()}{_seeds(x.count)}" for x in means)])
+        means = [seeds.mean([x.values[0] for x in of_arms[0]])]  # before RL the arms are alike
+        means += [seeds.mean([cost.late(x) for x in of_arm]) for of_arm in of_arms]
+        lines.append([family, *map(_text, means)])
     _show(["", "before RL", *runs], lines)
 
 
-def passed(table: str, group: str = GROUP, baseline: str = "uniform") -> None:
+def passed(table: Table, group: str = CLEAN, baseline: str = "uniform") -> None:
     """Prints the controls of an arena."""
-    runs = _read(table)[group]
-    compared = _compared(table, baseline).groups[group]
-    found = controls.check(compared, baseline, runs[baseline])
-    rows = [(x.name, x.asked, x.found, "yes" if x.passed else "no") for x in found]
-    _show(["control", "asked", "found", "passed"], rows)
+    column = Column(table, group)
+    _show(*controls.table(controls.check(column.arms(baseline), baseline, column.runs[baseline])))
 
 
-def spent(table: str, arms: str, columns: Sequence[str], group: str = GROUP) -> None:
+def spent(table: Table, arms: str, columns: Sequence[str], group: str = CLEAN) -> None:
     """Prints what each arm has cost; columns are headings of `cost.COSTS`."""
-    compared = _compared(table, "uniform").groups[group]
-    head, rows = comparison.costs({arm: compared[arm] for arm in arms.split()}, "uniform")
+    compared = Column(table, group).arms("uniform")
+    head, rows = cost.table({arm: compared[arm] for arm in arms.split()}, "uniform")
     places = [head.index(name) for name in columns]
     _show(["", *columns], [[row[0], *(row[i] for i in places)] for row in rows])
 
 
-def known(table: str, arms: str, group: str = GROUP) -> None:
+def known(table: Table, arms: str, group: str = CLEAN) -> None:
     """Prints what arms knew of the pass rates before they asked."""
-    of_arms = {arm: _read(table)[group][arm] for arm in arms.split()}
-    _show(*foresight.table(of_arms))
+    runs = Column(table, group).runs
+    _show(*foresight.table({arm: runs[arm] for arm in arms.split()}))
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print(f"\n{tables.markdown(head, rows)}\n")  # a table that touches a comment is no table
 
 
-_records = functools.cache(records.read)
-
-
-@functools.cache
-def _read(table: str) -> records.Groups:
-    read = []
-    for part in table.split("+"):
-        name, _, ending = part.partition("*")
-        groups = _records(RESULTS / f"{name}.parquet")
-        read.append({x: {arm + ending: y for arm, y in of.items()} for x, of in groups.items()})
-    return functools.reduce(records.joined, read)
-
-
-@functools.cache
-def _compared(table: str, baseline: str) -> Comparison:
-    return comparison.compare(_read(table), baseline=baseline)
-
-
-def _column(text: str, baseline: str) -> tuple[Mapping[str, Arm], str]:
-    """Returns the arms of a column, and the quantity that it shows."""
-    table, group, quantity, *_ = [*text.split(":"), "", ""]
-    quantity, allowed = quantity or QUANTITY, dict.fromkeys((*FORMS, *DIFFERENCES))
-    if quantity not in allowed:
-        raise ValueError(f"{text}: no quantity {quantity!r}, use one of {', '.join(allowed)}")
-    return _compared(table, baseline).groups[group or GROUP], quantity
-
-
-def _cell(arm: Arm, quantity: str, is_baseline: bool) -> str:
-    if quantity in comparison.REACH:
-        value = comparison.cell(arm, quantity, FORMS[quantity])
-        return "" if value == "-" else value
-    if quantity not in DIFFERENCES:
-        mean = arm.of_peak if quantity == "of_peak" else arm.means[quantity]
-        return f"{mean.text(FORMS[quantity])}{_seeds(mean.count)}" if mean.count else ""
-    if is_baseline:
-        return f"{arm.means['late'].text()}{_seeds(len(arm.seeds))}"
-    difference = arm.equal[DIFFERENCES[quantity]]
-    return f"{difference.text(sign=True)}{_seeds(difference.count)}" if difference.count else ""
+def _text(mean: Mean, form: str = "{:.3f}", *, sign: bool = False) -> str:
+    return f"{mean.text(form, sign=sign)}{_seeds(mean.count)}" if mean.count else ""
 
 
 def _seeds(count: int) -> str:

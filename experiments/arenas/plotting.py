@@ -88,17 +88,17 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     bold = bold or dict(zip(labels, COLORS, strict=False))
     new = [label for label in labels if label not in bold and label not in KNOWN]
     place = {label: i for i, label in enumerate([*KNOWN, *new])}
-    found = {}
-    for label in labels:
+
+    def look(label: str) -> Look:
         if label in bold:
-            found[label] = Look(bold[label], True, DASHES[0])
-        else:
-            # The dashes shift by one each time the colors are used up, so that no two of the first
-            # len(OTHERS) * len(DASHES) places look alike.
-            i = place[label]
-            dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
-            found[label] = Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
-    return found
+            return Look(bold[label], True, DASHES[0])
+        # The dashes shift by one each time the colors are used up, so that no two of the first
+        # len(OTHERS) * len(DASHES) places look alike.
+        i = place[label]
+        dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
+        return Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
+
+    return {label: look(label) for label in labels}
 
 
 @contextlib.contextmanager
@@ -137,22 +137,16 @@ def panels(
 
 
 def _save(figure: Any, path: PathLike) -> None:
-    """Writes a PNG of few colors, with fewer pixels if it would be large: figures are committed to git."""
+    """Writes a PNG of 128 colors, with fewer pixels if it would be large: figures are committed to git."""
     for dpi in DPI:
-        drawn = io.BytesIO()
+        drawn, small = io.BytesIO(), io.BytesIO()
         figure.savefig(drawn, format="png", dpi=dpi)
-        few = small(Image.open(drawn))
-        if len(few) <= MAX_BYTES:
+        picture = Image.open(drawn).convert("RGB")
+        # Dithering would add bytes and show little.
+        picture.quantize(128, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        if small.tell() <= MAX_BYTES:
             break
-    pathlib.Path(path).write_bytes(few)
-
-
-def small(picture: Image.Image) -> bytes:
-    """Returns a picture of lines and text as a PNG of 128 colors, a third of the usual size."""
-    plain = Image.Dither.NONE  # dithering would add bytes and show little
-    written = io.BytesIO()
-    picture.convert("RGB").quantize(128, dither=plain).save(written, "PNG", optimize=True)
-    return written.getvalue()
+    pathlib.Path(path).write_bytes(small.getvalue())
 
 
 def line(**style: Any) -> Any:
@@ -167,12 +161,6 @@ def thousands() -> Any:
     from matplotlib import ticker
 
     return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
-
-
-def from_zero(panel: Any) -> None:
-    """Starts the y axis of a count at 0."""
-    panel.yaxis.set_major_formatter(thousands())
-    panel.set_ylim(bottom=0)
 
 
 def from_zero_or_log(panel: Any) -> None:

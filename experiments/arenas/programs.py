@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import fcntl
 import itertools
 import os
 import pathlib
@@ -12,12 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-LOOK_S = 0.5  # between two looks at what a program has done
-BUSY = os.EX_TEMPFAIL  # the exit code of a program whose log another process holds
 
 
 class Program(NamedTuple):
@@ -29,7 +26,7 @@ class Program(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a program ended; `code` is None if the sweep was stopped before the program started."""
+    """How a program ended; `code` is None if the pool was stopped before the program started."""
 
     program: Program
     code: int | None
@@ -38,13 +35,10 @@ class Ended(NamedTuple):
 
     def reason(self) -> str:
         """Returns the last error that this start wrote to its log, or the last line if there is none."""
-        if self.code == BUSY:
-            return "error: another process makes this run now; wait for it, or stop it"
-        # The same log has the output of earlier starts.
-        said = pathlib.Path(self.program.log).read_bytes()[self.log_start :]
-        text = said.decode(errors="replace")
-        lines = [x.strip() for x in text.replace("\r", "\n").split("\n") if x.strip()]
-        errors = [x for x in lines if x.startswith("error:")]
+        output = pathlib.Path(self.program.log).read_bytes()[self.log_start :]
+        text = output.decode(errors="replace").replace("\r", "\n")
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        errors = [line for line in lines if line.startswith("error:")]
         return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
@@ -58,7 +52,6 @@ class ProgramPool:
 
     def __init__(self, parallel: int):
         self._parallel, self._stopped = parallel, threading.Event()
-        self._environment = {"TQDM_MININTERVAL": "30", **os.environ}
         self._running: set[subprocess.Popen] = set()
 
     def __enter__(self) -> "ProgramPool":
@@ -74,14 +67,8 @@ class ProgramPool:
         """Whether the pool was asked to stop."""
         return self._stopped.is_set()
 
-    def run(
-        self, programs: Sequence[Program], has_compiled: Callable[[Program], bool] | None = None
-    ) -> Iterator[Ended]:
-        """Yields how each program ended, as it ends.
-
-        Several programs that start together would compile the same code side by side. If `has_compiled` is
-        given, the first runs alone until it is True of it; the others find its code in the cache.
-        """
+    def run(self, programs: Sequence[Program]) -> Iterator[Ended]:
+        """Yields how each program ended, as it ends."""
         places = iter(shares(self._parallel))
 
         def pin() -> None:
@@ -90,12 +77,7 @@ class ProgramPool:
                 os.sched_setaffinity(0, cores)
 
         with concurrent.futures.ThreadPoolExecutor(self._parallel, initializer=pin) as executor:
-            waiting = [executor.submit(self._run, program) for program in programs[:1]]
-            while has_compiled and self._parallel > 1 and not self.stopped:
-                if not waiting or waiting[0].done() or has_compiled(programs[0]):
-                    break
-                time.sleep(LOOK_S)
-            waiting += [executor.submit(self._run, program) for program in programs[1:]]
+            waiting = [executor.submit(self._run, program) for program in programs]
             try:
                 for done in concurrent.futures.as_completed(waiting):
                     yield done.result()
@@ -109,12 +91,6 @@ class ProgramPool:
             return Ended(program, None)
         pathlib.Path(program.log).parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "a") as log:
-            try:
-                # The program inherits the file and with it the lock. If this process is killed and the
-                # sweep starts again, a run that is still running is not started twice.
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return Ended(program, BUSY)
             log.write(f"\n$ {shlex.join(program.command)}\n")
             log.flush()
             log_start = log.tell()
@@ -125,7 +101,7 @@ class ProgramPool:
                 stderr=subprocess.STDOUT,
                 # In a new session a Ctrl-C at the terminal reaches the program only through us, once.
                 start_new_session=True,
-                env=self._environment,
+                env={"TQDM_MININTERVAL": "30", **os.environ},
             )
             self._running.add(process)
             if self.stopped:  # `_stop` may have missed it while it was being started

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.arenas import cost, foresight, outcome
+from experiments.arenas import cost, foresight
 from experiments.arenas.foresight import Foresight
 from vade_jax import atomic
-from vade_jax.report import curves
+from vade_jax.report import curves, outcome
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
@@ -46,11 +46,6 @@ BITS = 12
 # checksums do not cover, the columns and these settings.
 SHARED = b"settings"
 CHECKSUM = b"crc32"
-ENCODINGS = {
-    pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
-    pa.list_(pa.int32()): "DELTA_BINARY_PACKED",
-    pa.list_(pa.int64()): "DELTA_BINARY_PACKED",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +66,7 @@ class Recorded:
     @functools.cached_property
     def outcome(self) -> outcome.Outcome:
         """The run in numbers, which one table after another asks for."""
-        return outcome.of_run(self.records, self.hopeless)
+        return outcome.of_run(self.records)
 
 
 Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
@@ -132,35 +127,28 @@ def write(groups: Groups, path: PathLike) -> None:
         "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
         "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
-        "foresight": pa.array([_short(run.foresight) for run in runs]),
+        "foresight": pa.array([json.dumps(foresight.rounded(run.foresight)) for run in runs]),
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
         **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
-    _write_small(pa.table(columns), shared, path)
-
-
-def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
-    """Writes a table with options that make it a third smaller than parquet's defaults."""
-    options: dict[str, Any] = {
+    table, metadata = pa.table(columns), json.dumps(shared).encode()
+    floats = [field.name for field in table.schema if field.type == pa.list_(pa.float32())]
+    options: dict[str, Any] = {  # a third smaller than with parquet's defaults
         "use_dictionary": ["group", "arm", "settings"],
-        "column_encoding": {
-            f"{field.name}.list.element": ENCODINGS[field.type]
-            for field in table.schema
-            if field.type in ENCODINGS
-        },
+        "use_byte_stream_split": [f"{name}.list.element" for name in floats],
         "compression": "zstd",
         "compression_level": 22,
         "write_statistics": False,
         "write_page_checksum": True,
         "store_schema": False,
     }
-    told = json.dumps(shared).encode()
     with (
         atomic.replacing(path) as partial,
         pq.ParquetWriter(partial, table.schema, **options) as file,
     ):
         file.write_table(table)
-        file.add_key_value_metadata({SHARED: told, CHECKSUM: _checksum(table.schema, told)})
+        checksum = _checksum(table.schema, metadata)
+        file.add_key_value_metadata({SHARED: metadata, CHECKSUM: checksum})
 
 
 def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
@@ -172,10 +160,10 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table, told = file.read(), file.metadata.metadata
-        if told[CHECKSUM] != _checksum(table.schema, told[SHARED]):
+            table, metadata = file.read(), file.metadata.metadata
+        if metadata[CHECKSUM] != _checksum(table.schema, metadata[SHARED]):
             raise ValueError("its columns or settings are not those that were written")
-        shared = json.loads(told[SHARED])
+        shared = json.loads(metadata[SHARED])
         for row in table.to_pylist():
             group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
             config = _nested(shared | settings)
@@ -189,10 +177,6 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
             f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
         ) from error
     return groups
-
-
-def _short(foresight: Foresight) -> str:
-    return json.dumps({name: [float(f"{x:.4g}") for x in xs] for name, xs in foresight.items()})
 
 
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
@@ -234,33 +218,21 @@ def _rounded(x: float) -> float:
     return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
 
 
-def completed(new: Groups, earlier: Groups) -> dict[str, dict[str, list[Recorded]]]:
-    """Returns the runs of `new`; what they lack because their rollouts were deleted comes from `earlier`."""
+def joined(earlier: Groups, new: Groups) -> Groups:
+    """Returns the runs of both; if both have a seed of an arm, the run of `new`.
 
-    def known(name: str, arm: str, run: Recorded) -> Recorded:
-        before = [x for x in earlier.get(name, {}).get(arm, ()) if x.seed == run.seed]
-        if not before:
-            return run
-        hopeless = before[0].hopeless if math.isnan(run.hopeless) else run.hopeless
-        foresight = run.foresight or before[0].foresight
-        return dataclasses.replace(run, hopeless=hopeless, foresight=foresight)
-
-    return {
-        name: {arm: [known(name, arm, run) for run in runs] for arm, runs in arms.items()}
-        for name, arms in new.items()
-    }
-
-
-def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
-    """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
+    What that run lacks because its rollouts were deleted comes from `earlier`.
+    """
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
     for name, arms in new.items():
-        of_group = both.setdefault(name, {})
         for arm, runs in arms.items():
-            seeds = {run.seed for run in runs}
-            of_group[arm] = [run for run in of_group.get(arm, ()) if run.seed not in seeds] + [
-                *runs
-            ]
+            before = {run.seed: run for run in both.setdefault(name, {}).get(arm, ())}
+            for run in runs:
+                old = before.pop(run.seed, run)
+                hopeless = old.hopeless if math.isnan(run.hopeless) else run.hopeless
+                known = run.foresight or old.foresight
+                before[run.seed] = dataclasses.replace(run, hopeless=hopeless, foresight=known)
+            both[name][arm] = list(before.values())
     return both
 
 
@@ -285,16 +257,11 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-@functools.cache
-def _path(name: str) -> tuple[str, ...]:
-    return tuple(x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
-
-
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Inverts `_leaves`."""
     config: dict[str, Any] = {}
     for name, value in leaves.items():
-        *parents, last = _path(name)
+        *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
         section = config
         for parent in parents:
             section = section.setdefault(parent, {})

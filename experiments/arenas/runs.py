@@ -5,15 +5,14 @@ import itertools
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
 
+from ml_collections import ConfigDict
+
+from configs import arms
 from experiments import hooks
 from vade_jax import atomic, fields, imports, samplers, settings
 from vade_jax.run import checks, commits, directory, job
 from vade_jax.run.checks import place
-from vade_jax.store import metrics
-
-Values = Mapping[str, Any]  # values of settings, nested like the settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +40,6 @@ class PlannedRun:
         """Returns whether the run is finished, see `job.is_done`."""
         return job.is_done(self.settings, self.directory)
 
-    def has_stepped(self) -> bool:
-        """Returns whether the run has taken a step, so that its programs are compiled."""
-        path = os.path.join(self.directory, metrics.FILE)
-        return os.path.exists(path) and any(line["step"] for line in metrics.read(self.directory))
-
     def write_config(self) -> str:
         """Writes the config next to the run's directory; returns the value of --config that reads it."""
         path = self.directory + ".json"
@@ -53,41 +47,39 @@ class PlannedRun:
         return f"configs/from_json.py:{path}"
 
 
-def planned(values: Values, workdir: str) -> list[PlannedRun]:
+def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
     """Returns the runs of a sweep's config in the order they are made: all of one seed before the next.
 
     Raises:
         ValueError: the config is of a single run, a word is unknown, settings cannot run, or a finished
             run has other settings.
     """
-    if "known" not in values:
+    if "known" not in c:
         raise ValueError(
             "--config is of one run: give a sweep, such as configs/sweep.py or "
             "configs/sweep.py:base=FILE"
         )
-    data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
+    data, losses, selectors = (chosen(c, name) for name in ("data", "losses", "arms"))
     # The baseline must be known, but need not be among the chosen arms.
-    _meaning("baseline", values["baseline"], values["known"]["arms"])
+    _change("baseline", c.baseline, c.known.arms)
     try:
-        seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
+        seeds = dict.fromkeys(int(word) for word in c.seeds.split(","))
     except ValueError:
-        raise ValueError(f"seeds={values['seeds']!r}: numbers with commas between") from None
-    _check_shared(values["run"])
+        raise ValueError(f"seeds={c.seeds!r}: numbers with commas between") from None
+    _check_shared(c.run)
     runs = []
-    for seed, source, loss, arm in itertools.product(seeds, data, losses, arms):
+    for seed, source, loss, arm in itertools.product(seeds, data, losses, selectors):
         name = f"{source}/{loss}/{arm}_seed{seed}"
+        run = arms.changed(c.run, data[source], losses[loss], selectors[arm])
+        run.seed = seed
         # Runs with the same seed share their warm start: nothing that it depends on differs between them.
-        shared = {"directory": os.path.join(workdir, f"warm_start_seed{seed}")}
-        own = {"seed": seed, "warm_start": shared}
-        wanted = values["run"]
-        for changes in (data[source], losses[loss], arms[arm], own):
-            wanted = changed(wanted, changes)
+        run.warm_start.directory = os.path.join(workdir, f"warm_start_seed{seed}")
         try:
-            run = settings.Run.from_dict(wanted)
-            checks.check(run, hooks.ALL)
+            checked = settings.Run.from_dict(run.to_dict())
+            checks.check(checked, hooks.ALL)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
+        runs.append(PlannedRun(f"{source}/{loss}", arm, checked, os.path.join(workdir, name)))
     for run in runs:
         if run.is_finished():  # it is not started again, so its config is compared only here
             names = commits.pin(commits.names(run.settings), run.directory)
@@ -97,11 +89,11 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
     return runs
 
 
-def _check_shared(run: Values) -> None:
+def _check_shared(run: ConfigDict) -> None:
     """Raises ValueError if the shared settings have a seed or a warm start: a sweep sets both itself."""
-    if run["seed"]:
-        raise ValueError(f"run.seed={run['seed']}: a sweep has seeds, such as --config.seeds=0,1")
-    if start := run["warm_start"]["directory"]:
+    if run.seed:
+        raise ValueError(f"run.seed={run.seed}: a sweep has seeds, such as --config.seeds=0,1")
+    if start := run.warm_start.directory:
         raise ValueError(
             f"run.warm_start.directory={start!r}: a sweep makes a warm start for each seed; train from one of "
             "your own by run.model.checkpoint, with run.warm_start.num_steps=0"
@@ -127,8 +119,8 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
     return made
 
 
-def chosen(values: Values, field: str) -> dict[str, Values]:
-    """Returns what the words of a field stand for; a repeated word counts once.
+def chosen(c: ConfigDict, field: str) -> dict[str, arms.Change]:
+    """Returns what the words of a field change; a repeated word counts once.
 
     An arm may have its own learning rate: `vade@5e-5`. Selectors differ in the largest rate that they
     tolerate, so a comparison at a single rate says little.
@@ -137,50 +129,33 @@ def chosen(values: Values, field: str) -> dict[str, Values]:
         ValueError: there is no word, a word is unknown (the message names the nearest known word), or a
             learning rate is not a number.
     """
-    known = values["known"][field]
-    words = [word.strip() for word in values[field].split(",") if word.strip()]
+    known = c.known[field]
+    words = [word.strip() for word in c[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
     labelled = imports.labelled(field, words)
-    return {label: _meaning(field, word, known) for label, word in labelled.items()}
+    return {label: _change(field, word, known) for label, word in labelled.items()}
 
 
-def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
-    """Returns the changes that a word stands for; see `chosen`."""
+def _change(field: str, word: str, known: Mapping[str, arms.Change]) -> arms.Change:
+    """Returns what a word changes; see `chosen`."""
     is_arm = field in ("arms", "baseline")
     name, at, rate = word.partition("@") if is_arm else (word, "", "")
     if is_arm and ":" in name:
-        meaning = _of_file(field, name)
+        samplers.find(name, field)  # its error names the field
+        change = arms.selector(name)
     else:
         fields.check_word(field, name, known)
-        meaning = known[name]
+        change = known[name]
     if not at:
-        return meaning
+        return change
     try:
-        return changed(meaning, {"optimizer": {"learning_rate": float(rate)}})
+        learning_rate = float(rate)
     except ValueError:
         raise ValueError(f"{field}={word!r}: a learning rate after the @, such as 5e-5") from None
 
+    def with_rate(run: ConfigDict) -> None:
+        change(run)
+        run.optimizer.learning_rate = learning_rate
 
-def _of_file(field: str, name: str) -> Values:
-    """Returns the changes to a selector from a user's file, and to the settings that go with it."""
-    changes = {"selector": {"name": name, "options": {}, "arrays": {}}}
-    for path, value in samplers.find(name, field).goes_with.items():
-        *sections, last = path.split(".")
-        nested = {last: value}
-        for section in reversed(sections):
-            nested = {section: nested}
-        changes = changed(changes, nested)
-    return changes
-
-
-def changed(values: Values, changes: Values) -> dict[str, Any]:
-    """Returns nested values with `changes` applied."""
-    both = dict(values)
-    for name, new in changes.items():
-        old = both.get(name)
-        # A new selector starts without the options and arrays of the previous one.
-        replaced = name == "selector" and new.get("name", old["name"]) != old["name"]
-        nested = isinstance(new, Mapping) and isinstance(old, Mapping) and not replaced
-        both[name] = changed(old, new) if nested else new
-    return both
+    return with_rate

@@ -12,22 +12,18 @@ from typing import Any
 import jinja2
 
 from experiments.arenas import cost
-from experiments.arenas.comparison import NOTES, Arm, Comparison, costs
+from experiments.arenas.comparison import NOTES, Arm, Comparison
 from experiments.arenas.controls import Control
 from experiments.arenas.records import Groups
 from vade_jax import atomic
 from vade_jax.report import page
-from vade_jax.report.curves import Mean
+from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
 FILE = "sweep.html"
 # Figures in their order, with captions; figures that a sweep does not have are left out.
 FIGURES = {
-    "arms.png": "Every arm: mean, 95 % interval and single seeds",
     "learning.png": "Over the steps: validation, effective ratio, gradient norm",
-    "rollouts.png": "Over the answers paid for",
-    "effective_ratio.png": "Groups that teach, over the steps",
-    "calibration.png": "What each posterior forecast of the effective ratio, and what came out",
     "decays.png": "Over the two decays",
     "rates.png": "Over learning rates",
     "batches.png": "Over sizes of a batch",
@@ -89,7 +85,7 @@ def _group(
     rank = lambda label: (label != baseline, -arms[label].means["late"].mean)
     ordered = {label: arms[label] for label in sorted(arms, key=rank)}
     # Differences are in the table above, by a switch.
-    head, rows = costs(ordered, baseline)
+    head, rows = cost.table(ordered, baseline)
     shown = [i for i, words in enumerate(head) if words not in cost.EQUAL.values()]
     return {
         "name": name,

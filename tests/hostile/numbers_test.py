@@ -10,7 +10,6 @@ import pytest
 import safetensors.numpy
 
 from experiments import train
-from experiments.arenas import figures
 from tests.run.selectors_test import NAMES, fake_parts, smoke  # noqa: F401 (a fixture)
 from tests.trainer import fakes, loop_test, small, update_test
 from vade_jax import settings
@@ -254,7 +253,6 @@ def test_a_run_of_nothing_but(
     """
     make = engines.make
     monkeypatch.setattr(engines, "make", lambda *args, **kw: Answers(make(*args, **kw), change))
-    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = smoke("vade")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every, c.checkpoint.every = 0, 9, 9

@@ -1,7 +1,5 @@
 """Curves, averages and intervals by hand arithmetic."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ def records(**columns):
         "correct": curves.EFFECTIVE_CORRECT,
         "predicted": curves.PREDICTED,
         "rollouts": curves.ROLLOUTS,
-        "useful": curves.EFFECTIVE_ROLLOUTS,
+        "forgotten": curves.FORGOTTEN,
     }
     rows = zip(*columns.values(), strict=True)
     return [
@@ -79,14 +77,7 @@ def test_a_run_that_went_on_with_other_validations_shows_the_last_ones():
 def test_only_noisy_curves_are_smoothed():
     ratio = records(ratio=[0.0] * 20 + [1.0] * 20, rollouts=range(40))
     assert 0 < curves.named(ratio, curves.EFFECTIVE).smooth().values[20] < 1
-    assert curves.rollouts(ratio).smooth().values.tolist() == [*range(40)]
-
-
-def test_effective_rollouts_are_those_of_groups_that_teach():
-    """Whatever the sizes of groups are, and what passes over all items cost."""
-    curve = curves.effective_rollouts(records(useful=[14, 0, 8], rollouts=[816, 832, 848]))
-    assert curve.values.tolist() == [14, 14, 22]
-    assert curve.spent["rollouts"].tolist() == [816, 832, 848]
+    assert curves.forgotten(records(forgotten=range(40))).smooth().values.tolist() == [*range(40)]
 
 
 def test_prediction_is_held_against_correctness_where_both_are_known():
@@ -113,48 +104,6 @@ def test_quarters_and_spikes():
     assert curves.has_spikes(np.array([1.0, 1, 21]))
     for values in ([1, 1, 20], [0, 0, 5], []):
         assert not curves.has_spikes(np.array(values))
-
-
-# ------------------------------------------------------------------------------ of many seeds
-def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
-    one = (np.array([0, 2]), np.array([0.0, 2.0]))
-    two = (np.array([0, 2]), np.array([2.0, 6.0]))
-    x, mean, error = curves.band([one, two])
-    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
-    # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
-    np.testing.assert_allclose(error, [1.0, 2.0])
-    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
-    x, mean, _ = curves.band([one, long, (np.zeros(0), np.zeros(0))])
-    assert x.tolist() == [1, 2]  # 0 is before the second, 5 behind the first
-    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
-    assert curves.band([one])[2].tolist() == [0.0, 0.0]
-    assert [len(values) for values in curves.band([])] == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("values", "level", "half"),
-    [  # the standard error times the quantile of Student's t in the tables
-        ([1.0, 3.0], 0.95, 1 * 12.706),
-        ([1.0, 3.0], 0.5, 1 * 1.0),
-        ([1.0, 2.0, 3.0], 0.95, 3**-0.5 * 4.3027),
-        ([1.0, math.nan, 3.0, math.inf], 0.95, 12.706),  # what is finite
-        ([4.0, 4.0, 4.0], 0.95, 0),
-    ],
-)
-def test_the_interval_is_students(values, level, half):
-    found = curves.mean(values, level)
-    assert found.half == pytest.approx(half, rel=1e-4)
-    finite = [x for x in values if math.isfinite(x)]
-    assert (found.mean, found.count) == (sum(finite) / len(finite), len(finite))
-
-
-def test_text_of_a_mean():
-    assert curves.Mean(0.5, 0.25, 3).text() == "0.500 ± 0.250"
-    assert curves.Mean(0.5, 0.25, 3).text(sign=True) == "+0.500 ± 0.250"
-    assert curves.Mean(-0.5, 0.25, 3).text("{:.1f}", sign=True) == "-0.5 ± 0.2"
-    assert curves.Mean(51200, 0.0, 3).text("{:,.0f}") == "51,200"
-    assert curves.mean([0.5]).text() == "0.500" and math.isnan(curves.mean([0.5]).half)
-    assert curves.mean([]).text() == "-" and math.isnan(curves.mean([]).mean)
 
 
 def test_the_effective_ratio_is_the_papers_where_it_was_recorded():

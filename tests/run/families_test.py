@@ -7,7 +7,6 @@ import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
-from experiments.arenas import figures
 from vade_jax.models.qwen import presets
 from vade_jax.store import metrics
 
@@ -25,7 +24,6 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
 ):
     """With the config for text maths, on rows as GSM8K has them."""
     transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     two_layers = dataclasses.replace(presets.PRESETS[preset].text, num_layers=2)
     shape = dataclasses.replace(presets.PRESETS[preset], text=two_layers)
     monkeypatch.setitem(presets.PRESETS, preset, shape)
@@ -53,7 +51,6 @@ def test_a_run_of_a_qwen3vl_ends_with_a_policy_that_transformers_loads(
     tmp_path, one_device, monkeypatch
 ):
     transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = tiny_gspo.get_config("smoke,qwen3vl")
     c.eval.num_samples = 1
     train.main(c, str(tmp_path / "run"))

@@ -10,7 +10,6 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import train
-from experiments.arenas import figures
 from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
@@ -122,7 +121,6 @@ def test_the_places_of_an_item_are_those_of_a_proposal(name, options):
 )
 def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypatch):
     """The whole program on a two-layer model; a second pass of MMR1 compiles nothing."""
-    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = smoke(name)
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every = 0, 9

@@ -1,4 +1,4 @@
-"""Curves of the metrics in metrics.jsonl, their averages over seeds, and means with intervals."""
+"""Curves of the metrics in metrics.jsonl."""
 
 import dataclasses
 import functools
@@ -13,7 +13,6 @@ Records = Sequence[metrics.Record]
 
 ACCURACY = "critic/score/mean"  # correctness of the training answers
 EFFECTIVE = "vade/effective_ratio"
-EFFECTIVE_ROLLOUTS = "vade/effective_rollouts"
 EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
 EFFECTIVE_TRAINED = "vade/trained_effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
@@ -128,11 +127,6 @@ def _most_samples(records: Records) -> list[dict[str, str]]:
     return [{of: name for of, name in names if name in record} for record in records]
 
 
-def rollouts(records: Records) -> Curve:
-    """Returns the number of rollouts so far."""
-    return named(records, ROLLOUTS, smooths=False)
-
-
 def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns (steps, values) of the records that have `name`; null becomes NaN."""
     present = [record for record in records if name in record]
@@ -170,15 +164,6 @@ def effective(records: Records) -> Curve:
     there = set().union(*records)
     names = (EFFECTIVE_TRAINED, EFFECTIVE_CORRECT, EFFECTIVE)
     return named(records, next((name for name in names if name in there), EFFECTIVE))
-
-
-def effective_rollouts(records: Records) -> Curve:
-    """Returns the number of rollouts so far in groups whose rewards differ.
-
-    Passes over all items do not count: nothing learns from their rollouts.
-    """
-    found = named(records, EFFECTIVE_ROLLOUTS, smooths=False)
-    return dataclasses.replace(found, values=np.cumsum(found.values))
 
 
 def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:
@@ -231,63 +216,3 @@ def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np
     """Returns the means of x and y in at most `count` bins of x, each with about as many points."""
     bins = np.array_split(np.argsort(x), max(1, min(count, len(x) // 5)))
     return np.array([x[i].mean() for i in bins]), np.array([y[i].mean() for i in bins])
-
-
-# ------------------------------------------------------------------------------ of many seeds
-def band(
-    series: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (x, mean, standard error of the mean) of curves over the range that they share.
-
-    x is the union of their points; between its points a curve is interpolated linearly. The error of a
-    single curve is 0.
-    """
-    series = [(x, y) for x, y in series if len(x)]
-    if not series:
-        return np.zeros(0), np.zeros(0), np.zeros(0)
-    first, last = max(x[0] for x, _ in series), min(x[-1] for x, _ in series)
-    grid = np.unique(np.concatenate([x for x, _ in series]))
-    # Outside the range of one seed the mean would jump, because that seed drops out.
-    grid = grid[(grid >= first) & (grid <= last)]
-    y = np.stack([np.interp(grid, *one) for one in series])
-    spread = np.std(y, 0, ddof=1) if len(y) > 1 else np.zeros(len(grid))
-    return grid, y.mean(0), spread / np.sqrt(len(y))
-
-
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """A mean, and half the width of its interval: NaN for fewer than two values."""
-
-    mean: float
-    half: float
-    count: int
-
-    def text(self, form: str = "{:.3f}", *, sign: bool = False, of: int = 0) -> str:
-        """Returns mean ± half, or the mean alone where there is no interval.
-
-        Args:
-            form: of both numbers.
-            sign: whether a plus is written.
-            of: how many values there could be; fewer are told in brackets.
-        """
-        if not self.count:
-            return "-"
-        mean = form.format(self.mean)
-        mean = f"+{mean}" if sign and self.mean >= 0 else mean
-        text = f"{mean} ± {form.format(self.half)}" if self.half > 0 else mean
-        return f"{text} ({self.count} of {of})" if self.count < of else text
-
-
-def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:
-    """Returns the mean of the finite values, with Student's t interval.
-
-    The values are taken as independent draws from a normal distribution. With two or three seeds the
-    95 % interval is wide (12.7 and 4.3 standard errors to each side).
-    """
-    from scipy import special  # slow to import, and only tables need it
-
-    x = np.asarray([value for value in values if np.isfinite(value)], float)
-    if x.size < 2:
-        return Mean(float(x[0]) if x.size else np.nan, np.nan, x.size)
-    half = x.std(ddof=1) / np.sqrt(x.size) * special.stdtrit(x.size - 1, (1 + level) / 2)
-    return Mean(float(x.mean()), float(half), x.size)

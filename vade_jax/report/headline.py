@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import curves, examples
-from vade_jax.report.curves import Records
+from vade_jax.report import curves, examples, outcome
+from vade_jax.report.curves import Curve, Records
+from vade_jax.report.outcome import Outcome
 from vade_jax.report.run import Run
 from vade_jax.store import metrics
 from vade_jax.types import PathLike
@@ -49,32 +50,21 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
     """Returns a short table: what a run learned, what it cost and, given `workdir`, its files."""
     if not records:
         return "no step was made: nothing to report"
-    rows = []
+    run, rows = outcome.of_run(records), []
     for name in curves.validation_names(records):
         _, *words, _, samples = name.split("/")  # val/<set>/acc/mean@k
         curve = curves.named(records, name)
         if curve.values.size:
-            best = int(np.argmax(curve.values))
-            text = (
-                f"{curve.values[0]:.3f} first, {curve.values[best]:.3f} best "
-                f"(step {curve.steps[best]}), {curve.values[-1]:.3f} last"
-            )
+            text = f"{_first_and_best(curve, 'first', 'best')}, {curve.values[-1]:.3f} last"
             rows.append((f"{'/'.join(words)} accuracy ({samples})", text))
-    for label, curve in (
-        ("effective ratio", curves.effective(records)),
-        ("training accuracy", curves.named(records, curves.ACCURACY)),
-    ):
-        values = curve.values
-        if values.size:
-            first, last = curves.quarters(values)
-            text = f"{first:.3f} in the first quarter, {last:.3f} in the last"
-            rows.append((label, text))
-    predicted, observed = curves.predicted_and_observed(records)
-    if predicted.size:
-        gap, bias = curves.forecast_error(predicted, observed)
-        text = f"off by {gap:.3f} a step; observed - predicted {bias:+.3f}"
+    accuracy = curves.named(records, curves.ACCURACY)
+    for label, curve in (("effective ratio", run.effective), ("training accuracy", accuracy)):
+        if curve.values.size:
+            rows.append((label, _quarters(curve, "{:.3f}")))
+    if math.isfinite(run.gap):
+        text = f"off by {run.gap:.3f} a step; observed - predicted {run.bias:+.3f}"
         rows.append(("predicted ratio", text))
-    rows += _summary_of_cost(records)
+    rows += _summary_of_cost(records, run)
     if workdir is not None:
         paths = [(os.path.join(workdir, name), text) for name, text in PLACES]
         rows += [(path, text) for path, text in paths if os.path.exists(path)]
@@ -82,24 +72,34 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
 
 
-def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
+def _first_and_best(curve: Curve, first: str, best: str) -> str:
+    top = int(np.argmax(curve.values))
+    return (
+        f"{curve.values[0]:.3f} {first}, {curve.values[top]:.3f} {best} (step {curve.steps[top]})"
+    )
+
+
+def _quarters(curve: Curve, form: str) -> str:
+    first, last = (form.format(x) for x in curves.quarters(curve.values))
+    return f"{first} in the first quarter, {last} in the last"
+
+
+def _summary_of_cost(records: Records, run: Outcome) -> list[tuple[str, str]]:
     spent = [f"{max(record['step'] for record in records):,} steps"]
     skipped = curves.named(records, "vade/skipped_updates").values
     spent[0] += f" ({skipped[-1]:,.0f} taught nothing)" if skipped.size and skipped[-1] else ""
-    for name in ("rollouts", "tokens"):
-        total = curves.named(records, f"vade/{name}_total").values
-        spent += [f"{total[-1]:,.0f} {name}"] if total.size else []
+    totals = {"rollouts": run.rollouts, "tokens": run.tokens}
+    spent += [f"{total:,.0f} {name}" for name, total in totals.items() if math.isfinite(total)]
     rows = [("spent", ", ".join(spent))]
-    seconds = curves.named(records, "timing_s/step").values
-    if seconds.size:
-        # `experiments.train` says how long all took, the warm start and the page included.
-        rows.append(("time", f"{np.median(seconds):.2f} s a step (median)"))
-    speed = curves.named(records, "perf/throughput").values
-    if speed.size:
-        rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s a device (median)"))
-    mfu = curves.named(records, "perf/mfu").values
-    if mfu.size:
-        rows.append(("MFU of learning", f"{np.median(mfu):.1%} (median)"))
+    # `experiments.train` says how long all took, the warm start and the page included.
+    for label, metric, form in (
+        ("time", curves.SECONDS, "{:.2f} s a step"),
+        ("throughput", "perf/throughput", "{:,.0f} tokens/s a device"),
+        ("MFU of learning", "perf/mfu", "{:.1%}"),
+    ):
+        values = curves.named(records, metric).values
+        if values.size:
+            rows.append((label, f"{form.format(np.median(values))} (median)"))
     return rows
 
 
@@ -133,53 +133,42 @@ def what(run: Run) -> list[str]:
 
 def facts(run: Run) -> list[Fact]:
     """Returns what a run learned and what it cost, as far as it was measured."""
-    return [*_learned(run.records), *_spent(run.records), *_asked(run)]
+    numbers = outcome.of_run(run.records)
+    return [*_learned(run.records, numbers), *_spent(run.records, numbers), *_asked(run)]
 
 
-def _learned(records: Records) -> list[Fact]:
+def _learned(records: Records, run: Outcome) -> list[Fact]:
     found = []
-    score = curves.validation(records)
-    if score.values.size:
-        best = int(np.argmax(score.values))
+    if run.validations.values.size:
+        detail = _first_and_best(run.validations, "at first", "at best")
         names = curves.validation_names(records)
-        detail = (
-            f"{score.values[0]:.3f} at first, {score.values[best]:.3f} at best "
-            f"(step {score.steps[best]})"
-        )
         detail += f", mean of {len(names)} sets" if len(names) > 1 else ""
-        found.append(Fact("Validation accuracy", f"{score.values[-1]:.3f}", detail))
-    forgotten = curves.forgotten(records).values
-    if forgotten.size:
+        found.append(Fact("Validation accuracy", f"{run.last:.3f}", detail))
+    if run.forgotten.values.size:
         families = curves.forgotten_families(records)
         last = {name: curves.forgotten(records, name).values[-1] for name in families}
         most = sorted(last, key=last.__getitem__, reverse=True)[:3]
         detail = ", ".join(f"{name} {100 * last[name]:.0f} %" for name in most if last[name])
-        value = f"{100 * forgotten[-1]:.1f} %"
+        value = f"{100 * run.forgotten.values[-1]:.1f} %"
         found.append(Fact("Known questions forgotten", value, detail))
-    ratio = curves.effective(records).values
-    if ratio.size:
-        first, last = curves.quarters(ratio)
-        detail = f"{first:.2f} in the first quarter, {last:.2f} in the last"
-        found.append(Fact("Effective ratio", f"{ratio.mean():.2f}", detail))
-    predicted, observed = curves.predicted_and_observed(records)
-    if predicted.size:
-        gap, bias = curves.forecast_error(predicted, observed)
-        detail = f"a step; observed − predicted {bias:+.3f}".replace("-", "−")
-        found.append(Fact("Forecast off by", f"{gap:.3f}", detail))
+    if run.effective.values.size:
+        detail = _quarters(run.effective, "{:.2f}")
+        found.append(Fact("Effective ratio", f"{run.effective_ratio:.2f}", detail))
+    if math.isfinite(run.gap):
+        detail = f"a step; observed − predicted {run.bias:+.3f}".replace("-", "−")
+        found.append(Fact("Forecast off by", f"{run.gap:.3f}", detail))
     return found
 
 
-def _spent(records: Records) -> list[Fact]:
+def _spent(records: Records, run: Outcome) -> list[Fact]:
     found = []
-    rollouts = curves.rollouts(records).values
-    if rollouts.size:
-        tokens = curves.named(records, "vade/tokens_total").values
-        detail = [f"{compact(tokens[-1])} tokens"] if tokens.size else []
+    if math.isfinite(run.rollouts):
+        detail = [f"{compact(run.tokens)} tokens"] if math.isfinite(run.tokens) else []
         measured = curves.named(records, "vade/measured_rollouts").values
         if measured.size and measured[-1]:
             passes = f"{compact(measured[-1])} in passes over all prompts, in no log"
             detail.append(passes)
-        found.append(Fact("Rollouts", compact(rollouts[-1]), "; ".join(detail)))
+        found.append(Fact("Rollouts", compact(run.rollouts), "; ".join(detail)))
     seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
         detail = f"{len(seconds):,} steps, {duration(np.median(seconds))} each (median)"

@@ -11,7 +11,7 @@ from experiments.arenas.plotting import COLORS, FAINT, INK
 from experiments.arenas.simulation.arena import Result
 from experiments.arenas.simulation.selectors import Shape
 from vade_jax import tables
-from vade_jax.report import curves
+from vade_jax.report import curves, seeds
 
 LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, digits, whether its interval is shown
@@ -48,23 +48,21 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
     """
     rounds, paid_U = result.rounds, result.paid_U
     used_SU, trains_SU = rounds["used"], rounds["trains"]
+    last = max(1, round(LAST * len(paid_U)))
 
-    def total(x_SU, part):
-        """Returns the sum over the last `part` of the rounds."""
-        return np.sum(x_SU[:, -max(1, round(part * len(paid_U))) :], axis=1)
-
-    def ratio(x_SU, part):
-        """Returns the mean over the training steps in the last `part` of the rounds."""
-        return total(x_SU, part) / np.maximum(total(trains_SU, part), 1)
+    def ratio(number):
+        """Returns the mean over the training steps in the last rounds."""
+        used_S, trains_S = (np.sum(x_SU[:, -number:], axis=1) for x_SU in (used_SU, trains_SU))
+        return used_S / np.maximum(trains_S, 1)
 
     off_SU = rounds["mixed"] - rounds["predicted"]
     values = {
         "progress": rounds["progress"][:, -1],
         "start": rounds["start"][:, 0],
-        "effective": ratio(used_SU, 1),
-        "effective_last": ratio(used_SU, LAST),
+        "effective": ratio(len(paid_U)),
+        "effective_last": ratio(last),
         "tokens": rounds["tokens"][:, -1],
-        "useful": total(used_SU, 1) * shape.of_round / paid_U[-1],
+        "useful": np.sum(used_SU, axis=1) * shape.of_round / paid_U[-1],
         "regret": np.mean(rounds["regret"], axis=1),
         "forecast_gap": np.mean(np.abs(off_SU), axis=1),
         "forecast_bias": np.mean(off_SU, axis=1),
@@ -83,20 +81,20 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
     }
 
 
-def interval(x_S: np.ndarray) -> dict[str, Any]:
+def interval(x_S: Sequence[float] | np.ndarray) -> dict[str, Any]:
     """Returns the mean, half of the 95 % t interval (None for fewer than two values) and all values."""
-    found = curves.mean(np.asarray(x_S, np.float64))
+    x_S = np.asarray(x_S, np.float64)
+    mean = seeds.mean(x_S)
     number = lambda x: float(x) if np.isfinite(x) else None
-    seeds = [number(x) for x in np.asarray(x_S, np.float64)]
-    return {"mean": number(found.mean), "half": number(found.half), "seeds": seeds}
+    return {"mean": number(mean.mean), "half": number(mean.half), "seeds": [*map(number, x_S)]}
 
 
 def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
     """Returns the value of the latest training step at every round, NaN before the first step."""
     number_U = np.arange(value_SU.shape[1])
     latest_SU = np.maximum.accumulate(np.where(trains_SU, number_U, -1), axis=1)
-    found_SU = np.take_along_axis(value_SU, np.maximum(latest_SU, 0), axis=1)
-    return np.where(latest_SU < 0, np.nan, found_SU)
+    held_SU = np.take_along_axis(value_SU, np.maximum(latest_SU, 0), axis=1)
+    return np.where(latest_SU < 0, np.nan, held_SU)
 
 
 def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
@@ -140,13 +138,12 @@ def at_equal_tokens(played: Mapping[str, Any]) -> dict[str, float]:
 
     It is {} where all pay for the same, to within `SAME`.
     """
-    ends = {label: cell["values"]["tokens"]["mean"] for label, cell in played.items()}
-    least, most = min(ends.values()), max(ends.values())
-    if most <= least * (1 + SAME):
+    ends = [cell["values"]["tokens"]["mean"] for cell in played.values()]
+    if max(ends) <= min(ends) * (1 + SAME):
         return {}
     of = lambda cell, name: np.array(cell["curves"][name]["mean"], float)
     return {
-        label: float(np.interp(least, of(cell, "tokens"), of(cell, "progress")))
+        label: float(np.interp(min(ends), of(cell, "tokens"), of(cell, "progress")))
         for label, cell in played.items()
     }
 
@@ -162,11 +159,8 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
     def means(label, name):
         """Returns a selector's means of a quantity over the worlds that have it."""
-        found = [played[label]["values"][name]["mean"] for played in worlds.values()]
-        return [x for x in found if x is not None]
-
-    def cell(found):
-        return f"{found:.3f}" if np.isfinite(found) else "-"
+        of_worlds = [played[label]["values"][name]["mean"] for played in worlds.values()]
+        return [x for x in of_worlds if x is not None]
 
     rows = []
     everywhere = set.intersection(*[set(played) for played in worlds.values()])
@@ -174,7 +168,7 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
         forecast = means(label, "forecast_gap")
         ends = [*means(label, "progress"), np.mean(means(label, "useful"))]
         ends += [max(means(label, "hopeless")), np.mean(forecast) if forecast else np.nan]
-        rows.append([label, *map(cell, ends)])
+        rows.append([label, *(f"{x:.3f}" if np.isfinite(x) else "-" for x in ends)])
     return tables.for_terminal(
         "## All worlds",
         ["selector", *worlds, "of paid", "hopeless", "forecast off by"],
@@ -185,8 +179,8 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def learns(played: Mapping[str, Any]) -> bool:
     """Returns whether pass rates changed for any selector; in a stationary world they do not."""
-    found = [cell["values"] for cell in played.values()]
-    return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in found)
+    values = [cell["values"] for cell in played.values()]
+    return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in values)
 
 
 def number(value: Mapping[str, Any], digits: int, spread: bool = False) -> str:
@@ -202,17 +196,11 @@ TITLES = {
     "effective": "Mixed groups in a training batch",
     "progress": "Pass rate, with 95 % intervals",
 }
-ENDS = {
-    "progress": "Pass rate at the end",
-    "useful": "Mixed groups, of all paid for",
-}
+ENDS = {"progress": "Pass rate at the end", "useful": "Mixed groups, of all paid for"}
 
 
 def draw(
-    world: str,
-    played: Mapping[str, Any],
-    highlight: Sequence[str],
-    path: str | os.PathLike[str],
+    world: str, played: Mapping[str, Any], highlight: Sequence[str], path: str | os.PathLike[str]
 ) -> None:
     """Draws a world's selectors, `highlight` in colour, the others in grey.
 
@@ -221,28 +209,24 @@ def draw(
     """
     shown = [label for label in highlight if label in played][: len(COLORS)]
     colors = dict(zip(shown, COLORS, strict=False))
-    moved = learns(played)
-    names = [*TITLES] if moved else ["effective"]
-    widths, height = [5] * len(names) + [4], max(4.2, 1.2 + 0.2 * len(played))
-    with plotting.panels(path, 1, len(widths), size=(sum(widths), height), width_ratios=widths) as (
-        figure,
-        grid,
-    ):
-        axes = grid[0]
-        for panel, name in zip(axes, names, strict=False):
-            draw_curves(panel, played, colors, name)
-        axes[0].set_ylim(0, 1.02)
-        draw_ends(axes[-1], played, colors, "progress" if moved else "useful")
+    names, end = ([*TITLES], "progress") if learns(played) else (["effective"], "useful")
+    widths = [5] * len(names) + [4]
+    size = (sum(widths), max(4.2, 1.2 + 0.2 * len(played)))
+    with plotting.panels(path, 1, len(widths), size=size, width_ratios=widths) as (figure, grid):
+        for panel, name in zip(grid[0], names, strict=False):
+            _draw_curves(panel, played, colors, name)
+        grid[0][0].set_ylim(0, 1.02)
+        _draw_ends(grid[0][-1], played, colors, end)
         handles = [plotting.line(color=colors[x], linewidth=2) for x in shown]
         where = {"loc": "outside upper left", "ncols": len(shown) or 1}
         figure.legend(handles, shown, title=world, **where).set_alignment("left")
 
 
-def draw_curves(axes, played, colors, name):
+def _draw_curves(axes, played, colors, name):
     """Draws one quantity of all selectors against rollouts; `colors` are those of highlighted selectors."""
     for label in sorted(played, key=lambda label: label in colors):  # colours on top
-        curve, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
-        mean, half = (np.array(curve[k], float) for k in ("mean", "half"))
+        drawn, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
+        mean, half = (np.array(drawn[k], float) for k in ("mean", "half"))
         known = np.isfinite(mean)
         x, mean, half = np.array(x)[known], mean[known], half[known]
         if name == "effective":
@@ -260,7 +244,7 @@ def draw_curves(axes, played, colors, name):
     axes.margins(x=0.01)
 
 
-def draw_ends(axes, played, colors, name):
+def _draw_ends(axes, played, colors, name):
     """Draws the final values of all selectors, the best on top."""
     values = {label: cell["values"][name] for label, cell in played.items()}
     order = sorted(values, key=lambda label: values[label]["mean"])

@@ -51,12 +51,10 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raises ValueError unless `name` is one of `known`; the message has the nearest known name."""
-    known = sorted(known)
-    if name not in known:
-        hint = fields.did_you_mean(str(name), known)
-        raise ValueError(f"{what} {name!r} is unknown: {hint}known are {known}")
+def check_label(setting: str, label: str, known: Iterable[str]) -> None:
+    """Raises ValueError unless `label` is known, or has a colon: then it is a selector in a user's file."""
+    if ":" not in label:
+        fields.check_word(setting, label, sorted(known))
 
 
 # ------------------------------------------------------------------------------ the oracle
@@ -95,18 +93,6 @@ SELECTORS: dict[str, base.Spec] = {
 }
 
 
-def spec_of(name: str) -> base.Spec:
-    """Returns the selector with a name, which may be from a user's file.
-
-    Raises:
-        ValueError: there is no such selector.
-    """
-    if ":" in name:
-        return samplers.find(name, "selectors")
-    check_known("the selector", name, SELECTORS)
-    return SELECTORS[name]
-
-
 # ------------------------------------------------------------------------------ entries
 @dataclasses.dataclass(frozen=True)
 class Entry(fields.Section):
@@ -120,10 +106,6 @@ class Entry(fields.Section):
     measure_first: str = fields.choice("", "paid", "free")  # a pass before step 1; "": none
     measure_every: int = fields.number(0, at_least=0)  # rounds between two paid passes; 0: none
 
-    def __post_init__(self):
-        super().__post_init__()
-        spec_of(self.name)
-
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
         """Returns the entry for a label of a config.
@@ -131,17 +113,14 @@ class Entry(fields.Section):
         Raises:
             ValueError: the selector or a setting is unknown, or a value has a wrong type or is out of range.
         """
-        fields.check_type(f"selector.{label}", given, Mapping)
-        known = [field.name for field in dataclasses.fields(cls) if field.name != "label"]
-        for name in given:
-            check_known(f"selector {label}: the setting", name, known)
-        options = given.get("options", {})
         try:
+            fields.check_type(label, given, Mapping)
+            options = given.get("options", {})
             fields.check_type("options", options, Mapping)
-            options = json.dumps(options, sort_keys=True)
-            return cls(
-                **{"label": imports.label(label), "name": label, **given, "options": options}
-            )
+            values = {"label": imports.label(label), "name": label, **given}
+            entry = cls.from_dict(values | {"options": json.dumps(options, sort_keys=True)})
+            check_label("name", entry.name, SELECTORS)
+            return entry
         except ValueError as error:
             raise ValueError(f"selector {label}: {error}") from None
 
@@ -152,11 +131,12 @@ class Entry(fields.Section):
         Raises:
             ValueError: an option is unknown, or the selector refuses its value.
         """
-        spec, options = spec_of(self.name), json.loads(self.options)
-        for name in options:
-            known = set(spec.option_names) - {"num_rollouts"}
-            check_known(f"selector {self.label}: {self.name}'s option", name, known)
+        options = json.loads(self.options)
         try:
+            is_own = ":" in self.name
+            spec = samplers.find(self.name, "selectors") if is_own else SELECTORS[self.name]
+            for name in options:  # G is the world's
+                fields.check_word("option", name, set(spec.option_names) - {"num_rollouts"})
             return spec(num_rollouts=num_rollouts, **options)
         except ValueError as error:
             raise ValueError(f"selector {self.label}: {error}") from None
@@ -165,26 +145,26 @@ class Entry(fields.Section):
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
         needs = self.functions(num_rollouts).needs
         measures = self.measure_every or self.first(num_rollouts)
+        unknown = [x for x in needs.named("required") if x not in ("category", "features")]
+        problem = ""
         if needs.passes == "never" and measures:
-            raise ValueError(
-                f"selector {self.label}: {self.name} would take a measurement of all items for a round: set "
-                f"measure_every=0 and measure_first=''{needs.or_remove('passes')}"
+            problem = (
+                "would take a measurement of all items for a round: set measure_every=0 and "
+                f"measure_first=''{needs.or_remove('passes')}"
             )
-        if unknown := [x for x in needs.named("required") if x not in ("category", "features")]:
-            raise ValueError(
-                f"selector {self.label}: {self.name} needs the {unknown[0]} of every item, which simulated items "
-                "do not have: choose another one"
+        elif unknown:
+            problem = f"needs the {unknown[0]} of every item, which simulated items do not have"
+        elif (measured := needs.named("measured")) and not measures:
+            problem = (
+                f"needs the {' and the '.join(measured)} of every item: set measure_every to the rounds "
+                "between two measurements, or measure_first"
             )
-        if (measured := needs.named("measured")) and not measures:
-            raise ValueError(
-                f"selector {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
-                "item: set measure_every to the rounds between two measurements, or measure_first"
+        elif needs.rounds not in (None, self.max_rounds):
+            problem = (
+                f"is made for max_rounds={needs.rounds} with these options, not {self.max_rounds}"
             )
-        if needs.rounds not in (None, self.max_rounds):
-            raise ValueError(
-                f"selector {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
-                f"made for {needs.rounds}: set it to that"
-            )
+        if problem:
+            raise ValueError(f"selector {self.label}: {self.name} {problem}")
 
     def first(self, num_rollouts: int) -> str:
         """Returns how the pass over all items before step 1 counts: "paid", "free", or "" for no pass.
@@ -303,33 +283,37 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
     # Highlighted selectors must be known but need not play: the default ones suit the long default list.
     for label in words(given.highlight):
-        if ":" not in label:
-            check_known("highlight: the selector", label, _labels(given))
-    return {world: _cells_of(given, world) for world in worlds}
+        check_label("highlight", label, {*given.selector, *SELECTORS})
+    for world in worlds:
+        fields.check_word("worlds", world, sorted(given.world))
+    seeds = _seeds(given.seeds)
+    return {world: _cells_of(given, world, seeds) for world in worlds}
 
 
-def _labels(given: Settings) -> set[str]:
-    """Returns the names that a list of selectors may have."""
-    return {*given.selector, *SELECTORS}
-
-
-def _cells_of(given: Settings, world: str) -> list[Cell]:
-    check_known("the world", world, given.world)
+def _cells_of(given: Settings, world: str, seeds: tuple[int, ...]) -> list[Cell]:
     fields.check_type(f"world.{world}", given.world[world], Mapping)
+    values = dict(given.world[world])
     try:
-        kind, constants, shape, selectors = _parts(given, dict(given.world[world]))
+        fields.check_word("kind", values.get("kind"), KINDS)
+        kind, selectors = values.pop("kind"), values.pop("selectors", "")
+        fields.check_type("selectors", selectors, str)
+        labels = words(selectors or given.selectors)
+        if not labels:
+            raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
+        sizes = [field.name for field in dataclasses.fields(Shape)]
+        shape = Shape(**{name: values.pop(name, getattr(given, name)) for name in sizes})
+        constants = KINDS[kind].Constants.from_dict(values)  # what is left
     except ValueError as error:
         raise ValueError(f"world {world}: {error}") from None
-    found, seeds = [], _seeds(given.seeds)
-    for label in imports.labelled("selectors", selectors).values():
-        if ":" not in label:  # with ":" it is a selector in a user's file, which `Entry` loads
-            check_known("the selector", label, _labels(given))
+    cells = []
+    for label in imports.labelled("selectors", labels).values():
+        check_label("selectors", label, {*given.selector, *SELECTORS})
         entry = Entry.of(label, given.selector.get(label, {}))
         # Playing the cell does both again. Here they find mistakes before any cell is played.
         entry.check(shape.num_rollouts)
         schedule(entry, shape)
-        found.append(Cell(world, kind, constants, shape, entry, seeds))
-    return found
+        cells.append(Cell(world, kind, constants, shape, entry, seeds))
+    return cells
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -342,20 +326,3 @@ def _seeds(text: str) -> tuple[int, ...]:
     for seed in seeds:
         _SEED.check("seeds", seed)
     return seeds
-
-
-def _parts(given: Settings, values: dict[str, Any]) -> tuple[str, fields.Section, Shape, list[str]]:
-    """Returns the kind, the constants, the sizes and the selectors of a world."""
-    kind = values.pop("kind", "")
-    check_known("the kind", kind, KINDS)
-    selectors = values.pop("selectors", "")
-    fields.check_type("selectors", selectors, str)
-    labels = words(selectors or given.selectors)
-    if not labels:
-        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
-    sizes = [field.name for field in dataclasses.fields(Shape)]
-    shape = Shape(**{name: values.pop(name, getattr(given, name)) for name in sizes})
-    known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
-    for name in values:  # the rest must be constants
-        check_known("the constant", name, known)
-    return kind, KINDS[kind].Constants(**values), shape, labels

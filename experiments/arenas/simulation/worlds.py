@@ -54,13 +54,25 @@ class Groups:
         return self.trained_M & mixed_M
 
 
+@dataclasses.dataclass(frozen=True)
+class Constants(fields.Section):
+    """The constants that worlds of all kinds have."""
+
+    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
+    # Answers to an item that is never right are e^longer times as long as to one that always is.
+    longer: float = fields.number(0.0, at_least=0)
+    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
+    tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
+    misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
+
+
 def _lengths(constants: dict[str, Array], pass_rate_I: Array, length_I: Array) -> jax.Array:
     """Returns the mean tokens of an answer to each item, which depend on `longer` and `spread`."""
     longer_I = constants["longer"] * (0.5 - pass_rate_I)
     return TOKENS * jnp.exp(longer_I + constants["spread"] * length_I)
 
 
-def _features(key: jax.Array, difficulty_I: Array, constants: fields.Section) -> Array:
+def _features(key: jax.Array, difficulty_I: Array, constants: Constants) -> Array:
     """Returns what is known of each item: its difficulty, or only how far from usual it is, among noise.
 
     With `misleads` an item's nearest neighbours are as often the easiest as the hardest.
@@ -75,14 +87,14 @@ def _lengths_key(key: jax.Array) -> jax.Array:
     return jax.random.fold_in(key, 1)  # beside the other draws, which so do not depend on lengths
 
 
-def _as_arrays(constants: fields.Section) -> dict[str, Array]:
+def _as_arrays(constants: Constants) -> dict[str, Array]:
     # Arrays, because Python numbers would be compiled into the program: one program for each world.
     return {name: jnp.float32(x) for name, x in dataclasses.asdict(constants).items()}
 
 
 # ------------------------------------------------------------------------------ drift
 @dataclasses.dataclass(frozen=True)
-class DriftConstants(fields.Section):
+class DriftConstants(Constants):
     """The constants of a world of kind "drift"; with gain = drift = 0 it is stationary."""
 
     # p ~ Beta(shape, shape): below 1 most items are nearly solved or nearly impossible.
@@ -90,12 +102,6 @@ class DriftConstants(fields.Section):
     # A visit adds gain times sqrt(p (1-p)) to its item's logit.
     gain: float = fields.number(0.5, at_least=0)
     drift: float = fields.number(0.003, at_least=0)  # added to every logit by a step
-    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
-    # Answers to an item that is never right are e^longer times as long as to one that always is.
-    longer: float = fields.number(0.0, at_least=0)
-    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
-    tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
-    misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
 
 @chex.dataclass(frozen=True)
@@ -150,7 +156,7 @@ class Drift:
 
 # ------------------------------------------------------------------------------ skills
 @dataclasses.dataclass(frozen=True)
-class SkillsConstants(fields.Section):
+class SkillsConstants(Constants):
     """The constants of a world of kind "skills".
 
     A mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, where q is the share of right
@@ -164,12 +170,6 @@ class SkillsConstants(fields.Section):
     transfer: float = fields.number(0.03, at_least=0)  # share of the gain that the skill gets
     forget: float = fields.fraction(0.002)  # share of every offset that a step removes
     hard: float = fields.number(0.0, at_least=0)  # how much more hard prompts teach
-    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
-    # Answers to an item that is never right are e^longer times as long as to one that always is.
-    longer: float = fields.number(0.0, at_least=0)
-    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
-    tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
-    misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
 
 @chex.dataclass(frozen=True)

@@ -14,7 +14,7 @@ def planned(arg, **fields):
 
 def of_config(c, **fields):
     c.update({"seeds": "0", **fields})
-    return runs.planned(c.to_dict(), "w")
+    return runs.planned(c, "w")
 
 
 # ------------------------------------------------------------------------------ the tiny job and its arenas
@@ -153,8 +153,8 @@ def test_dapos_buffer_follows_the_limit_of_answers():
         ("smoke,base=configs/tiny_gspo.py", r"smoke is for the base, base=FILE:smoke"),
         ("losses,base=configs/tiny_dapo.py:vade", r"losses are of a base with GRPO or GSPO"),
         ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py' is unknown: known are .*base, "),
-        ("base=configs/none.py", r"base='configs/none.py': no such file"),
-        ("base=", r"base='': no such file"),
+        ("base=configs/none.py", "base='configs/none.py:get_config': .* does not exist"),
+        ("base=", "base=':get_config': write"),
         ("base=configs/tiny_gspo.py:uniform", r"give a run with VADE"),
     ],
 )

@@ -95,9 +95,7 @@ def test_of_a_run_with_fewer_validations_and_its_pair_as_many_are_compared():
 
 
 def test_tables_have_what_was_recorded():
-    head, (uniform, vade) = comparison.costs(
-        comparison.compare(groups()).groups["clean/gspo"], "uniform"
-    )
+    head, (uniform, vade) = cost.table(comparison.compare(groups()).groups["clean/gspo"], "uniform")
     assert "learning, min" not in head and "median length" not in head
     assert dict(zip(head, vade, strict=True)) == {
         "arm": "vade",

@@ -1,22 +1,20 @@
-"""Figures exist, from metrics.jsonl alone, whatever a run has measured."""
+"""The curves of a sweep: means over seeds."""
+
+import numpy as np
 
 from experiments.arenas import figures
-from tests.report.report_run import NUM_STEPS, write_metrics
-from vade_jax.report import curves
-from vade_jax.store import metrics
 
 
-def test_each_arm_with_a_forecast_has_a_panel_of_it(tmp_path, monkeypatch):
-    write_metrics(tmp_path)
-    records = metrics.read(tmp_path)
-    silent = [{k: v for k, v in x.items() if k != curves.PREDICTED} for x in records]
-    drawn = {}
-    monkeypatch.setattr(
-        figures,
-        "_draw_forecast",
-        lambda axes, arm, predicted, _: drawn.update({arm: len(predicted)}),
-    )
-    arms = {"uniform": [silent], "vade@5e-5": [records, records], "informed": [records], "none": []}
-    assert figures.draw_calibration(arms, tmp_path / "of_arms.png")
-    assert drawn == {"vade@5e-5": 2 * NUM_STEPS, "informed": NUM_STEPS}
-    assert not figures.draw_calibration({"uniform": [silent]}, tmp_path / "of_none.png")
+def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
+    one = (np.array([0, 2]), np.array([0.0, 2.0]))
+    two = (np.array([0, 2]), np.array([2.0, 6.0]))
+    x, mean, error = figures.band([one, two])
+    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
+    # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
+    np.testing.assert_allclose(error, [1.0, 2.0])
+    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
+    x, mean, _ = figures.band([one, long, (np.zeros(0), np.zeros(0))])
+    assert x.tolist() == [1, 2]  # 0 is before the second, 5 behind the first
+    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
+    assert figures.band([one])[2].tolist() == [0.0, 0.0]
+    assert [len(values) for values in figures.band([])] == [0, 0, 0]

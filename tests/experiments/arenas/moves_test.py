@@ -45,7 +45,7 @@ def test_the_table_of_a_sweep(tmp_path):
     """Runs of a seed are compared with the baseline's, whatever the order in which they ran."""
     c = sweep.get_config("precision,smoke")
     c.update({"arms": "bfloat16,float32", "seeds": "0,1"})
-    finished = planned(c.to_dict(), str(tmp_path))
+    finished = planned(c, str(tmp_path))
     checkpoint(tmp_path / "warm_start_seed0", a=np.float32([1, 1, 1, 1]))
     checkpoint(tmp_path / "clean/gspo/float32_seed0/policy", a=np.float32([1, 1, 1, 3]))
     checkpoint(tmp_path / "clean/gspo/bfloat16_seed0/policy", a=np.float32([1, 1, 1, 0]))

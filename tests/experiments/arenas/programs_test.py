@@ -1,16 +1,14 @@
 """Programs side by side: their cores, logs and ends, and what a stop does."""
 
-import fcntl
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from experiments.arenas.programs import BUSY, Program, ProgramPool, shares
+from experiments.arenas.programs import Program, ProgramPool, shares
 
 
 def program(folder, name, code):
@@ -61,48 +59,6 @@ def test_as_many_at_a_time_as_asked(tmp_path):
     programs = [program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b)) for a, b in names]
     with ProgramPool(2) as pool:
         assert [ended.code for ended in pool.run(programs)] == [0, 0]
-
-
-def test_the_others_start_when_the_first_has_compiled(tmp_path):
-    """The second fails where it starts before that; the first fails where it is to end before that."""
-    first = (
-        "import pathlib, sys, time\n"
-        f"root = pathlib.Path({str(tmp_path)!r})\n"
-        "time.sleep(0.3)\n"
-        "(root / 'code').touch()\n"
-        "for _ in range(1500):\n"
-        "    if (root / 'second').exists(): sys.exit(0)\n"
-        "    time.sleep(0.01)\n"
-        "sys.exit(1)\n"
-    )
-    second = (
-        "import pathlib, sys\n"
-        f"root = pathlib.Path({str(tmp_path)!r})\n"
-        "(root / 'second').touch()\n"
-        "sys.exit(not (root / 'code').exists())\n"
-    )
-    programs = [program(tmp_path, "first", first), program(tmp_path, "second", second)]
-    with ProgramPool(2) as pool:
-        ended = list(pool.run(programs, lambda one: (tmp_path / "code").exists()))
-    assert [one.code for one in ended] == [0, 0]
-
-
-def test_a_log_that_is_being_written_is_left_alone(tmp_path):
-    """As after the death of a sweep whose programs live on."""
-    log = tmp_path / "x/a.log"
-    log.parent.mkdir()
-    code = "import time; print(1, flush=True); time.sleep(60)"
-    with log.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        other = subprocess.Popen([sys.executable, "-c", code], stdout=file)
-    with ProgramPool(1) as pool:
-        (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
-    other.kill()
-    other.wait()
-    assert ended.code == BUSY and "another process" in ended.reason()
-    with ProgramPool(1) as pool:
-        (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
-    assert ended.code == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux only")

@@ -27,16 +27,12 @@ def test_an_entry_of_a_config():
 
 def test_a_selector_plays_as_it_is_made():
     """Without its passes strata would draw evenly, and with one round vcrl would lose its second."""
-    with pytest.raises(
-        ValueError, match=r"selector strata: strata needs the pass_rate of every item"
-    ):
+    with pytest.raises(ValueError, match="strata needs the pass_rate"):
         Entry.of("strata", {}).check(4)
     Entry.of("strata", {"measure_every": 5}).check(4)
-    with pytest.raises(
-        ValueError, match=r"max_rounds=1, but vcrl with these options is made for 2"
-    ):
+    with pytest.raises(ValueError, match="max_rounds=2"):
         Entry.of("vcrl", {}).check(4)
-    with pytest.raises(ValueError, match=r"vcrl would take a measurement .* for a round: set"):
+    with pytest.raises(ValueError, match="measure_every=0"):
         next_step = {"replay": "next_step"}
         Entry.of("vcrl", {"options": next_step, "measure_every": 2}).check(4)
 
@@ -70,17 +66,16 @@ def test_the_oracle_takes_the_best_true_pass_rates():
 @pytest.mark.parametrize(
     ("label", "settings", "message"),
     [
-        ("vaed", {}, r"the selector 'vaed' is unknown: did you mean 'vade'\? known are"),
-        ("x", {"name": "diva"}, "selector x: the selector 'diva' is unknown"),
-        ("vade", {"option": {}}, "the setting 'option' is unknown: did you mean 'options'"),
-        ("vade", {"options": {"darw": ""}}, "vade's option 'darw' is unknown: did you mean 'draw'"),
-        ("vade", {"options": {"draw": "best"}}, "selector vade: draw=.best.: .*known are"),
-        ("vade", {"max_rounds": 0}, r"max_rounds=0: must be in \[1, inf\)"),
-        ("vade", {"measure_every": -1}, "measure_every=-1"),
-        ("vade", {"measure_first": "yes"}, "measure_first='yes': .*known are"),
-        ("vade", {"max_rounds": "3"}, "selector vade: max_rounds='3': must be of type int"),
-        ("vade", {"options": "draw"}, "selector vade: options='draw': must be of type mapping"),
-        ("vade", 3, r"selector\.vade=3: must be of type mapping, not int"),
+        ("vaed", {}, "did you mean 'vade'"),
+        ("x", {"name": "diva"}, "selector x: name='diva'"),
+        ("vade", {"option": {}}, "did you mean 'options'"),
+        ("vade", {"options": {"darw": ""}}, "option='darw'"),
+        ("vade", {"options": {"draw": "best"}}, "selector vade: draw='best'"),
+        ("vade", {"max_rounds": 0}, "max_rounds=0"),
+        ("vade", {"measure_first": "yes"}, "measure_first='yes'"),
+        ("vade", {"max_rounds": "3"}, "max_rounds='3'"),
+        ("vade", {"options": "draw"}, "options='draw'"),
+        ("vade", 3, "selector vade: vade=3"),
     ],
 )
 def test_a_bad_entry(label, settings, message):
@@ -91,7 +86,7 @@ def test_a_bad_entry(label, settings, message):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({}, r"world mine: the kind '' is unknown: known are \['drift', 'skills'\]"),
+        ({}, "world mine: kind=None"),
         ({"kind": "drift", "num_prompts": "64"}, "mine: num_prompts='64': must be of type int"),
         ({"kind": "drift", "num_items": 1e3}, "num_items=1000.0: must be of type int, not float"),
         ({"kind": "drift", "selectors": ["vade"]}, r"selectors=\['vade'\]: must be of type str"),
