@@ -163,28 +163,18 @@ class Entry(fields.Section):
 
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
-        needs = self.functions(num_rollouts).needs
-        measures = self.measure_every or self.first(num_rollouts)
-        if needs.passes == "never" and measures:
-            raise ValueError(
-                f"selector {self.label}: {self.name} would take a measurement of all items for a round: set "
-                f"measure_every=0 and measure_first=''{needs.or_remove('passes')}"
-            )
-        if unknown := [x for x in needs.named("required") if x not in ("category", "features")]:
-            raise ValueError(
-                f"selector {self.label}: {self.name} needs the {unknown[0]} of every item, which simulated items "
-                "do not have: choose another one"
-            )
-        if (measured := needs.named("measured")) and not measures:
-            raise ValueError(
-                f"selector {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
-                "item: set measure_every to the rounds between two measurements, or measure_first"
-            )
-        if needs.rounds not in (None, self.max_rounds):
-            raise ValueError(
-                f"selector {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
-                f"made for {needs.rounds}: set it to that"
-            )
+        samplers.require(
+            f"selector {self.label}: {self.name}",
+            self.functions(num_rollouts).needs,
+            arrays=("category", "features"),
+            rounds=self.max_rounds,
+            passes=bool(self.measure_every or self.first(num_rollouts)),
+            hints={
+                "arrays": "set measure_every or measure_first",
+                "passes": "set measure_every=0 and measure_first=''",
+                "rounds": "set max_rounds to that",
+            },
+        )
 
     def first(self, num_rollouts: int) -> str:
         """Returns how the pass over all items before step 1 counts: "paid", "free", or "" for no pass.
