@@ -8,19 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.samplers import environment
 from vade_jax import samplers, types
 from vade_jax.samplers import base, rivals, vade
 
 
-@pytest.mark.parametrize("trials", [0, 2])
-def test_keep_all_keeps_every_group_even_one_without_an_answer(trials):
-    keep_M = base.keep_all(None, environment.counts([4, 0, 2], [0] * 3, trials))
-    assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
-
-
 def test_unknown_hyperparameters_are_named():
-    with pytest.raises(ValueError, match="vade has no option 'decay': it takes num_ro"):
+    with pytest.raises(ValueError, match="vade has no option .decay"):
         samplers.SAMPLERS["vade"](decay=0.9)
 
 

@@ -34,15 +34,6 @@ def test_condition_is_two_newton_steps():
         np.testing.assert_allclose(var, 1 / (n * p * (1 - p) + 1 / v), rtol=1e-5)
 
 
-def test_first_newton_step_by_hand():
-    """N(0, 4), 0 of 8: (0 - 4) / (2 + 1/4) = -1.778, then -.575 more; 8 of 8 mirrors it."""
-    mean_M, var_M = gaussian.condition(
-        jnp.zeros(2), jnp.full(2, 4.0), jnp.array([0.0, 8.0]), jnp.full(2, 8.0)
-    )
-    np.testing.assert_allclose(mean_M, [-2.3524, 2.3524], atol=1e-4)
-    np.testing.assert_allclose(var_M[0], var_M[1], rtol=1e-6)
-
-
 def expectation(f, m, v):
     density = stats.norm(m, np.sqrt(v)).pdf
     return integrate.quad(lambda x: f(x) * density(x), m - 30, m + 30, limit=500)[0]

@@ -61,11 +61,9 @@ class InformedOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class InformedState(types.Pytree):
+class InformedState(beta.BetaState):
     """Counts of every item, what the features are known to tell, and how far that can be trusted."""
 
-    alpha_I: Array  # float32, right answers, decayed
-    beta_I: Array  # float32, wrong answers, decayed
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: logistic.Weights
     likelihood_K: Array  # float32, log-likelihood of past answers under each of STRENGTH_K, decayed

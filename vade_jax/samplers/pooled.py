@@ -42,11 +42,9 @@ class PooledOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class PooledState(types.Pytree):
+class PooledState(beta.BetaState):
     """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
 
-    alpha_I: Array  # float32, right answers to the item
-    beta_I: Array  # float32, wrong answers to the item
     right_A: Array  # float32, right answers in the category
     wrong_A: Array  # float32, wrong answers in the category
     category_I: Array  # int32

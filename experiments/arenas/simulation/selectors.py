@@ -163,10 +163,12 @@ class Entry(fields.Section):
 
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
+        needs = self.functions(num_rollouts).needs
         samplers.require(
             f"selector {self.label}: {self.name}",
-            self.functions(num_rollouts).needs,
-            arrays=("category", "features"),
+            needs,
+            arrays={"category", "features"}.intersection(needs.named()),
+            lacks=("variants",),
             rounds=self.max_rounds,
             passes=bool(self.measure_every or self.first(num_rollouts)),
             hints={

@@ -33,11 +33,6 @@ def test_forecasts_from_the_prior(successes, expected):
     np.testing.assert_allclose(forecasts(successes), expected, atol=0.006)
 
 
-def test_counts_that_decay_slowly_forget_slowly():
-    found = forecasts([0, 0, 0] + [None] * 16, decay=0.9)[3:]
-    np.testing.assert_allclose(np.array(found)[[3, 7, 15]], [0.27, 0.29, 0.315], atol=0.006)
-
-
 def numpy_step(belief, count, level, decay):
     """One prompt's step by loops; `level` is None where it was not seen."""
     move = np.array([[count[i, j] / count[:, j].sum() for j in range(3)] for i in range(3)])

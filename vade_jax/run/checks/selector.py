@@ -87,10 +87,11 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
 def check(run: settings.Run) -> None:
     """Raises ValueError unless the run gives the selector exactly what it needs."""
     selector, name, refill = make(run), run.selector.name, run.refill
+    known = selector.needs.named()
     samplers.require(
         name,
         selector.needs,
-        arrays=[x for x, value in run.selector.arrays.items() if value],
+        arrays=[x for x, value in run.selector.arrays.items() if value or x not in known],
         rounds=refill.max_rounds,
         passes=run.measure.every > 0 or selector.needs.passes == "first",
         hints={

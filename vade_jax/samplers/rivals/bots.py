@@ -54,11 +54,9 @@ class BotsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class BotsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
+class BotsState(beta.BetaState):
+    """Counts of answers, guessed ones included, and how far the policy is between the references."""
 
-    alpha_I: Array  # float32, right answers, guessed ones included
-    beta_I: Array  # float32, wrong answers, guessed ones included
     progress: Array  # float32, c: 0 is as good as the weak reference, 1 as the strong one
     started: Array  # bool, whether c has been measured
     weak_I: Array | None = None  # float32, pass rates of the weak reference; None: not given

@@ -55,11 +55,9 @@ class KnapsackOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class KnapsackState(types.Pytree):
-    """Counts of the newest answers to every item."""
+class KnapsackState(beta.BetaState):
+    """Counts of the newest answers to every item, those in the buffer."""
 
-    alpha_I: jax.Array  # float32, right answers in the buffer
-    beta_I: jax.Array  # float32, wrong answers in the buffer
     # float32, right and wrong answers of the 8 newest groups, newest first. 8 of the smallest groups (two
     # answers) fill the paper's buffer of 16. Groups are kept apart because a single sum could not forget:
     # after one mixed group, p would never be 0 or 1 again.

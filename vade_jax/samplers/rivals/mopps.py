@@ -46,11 +46,9 @@ class MoppsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class MoppsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
+class MoppsState(beta.BetaState):
+    """Counts that start from alpha_0 - 1 and beta_0 - 1, and the passes over the candidates."""
 
-    alpha_I: jax.Array  # float32, right answers and alpha_0 - 1
-    beta_I: jax.Array  # float32, wrong answers and beta_0 - 1
     passes_I: jax.Array  # int32, how often the item has been a candidate
     step: jax.Array  # int32
 

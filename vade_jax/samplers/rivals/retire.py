@@ -54,11 +54,9 @@ class RetireOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class RetireState(types.Pytree):
+class RetireState(beta.BetaState):
     """Counts of answers, the visits of the shuffled passes, and the queue of retired items."""
 
-    alpha_I: jax.Array  # float32, right answers, decayed
-    beta_I: jax.Array  # float32, wrong answers, decayed
     # int32, the pass in which an item was last visited; active items differ by at most one
     visits_I: jax.Array
     # int32, the step in which a retired item retired or was last reviewed: the order of the queue
