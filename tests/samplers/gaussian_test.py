@@ -53,16 +53,6 @@ def test_integrals_over_the_logit(m, v, k, n):
     np.testing.assert_allclose(p_M, expectation(right, m, v), rtol=1e-4)
 
 
-def test_an_expectation_of_few_points():
-    """Of p (1-p), the logit N(-1, .5): five points are as good as 32, one is its value at the mean."""
-    mean_I, var_I = jnp.full(1, -1.0), jnp.full(1, 0.5)
-    p1p = lambda p: p * (1 - p)
-    expected = expectation(lambda x: p1p(special.expit(x)), -1, 0.5)
-    for num_points, value in ((32, expected), (5, expected), (1, p1p(special.expit(-1)))):
-        found = gaussian.expectation(p1p, mean_I, var_I, num_points)
-        np.testing.assert_allclose(found, [value], rtol=2e-3)
-
-
 def test_draws_are_tempered():
     mean_I, var_I = jnp.full(50_000, -1.0), jnp.full(50_000, 4.0)
     p_I = gaussian.draw(jax.random.key(0), mean_I, var_I, 0.5)

@@ -62,14 +62,6 @@ def test_a_prompt_without_valid_answers_comes_first_no_more_and_ends_its_streak(
     assert state.streak_I.tolist() == [3, 0, 0, 0]
 
 
-def test_unseen_items_beat_any_draw_and_come_in_random_order():
-    unseen_I = np.arange(100) < 50
-    state = state_of(np.full(100, 1e4), np.full(100, 2e4), unseen_I)
-    first, second = (choose(state, 10, seed) for seed in (0, 1))
-    assert max(first | second) < 50 and first != second
-    assert choose(state, 50) == set(range(50))
-
-
 def test_information_per_token_by_hand():
     """All answers: 90 of 9 answers, 10 each. Items 0 and 1 are as informative, 1 has shorter answers."""
     state = state_of([2, 2, 0], [2, 2, 1]).replace(token_I=jnp.array([60.0, 20, 10]))

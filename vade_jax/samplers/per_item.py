@@ -35,6 +35,8 @@ def filled(num_items: int, **values: float) -> dict[str, Any]:
 # ------------------------------------------------------------------------------ checks
 def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
+    if values is None:
+        raise ValueError(f"{selector} needs the {name} of every item")
     if np.shape(values) != (num_items,):
         raise ValueError(
             f"{name} has shape {np.shape(values)}: {selector} needs one value for each of the {num_items} items"

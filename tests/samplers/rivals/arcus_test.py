@@ -128,21 +128,6 @@ def test_the_target_waits_for_a_pass_and_then_moves_slowly():
     assert passed.target == state.target and passed.step == state.step + 1
 
 
-def test_items_are_drawn_by_score():
-    """Two kinds, of which the one at the target has the larger weight s^(1/T)."""
-    mean_I = np.repeat([QUARTER, 0.55], 100)
-    state = state_of(mean_I, np.full(200, 0.01), np.zeros(200))
-    a = 1 + 16 * 0.01
-    y = lambda m: 1 - (np.exp(-8 * m**2 / a) + np.exp(-8 * (np.pi / 2 - m) ** 2 / a)) / np.sqrt(a)
-    ratio = y(0.55) / y(QUARTER) * np.exp(-((0.55 - QUARTER) ** 2) / (2 * 0.26))
-    keys = jax.random.split(jax.random.key(0), 3000)
-    proposal = jax.vmap(lambda key: arcus.SPEC().propose(state, key, 2))(keys)
-    expected = 1 / (1 + ratio ** (1 / 0.3))
-    assert np.mean(np.asarray(proposal.index_M) < 100) == pytest.approx(expected, abs=0.02)
-    wanted = np.sin(mean_I[np.asarray(proposal.index_M)]) ** 2
-    np.testing.assert_allclose(proposal.p_M, wanted, rtol=1e-5)
-
-
 def test_what_it_believes():
     """Of a sure belief at p = .3, E[p] = .3; at the prior, E[p] = 1/2."""
     state = state_of([np.arcsin(np.sqrt(0.3)), QUARTER], [0.0, np.pi**2 / 48], [0, -1])

@@ -41,16 +41,6 @@ def test_prompts_are_drawn_in_proportion_to_it(options, concentration):
     assert (share_A[3] > 0.05) == (concentration == 5)
 
 
-def test_what_was_never_seen_comes_before_what_is_far_from_one_half():
-    """Unseen prompts are taken at 1/2, beside those that are; after 8/8, 0/8 or 2/8 a prompt comes last."""
-    selector = dare.SPEC()
-    state = selector.update(selector.init(8), environment.counts([1, 3, 4, 6], [8, 0, 4, 2]))
-    for seed in range(8):
-        chosen = selector.propose(state, jax.random.key(seed), 5).index_M.tolist()
-        assert sorted(chosen) == [0, 2, 4, 5, 7]
-    assert sorted(selector.propose(state, jax.random.key(0), 8).index_M.tolist()) == [*range(8)]
-
-
 def test_the_default_counts_are_worth_two_visits_at_most():
     selector = dare.SPEC()
     state = selector.init(2)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tests.samplers import environment
 from vade_jax.samplers.rivals import insight
 
 SCORES = {  # (a, b) of a Beta posterior: the score of 8 answers
@@ -72,10 +71,3 @@ def test_ties_and_candidates_are_random():
     assert np.mean([3 in batch for batch in chosen]) == pytest.approx(0.5, abs=0.1)
     others = np.bincount(np.concatenate(chosen), minlength=size)[np.arange(size) != 3]
     assert others.min() > 10
-
-
-def test_as_published_a_pass_over_the_data_comes_first():
-    selector, state = insight.SPEC(num_rollouts=4), insight.SPEC(num_rollouts=4).init(30)
-    steps, _ = environment.play(selector, state, np.full(30, 0.4), 5, 6)
-    chosen = np.concatenate([proposal.index_M for proposal, _ in steps])
-    assert sorted(chosen.tolist()) == list(range(30))

@@ -83,12 +83,6 @@ def bleu(answer, references):
     return math.exp(min(0.0, 1 - closest / len(answer)) + sum(logs) / 3)
 
 
-def test_equal_answers_shorter_than_the_longest_run_score_below_one():
-    """Of 1, 2, 3 and 4 tokens: each order that does not fit counts as 0.1 matches of 1."""
-    found = [mmr1.bleu([np.arange(length)] * 2)[0] for length in (1, 2, 3, 4)]
-    np.testing.assert_allclose(found, [0.1 ** (2 / 3), 0.1 ** (1 / 3), 1, 1])
-
-
 @pytest.mark.parametrize("vocabulary", [2, 5, 200_000])
 def test_equals_the_definition(vocabulary):
     """Forty groups of 2 to 9 answers of 0 to 12 tokens."""

@@ -10,7 +10,6 @@ from tests.samplers import environment
 from vade_jax import samplers
 from vade_jax.samplers.rivals import remind
 
-BASES = sorted(set(samplers.SAMPLERS) - {"remind", "diva"})
 OUT = remind.NOT_QUEUED
 CATEGORY = {"category": np.arange(200) % 3}
 ARRAYS = {"sec": CATEGORY, "strata": CATEGORY}  # what a base's init needs

@@ -114,23 +114,6 @@ def test_forty_steps_are_those_of_a_plain_loop(num_prompts, rate, decay, review)
     assert all(loop.events[name] >= 3 for name in rare), loop.events
 
 
-@pytest.mark.parametrize(
-    ("right", "last"),
-    [
-        ([8], False),  # 9/10, which is not above .9
-        ([8, 8], True),  # 15/16
-        ([7, 8], False),  # 14.25/16
-        ([7, 8, 8], True),  # 18.9/20.5
-        ([8, 8, 8, 8, 8, 7], False),  # no wrong answer so far: it is in the queue, and comes back
-    ],
-)
-def test_groups_of_eight_that_retire_a_prompt(right, last):
-    state = SELECTOR.init(2)
-    for successes in right:
-        state = SELECTOR.update(state, environment.counts([1], [successes]))
-    assert state.since_I.tolist() == [OUT, len(right) - 1 if last else OUT]
-
-
 def test_small_batches_review_every_few_steps():
     """Of 3 places .15 are a review: steps 7, 14 and 20 of twenty have one."""
     state = retired([0] * 3 + [OUT] * 9)

@@ -95,7 +95,7 @@ def check(run: settings.Run) -> None:
         rounds=refill.max_rounds,
         passes=run.measure.every > 0 or selector.needs.passes == "first",
         hints={
-            "arrays": "name metadata fields in selector.arrays (such as 'family,level'), or measure.every",
+            "arrays": "name metadata fields in selector.arrays, such as 'family,level', or set measure.every",
             "passes": "set measure.every=0",
             "rounds": f"set refill.max_rounds={selector.needs.rounds}",
         },
