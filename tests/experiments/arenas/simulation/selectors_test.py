@@ -32,9 +32,9 @@ def test_a_selector_plays_as_it_is_made():
     ):
         Entry.of("strata", {}).check(4)
     Entry.of("strata", {"measure_every": 5}).check(4)
-    with pytest.raises(ValueError, match="vcrl .*set max_rounds"):
+    with pytest.raises(ValueError, match=r"vcrl .*set max_rounds"):
         Entry.of("vcrl", {}).check(4)
-    with pytest.raises(ValueError, match="vcrl .*measure_every=0"):
+    with pytest.raises(ValueError, match=r"vcrl .*measure_every=0"):
         next_step = {"replay": "next_step"}
         Entry.of("vcrl", {"options": next_step, "measure_every": 2}).check(4)
 
