@@ -36,8 +36,6 @@ LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing
 
 @dataclasses.dataclass(frozen=True)
 class InformedOptions(base.Options):
-    """The hyperparameters of informed."""
-
     dimensions: int = fields.number(16, at_least=1)  # Principal components of the features used
     memory: float = fields.fraction(0.98)  # What a step leaves of the evidence about features and s
     variance: float = fields.number(1.0, above=0)  # Of the features' weights, before any evidence

@@ -31,8 +31,6 @@ PRIOR = 1.0  # answers, half of them right, that are added to the counts of ever
 
 @dataclasses.dataclass(frozen=True)
 class PooledOptions(base.Options):
-    """The hyperparameters of pooled."""
-
     strength: float = fields.number(4.0, above=0)  # s, answers that a category counts as
     memory: float = fields.fraction(0.9)  # What is left of every category's counts after a step
     # What is left of a chosen item's own counts after a step

@@ -34,8 +34,6 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class DareOptions(base.Options):
-    """The hyperparameters of DARE's draw."""
-
     # kappa, how narrow the density is around 1/2; 0: an even draw
     concentration: float = fields.number(100.0, at_least=0)
     # What is left of an item's counts after it is visited; items that are not visited keep theirs

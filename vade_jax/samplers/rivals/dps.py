@@ -36,8 +36,6 @@ WRONG, MIXED, RIGHT = range(3)
 
 @dataclasses.dataclass(frozen=True)
 class DpsOptions(base.Options):
-    """The hyperparameters of DPS."""
-
     # lambda, what a step leaves of the distance between every transition count and its prior, 1 (the
     # code: 0.5 for countdown and geometry, 0.7 for mathematics)
     decay: float = fields.fraction(0.5)

@@ -40,8 +40,6 @@ NO_BIN = -1
 
 @dataclasses.dataclass(frozen=True)
 class GdroOptions(base.Options):
-    """The hyperparameters of Prompt-GDRO."""
-
     # H, the latest visits that an item's bin is made of; ours
     window: int = fields.number(10, at_least=1, at_most=32, why="as a word has 32 bits")
     # An item leaves its bin when its rate is this far outside; ours, half the width of a bin

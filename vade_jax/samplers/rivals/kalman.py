@@ -42,8 +42,6 @@ class WalkOptions(base.Options):
 
 @dataclasses.dataclass(frozen=True)
 class KalmanOptions(WalkOptions):
-    """The hyperparameters of Kalman."""
-
     # Factor on the standard deviation of the draws: 1 is Thompson sampling, 0 takes the mode
     temper: float = fields.number(0.5, at_least=0)
     # Information gain of an item with pass rate p, as in VADE

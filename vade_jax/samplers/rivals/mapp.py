@@ -25,8 +25,6 @@ from vade_jax.samplers.rivals import counting
 
 @dataclasses.dataclass(frozen=True)
 class MappOptions(base.Options):
-    """The hyperparameters of MaPP's selection."""
-
     # lambda, what is left of the distance to the prior, Beta(1, 1), after an item is visited
     decay: float = fields.fraction(0.5)
 

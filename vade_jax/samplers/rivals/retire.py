@@ -45,8 +45,6 @@ MARGIN = 1e-6  # 9/10 is not above 0.9, however it is rounded
 
 @dataclasses.dataclass(frozen=True)
 class RetireOptions(base.Options):
-    """The hyperparameters of retire and review."""
-
     rate: float = fields.fraction(0.9)  # A posterior mean above it retires a prompt; 1: never
     # What is left of an item's counts after it is visited; items that are not visited keep theirs
     decay: float = fields.fraction(0.75)

@@ -27,8 +27,6 @@ POOL = 20  # candidates per prompt of the batch, which are the only items that g
 
 @dataclasses.dataclass(frozen=True)
 class SecOptions(base.Options):
-    """The hyperparameters of SEC."""
-
     # tau, temperature of the softmax (the paper: 1.0 for countdown, 0.4 for mathematics, 0.2 for puzzles)
     temperature: float = fields.number(1.0, above=0)
     learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)

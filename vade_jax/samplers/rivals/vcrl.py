@@ -32,8 +32,6 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class VcrlOptions(base.Options):
-    """The hyperparameters of VCRL."""
-
     threshold_first: float = fields.fraction(0.3)  # kappa in the first steps
     threshold: float = fields.fraction(0.8)  # kappa after the first steps
     first_steps: int = fields.number(20, at_least=0)  # Number of steps with `threshold_first`
