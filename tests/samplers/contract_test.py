@@ -264,7 +264,8 @@ def outside(field):
     if interval := field.metadata.get("interval"):
         ends = interval.at_least, interval.above, interval.at_most, interval.below
         numbers = [x for x in ends if x is not None and np.isfinite(x)]
-        yield from (x for x in (min(numbers) - 1, max(numbers) + 1) if x not in interval)
+        beyond = [x for end in numbers for x in (end - 1, end + 1)]
+        yield from (x for x in (*beyond, float("nan")) if x not in interval)
 
 
 @pytest.mark.parametrize("name", samplers.SAMPLERS)
