@@ -101,10 +101,15 @@ def check(run: settings.Run) -> None:
         },
     )
     for array, value in run.selector.arrays.items():
-        if array in selector.needs.named("states") or not isinstance(value, str):
+        if array in selector.needs.named("states"):
+            raise ValueError(
+                f"selector.arrays.{array}={value!r}: a vector is in no metadata field: leave it out, and the run "
+                "takes the policy's own states"
+            )
+        if not isinstance(value, str):
             raise ValueError(
                 f"selector.arrays.{array}={value!r}: give the names of metadata fields in one text, such as "
-                "'family,level'; vectors of items are the policy's own states"
+                "'family,level'"
             )
     plain = settings.Refill().to_dict()
     changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
