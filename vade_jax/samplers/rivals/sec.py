@@ -16,7 +16,6 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vade_jax import fields, types
 from vade_jax.samplers import base, per_item, ranking
@@ -38,9 +37,9 @@ class SecOptions(base.Options):
 class SecState(types.Pytree):
     """The expected reward of each of the A categories, and the visits of their items."""
 
-    value_A: Array  # float32, Q
-    category_I: Array  # int32
-    visits_I: Array  # int32
+    value_A: jax.Array  # float32, Q
+    category_I: jax.Array  # int32
+    visits_I: jax.Array  # int32
 
 
 def selector(options: SecOptions) -> base.Sampler:
@@ -48,8 +47,11 @@ def selector(options: SecOptions) -> base.Sampler:
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         category_I, num_categories = per_item.categories("sec", category, num_items)
-        value_A, visits_I = np.zeros(num_categories, np.float32), np.zeros(num_items, np.int32)
-        return SecState(value_A=value_A, category_I=category_I, visits_I=visits_I)
+        return SecState(
+            value_A=jnp.zeros(num_categories, jnp.float32),
+            category_I=jnp.asarray(category_I),
+            visits_I=jnp.zeros(num_items, jnp.int32),
+        )
 
     def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
         ranking.check_num_prompts(num_prompts, len(state.visits_I))
