@@ -8,14 +8,11 @@ for step in range(num_steps):
     selector.save("selector.npz")
 """
 
-import contextlib
 import functools
 import hashlib
 import json
-import numbers
 import operator
 import os
-import reprlib
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -26,8 +23,8 @@ import numpy as np
 from vade_jax import atomic, fields, rng, samplers
 from vade_jax.arrays import bucket, pad_rows
 from vade_jax.losses import advantages
-from vade_jax.samplers import base, per_item, ranking
-from vade_jax.types import Array, Feedback
+from vade_jax.samplers import per_item, ranking
+from vade_jax.types import Feedback
 
 FORMAT = 1  # version of the saved state
 _REMADE = ("_functions", "_place", "_identity", "_key", "_state", "_lock")  # left out of a pickle
@@ -54,16 +51,14 @@ class Selector:
     Args:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
             takes them. A saved state fits only the same ids in the same order.
-        name: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME. It must not be
-            one that asks for variants of items, or weighs their advantages.
+        name: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME.
         seed: seed of all draws.
         arrays: values of every item that the selector's `init` takes, such as SEC's category.
         **options: the selector's hyperparameters.
 
     Raises:
         ValueError: the name, an option or an array is unknown; the selector needs variants, weights, a
-            pass over all items before the first step, or several rounds a step; there are no items; or the
-            ids are not unique or have no order.
+            pass over all items before the first step, or several rounds a step; or the ids are not unique.
     """
 
     @_in_32_bits
@@ -76,16 +71,17 @@ class Selector:
         arrays: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        seed = operator.index(seed)
+        seed, self._arrays = operator.index(seed), dict(arrays or {})
         fields.SEED.check("seed", seed)
-        self._functions = _functions(name, options, seed)
-        _check_arrays(self._functions, name, arrays or {})
+        spec = samplers.find(name, "name")
+        options = _with_seed(spec, options, seed)
+        self._functions = spec(**options)
+        samplers.require(name, self.needs, arrays=self._arrays, lacks=("variants", "weights"))
         self._ids = _unique(items)
         self._place = {name: i for i, name in enumerate(self._ids)}
-        self._arrays = dict(arrays or {})
-        self._identity = _identity(name, options, seed, self._ids, arrays or {})
+        self._identity = _identity(spec, name, options, seed, self._ids, self._arrays)
         self._key = jax.random.key(seed)
-        self._state = self._functions.init(len(self._ids), **(arrays or {}))
+        self._state = self._functions.init(len(self._ids), **self._arrays)
         self._selections = 0
         self._lock = threading.Lock()
 
@@ -137,6 +133,11 @@ class Selector:
             self._state = self._functions.update(self._state, feedback)
 
     @property
+    def needs(self) -> samplers.Needs:
+        """What the selector needs from its loop."""
+        return self._functions.needs
+
+    @property
     def filters(self) -> bool:
         """Whether `keep` may drop a group, as that of DAPO does."""
         return self._functions.drops
@@ -148,15 +149,11 @@ class Selector:
         """Returns bool [ids]: the groups that the selector would train on. It learns nothing from them.
 
         The rewards are taken to be 1 for a right answer and 0 for a wrong one. Only DAPO, GRESO and VCRL drop
-        groups; VCRL needs the whole batch, before it is observed.
-
-        Raises:
-            ValueError: as `observe`, or an id occurs twice.
+        groups; VCRL needs the whole batch, before it is observed. Raises ValueError as `observe` does.
         """
         ids = _plain(ids)
         # A token an answer: `keep` asks for no lengths.
-        tokens = [trials] * len(ids) if np.ndim(trials) == 0 else trials
-        feedback = self._feedback(ids, correct, trials, tokens)
+        feedback = self._feedback(ids, correct, trials, np.broadcast_to(trials, len(ids)))
         if len(feedback.index_M) < len(ids):
             raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
         if not ids:
@@ -178,8 +175,8 @@ class Selector:
         every_I = np.arange(len(self._ids), dtype=np.int32)
         proposal = ranking.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
         with self._lock:
-            found = self._functions.believe(self._state, proposal)
-        return {name: np.asarray(value) for name, value in found.items()}
+            belief = self._functions.believe(self._state, proposal)
+        return {name: np.asarray(value) for name, value in belief.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what pickle and copy keep: arguments, the `state_dict`, and what a subclass has added."""
@@ -187,10 +184,8 @@ class Selector:
         return {**kept, "saved": self.state_dict()}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        """Makes the selector of `__getstate__`."""
         saved = kept.pop("saved")
         vars(self).update(kept)
-        # A selector that draws has its seed among its options.
         arguments = {**saved["options"], "name": saved["name"], "seed": saved["seed"]}
         Selector.__init__(self, kept["_ids"], arrays=kept["_arrays"], **arguments)
         self.load_state_dict(saved)
@@ -200,11 +195,10 @@ class Selector:
 
         So `torch.load` reads it with `weights_only=True`, its default, and JSON takes it.
         """
-        told, arrays = self._saved()
-        return {**told, "state": {name: x.tolist() for name, x in arrays.items()}}
+        identity, arrays = self._saved()
+        return {**identity, "state": {name: x.tolist() for name, x in arrays.items()}}
 
     def _saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what identifies the selector, and the arrays of its state."""
         with self._lock:
             arrays = {name: np.asarray(x) for name, x in per_item.leaves(self._state).items()}
             return {**self._identity, "selections": self._selections}, arrays
@@ -217,49 +211,39 @@ class Selector:
             ValueError: `saved` is damaged, or was made by a selector with another name, seed, data set or
                 version; the message names what differs.
         """
-        _check_mappings(saved)
-        if (version := saved.get("format")) != FORMAT:
-            raise ValueError(
-                f"the saved selector has format {version!r}, which another version of vade_jax wrote, and this "
-                f"one reads {FORMAT}: load it with that version, or begin with a new selector"
-            )
-        name, seed = self._identity["name"], self._identity["seed"]
-        newer = {"options": _options(name, {}, seed) | saved.get("options", {})}
-        here, there = _one_by_one(self._identity), _one_by_one({**saved, **newer})
-        differing = [
-            f"{name}: {there.get(name)!r} there, {here[name]!r} here"
-            for name in here
-            if there.get(name) != here[name]
-        ]
-        if differing:
-            raise ValueError(
-                f"the saved selector is another one ({'; '.join(differing)}):"
-                " build this one as that one was built"
-            )
+        try:
+            if saved["format"] != FORMAT:
+                raise ValueError(
+                    f"its format is not {FORMAT}: another version of vade_jax wrote it"
+                )
+            defaults = _plain_options(samplers.find(self._identity["name"], "name"), {})
+            here = _one_by_one(self._identity)
+            # An option that is newer than the saved state had its default.
+            there = _one_by_one({**saved, "options": defaults | dict(saved["options"])})
+            differing = [
+                f"{x}: {there[x]!r} there, {here[x]!r} here" for x in here if there[x] != here[x]
+            ]
+            if differing:
+                raise ValueError("it is another one (" + "; ".join(differing) + ")")
+            state, selections = saved["state"], operator.index(saved["selections"])
+            now = per_item.leaves(self._state)
+            if state.keys() != now.keys() or selections < 0:
+                raise ValueError(f"damaged, with {selections} selections and {sorted(state)}")
+            arrays = [_like(x, name, state[name]) for name, x in now.items()]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the saved selector cannot be continued: {error}") from error
         with self._lock:
-            fresh, stored = per_item.leaves(self._state), saved.get("state", {})
-            if more := stored.keys() - fresh.keys():
-                raise ValueError(f"the saved selector is damaged: {min(more)} is not of this one")
-            selections = saved.get("selections")
-            if type(selections) is not int or selections < 0:
-                raise ValueError(f"the saved selector is damaged: {selections!r} selections there")
-            arrays = [_like(x, name, stored.get(name)) for name, x in fresh.items()]
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), arrays)
             self._selections = selections
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes `state_dict` to one .npz file, atomically."""
-        told, arrays = self._saved()
+        identity, arrays = self._saved()
         with atomic.replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays, selector=json.dumps(told))
+            np.savez(file, **arrays, selector=json.dumps(identity))
 
     def load(self, path: str | os.PathLike) -> None:
-        """Continues from what `save` wrote.
-
-        Raises:
-            ValueError: as in `load_state_dict`, or the file is not a saved selector.
-            FileNotFoundError: there is no such file.
-        """
+        """Continues from what `save` wrote; ValueError as in `load_state_dict`, or if it is another file."""
         try:
             with np.load(path) as file:
                 arrays = dict(file)
@@ -281,18 +265,14 @@ class Selector:
             raise ValueError(f"correct and trials have to be numbers: {error}") from error
         if correct.shape != (len(ids),) or trials.shape not in ((), correct.shape):
             raise ValueError(
-                f"correct has shape {correct.shape}, trials {trials.shape}: give one of"
-                f" {len(ids)} ids"
+                f"correct has shape {correct.shape}, trials {trials.shape}: give one of {len(ids)} ids"
             )
         trials = np.broadcast_to(trials, correct.shape)
         is_whole = np.isfinite(trials) & (trials == np.trunc(trials))
-        counts = (correct >= 0) & (correct <= trials) & is_whole
-        bad = np.flatnonzero(~counts)
-        if bad.size:
-            m = int(bad[0])
+        for m in np.flatnonzero(~((correct >= 0) & (correct <= trials) & is_whole)):
             raise ValueError(
-                f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of"
-                " right answers and of all"
+                f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of right answers "
+                "and of all"
             )
         tokens = self._tokens(ids, trials, tokens)
         # Groups of the same id are merged: an update takes every item once.
@@ -301,108 +281,54 @@ class Selector:
         return _counted(places, total(correct), total(trials).astype(int), total(tokens))
 
     def _tokens(self, ids, trials, tokens) -> np.ndarray:
-        """Returns the tokens of the answers to each item: 1 an answer where no selector asks for them."""
+        """Returns the tokens of the answers to each item; 1 an answer if none are given nor needed."""
         if tokens is None:
-            if self._functions.needs.lengths:
+            if self.needs.lengths:
                 raise ValueError(
-                    f"{self._identity['name']} scores items by the length of answers: give `tokens`, those "
-                    "of all valid answers to each id"
+                    "tokens: this selector needs those of all valid answers to each id"
                 )
             return trials
         tokens = np.asarray(tokens, np.float64)
         if tokens.shape != trials.shape or not np.all((tokens >= trials) & (tokens < 2**31)):
-            raise ValueError(
-                f"tokens has shape {tokens.shape}: give {len(ids)} numbers of tokens, one for each id, and at "
-                "least one token for each answer"
-            )
+            raise ValueError(f"tokens: give {len(ids)} numbers, at least one token for each answer")
         return np.where(trials > 0, tokens, 0)
 
 
-def _like(array: Array, name: str, values: Any) -> jax.Array:
-    """Returns saved values, such as a list, as an array with the dtype and shape of `array`.
-
-    Raises:
-        ValueError: it cannot hold them as they are.
-    """
-    there = np.zeros(0, object)  # where it is no array
-    with contextlib.suppress(TypeError, ValueError):
-        there = np.asarray(values)
-        here = there.astype(array.dtype)
-        if here.shape == array.shape and np.array_equal(here, there, equal_nan=True):
-            return jax.numpy.asarray(here)
-    found = "missing" if values is None else f"{there.dtype}{list(there.shape)}"
-    raise ValueError(
-        f"the saved selector is damaged: {name} is {found} there, {array.dtype}{list(array.shape)} here"
-    )
-
-
-def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
-    """Returns the functions of a selector, built with `seed` if it has such an option.
-
-    Raises:
-        ValueError: the name or an option is unknown, or the selector needs what this object cannot do.
-    """
-    if "method" in options:
-        raise ValueError(f"method={options['method']!r}: give name={options['method']!r}")
-    spec = samplers.find(name, "name")
-    selector = spec(**_own(spec, seed), **options)
-    needs = selector.needs
-    if needs.variants:
+def _like(array: Any, name: str, values: Any) -> jax.Array:
+    """Returns saved values, such as a list, as an array like `array`; ValueError if it cannot hold them."""
+    saved = np.asarray(values)
+    here = saved.astype(array.dtype)
+    if here.shape != array.shape or not np.array_equal(here, saved, equal_nan=True):
         raise ValueError(
-            f"name={name!r} asks for variants of items, which this object cannot make: choose another"
+            f"{name} is {saved.dtype}{list(saved.shape)}, not {array.dtype}{list(array.shape)}"
         )
-    if needs.weights:
-        raise ValueError(
-            f"name={name!r} weighs the advantages of groups, and this object gives no weights: choose another"
-        )
-    if needs.passes == "first":
-        raise ValueError(
-            f"name={name!r} begins with a pass over all items, which this object cannot make: choose"
-            f" another{needs.or_remove('passes')} and observe answers to all items before the"
-            " first select"
-        )
-    if needs.rounds is not None and needs.rounds > 1:
-        # Here every `select` is a step. Such a selector would take the next one for a second round.
-        raise ValueError(
-            f"name={name!r} fills dropped groups in round {needs.rounds} of the same step,"
-            f" and here every step has one round: choose another{needs.or_remove('rounds')}"
-        )
-    return selector
+    return jax.numpy.asarray(here)
 
 
-def _own(spec: base.Spec, seed: int) -> dict[str, int]:
-    """Returns the options that this object sets itself: the seed, for a selector with that option."""
-    return {"seed": seed} if "seed" in spec.option_names else {}
+def _with_seed(spec: samplers.Spec, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Returns the options, and the seed for a selector that has such an option."""
+    return {**({"seed": seed} if "seed" in spec.option_names else {}), **options}
 
 
-def _options(name: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def _plain_options(spec: samplers.Spec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns all options of a selector, defaults included, as plain JSON values."""
-    spec = samplers.find(name, "name")
-    whole = spec.options.from_dict({**_own(spec, seed), **given}).to_dict()
-    return json.loads(json.dumps(whole, default=_as_json))
+    as_json = lambda x: dict(x) if isinstance(x, Mapping) else _plain(x)
+    return json.loads(json.dumps(spec.options.from_dict(options).to_dict(), default=as_json))
 
 
 def _one_by_one(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an identity with one entry per option, so that messages name the option that differs."""
-    options = {f"options.{name}": value for name, value in identity.get("options", {}).items()}
-    return {name: value for name, value in identity.items() if name != "options"} | options
+    options = {f"options.{name}": value for name, value in identity["options"].items()}
+    return {**identity, "options": None, **options}
 
 
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
     if isinstance(items, set | frozenset):
         raise ValueError("items is a set, which has no order of its own: give a list")
-    try:
-        ids = range(items) if isinstance(items, int | numbers.Integral) else _plain(items)
-        num_different = len(set(ids))
-    except TypeError as error:
+    ids = range(int(items)) if isinstance(items, int | np.integer) else _plain(items)
+    if not len(ids) or len(set(ids)) < len(ids):
         raise ValueError(
-            f"items={reprlib.repr(items)}: give a number, or a list of ids ({error})"
-        ) from error
-    if not len(ids):
-        raise ValueError(f"items={items!r}: there is nothing to select")
-    if more := len(ids) - num_different:
-        raise ValueError(
-            f"{more} of {len(ids)} ids occur more than once: give every item an id of its own"
+            f"items: {len(ids)} ids, {len(set(ids))} of them different: give different ones"
         )
     return ids
 
@@ -412,25 +338,6 @@ def _plain(ids: Any) -> list:
     if hasattr(ids, "tolist"):
         return ids.tolist()
     return [name.item() if isinstance(name, np.generic) else name for name in ids]
-
-
-def _check_arrays(selector, name, arrays):
-    known = selector.needs.named()
-    if unknown := [array for array in arrays if array not in known]:
-        raise ValueError(
-            f"{name} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"
-        )
-    needed = selector.needs.named("required", "measured")
-    if missing := [array for array in needed if array not in arrays]:
-        raise ValueError(
-            f"{name} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"
-        )
-
-
-def _check_mappings(saved: Any) -> None:
-    parts = [saved] + [saved.get(x, {}) for x in ("options", "state") if isinstance(saved, Mapping)]
-    if wrong := [part for part in parts if not isinstance(part, Mapping)]:
-        raise ValueError(f"the saved selector is damaged: {wrong[0]!r} in the place of a mapping")
 
 
 def _counted(index_M, successes_M, trials_M, token_M) -> Feedback:
@@ -468,12 +375,12 @@ def _counted(index_M, successes_M, trials_M, token_M) -> Feedback:
     )
 
 
-def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
+def _identity(spec, name, options, seed, ids, arrays) -> dict[str, Any]:
     """Returns what a saved selector must have in common with the one that continues it."""
     return {
         "format": FORMAT,
         "name": name,
-        "options": _options(name, options, seed),
+        "options": _plain_options(spec, options),
         "seed": seed,
         "items": len(ids),
         "ids": _digest(ids),
@@ -486,13 +393,9 @@ def _digest(values: Any) -> str:
 
     A matrix is hashed by its bytes: as text, a million rows would take gigabytes.
     """
-    if getattr(values, "ndim", 1) > 1:
+    is_matrix = getattr(values, "ndim", 1) > 1
+    if is_matrix:
         content = np.ascontiguousarray(values, np.float32).tobytes()
     else:
         content = repr(_plain(values)).encode()
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _as_json(value: Any) -> Any:
-    """Returns a mapping or an array as a plain JSON value."""
-    return dict(value) if isinstance(value, Mapping) else _plain(value)

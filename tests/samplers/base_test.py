@@ -1,6 +1,5 @@
 """What is kept, hyperparameters, and what a selector says of its choice."""
 
-import dataclasses
 import importlib
 import pkgutil
 
@@ -8,19 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.samplers import environment
 from vade_jax import samplers, types
 from vade_jax.samplers import base, rivals, vade
 
 
-@pytest.mark.parametrize("trials", [0, 2])
-def test_keep_all_keeps_every_group_even_one_without_an_answer(trials):
-    keep_M = base.keep_all(None, environment.counts([4, 0, 2], [0] * 3, trials))
-    assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
-
-
 def test_unknown_hyperparameters_are_named():
-    with pytest.raises(ValueError, match="vade has no option 'decay': it takes num_ro"):
+    with pytest.raises(ValueError, match="has no option 'decay'"):
         samplers.SAMPLERS["vade"](decay=0.9)
 
 
@@ -60,31 +52,30 @@ def test_every_file_with_a_method_is_listed():
     assert names | {"remind", "diva"} == samplers.SAMPLERS.keys()
 
 
-def test_what_methods_need():
-    required, optional, measured, states = (
-        lambda name, how=how: base.PerItem(name, how)
-        for how in ("required", "optional", "measured", "states")
-    )
-    expected = dict.fromkeys(samplers.SAMPLERS, base.Needs()) | {
-        "bots": base.Needs(items=(optional("weak_rate"), optional("strong_rate"))),
-        "diva": base.Needs(passes="never", variants=True, places=2),
-        "gdro": base.Needs(weights=True),
-        "informed": base.Needs(items=(states("features"),)),
-        "knapsack": base.Needs(uneven=True),
-        "mmr1": base.Needs(items=(measured("pass_rate"), measured("self_bleu"))),
-        "pooled": base.Needs(items=(optional("category"),)),
-        "sec": base.Needs(items=(required("category"),)),
-        "strata": base.Needs(items=(required("category"), measured("pass_rate"))),
-        "vcrl": base.Needs(rounds=2, passes="never"),
-    }
-    for name, spec in samplers.SAMPLERS.items():
-        found = dataclasses.replace(spec().needs, removed_by=base.Needs().removed_by)
-        assert found == expected[name], name
-        assert spec().drops == (name in ("dapo", "greso", "vcrl"))
-    assert samplers.SAMPLERS["vade"](warmup="measured").needs.passes == "first"
-    assert not samplers.SAMPLERS["remind"](base="vade").drops
-    assert samplers.SAMPLERS["remind"](base="greso").drops
-    for replay in ("next_step", "none"):
-        needs = samplers.SAMPLERS["vcrl"](replay=replay).needs
-        assert needs.rounds == (1 if replay == "next_step" else None)
-        assert (needs.passes == "any") == (replay == "none")
+def test_a_loop_is_told_what_it_lacks():
+    needs = {name: samplers.SAMPLERS[name]().needs for name in samplers.SAMPLERS}
+    can = lambda name, **loop: samplers.require(name, needs[name], **loop)
+    for name in ("vade", "uniform", "dapo", "pooled", "bots", "informed", "retire"):
+        can(name, lacks=base.ASKS)
+    can("strata", arrays=["category"], passes=True)
+    can("vcrl", rounds=2)
+    for name, loop, named in (
+        ("sec", {}, "category"),
+        ("strata", {"arrays": ["category"]}, "pass_rate"),
+        ("mmr1", {}, "pass_rate and the self_bleu"),
+        ("uniform", {"arrays": ["level"]}, "level"),
+        ("knapsack", {"lacks": ["uneven"]}, "more answers"),
+        ("gdro", {"lacks": ["weights"]}, "advantages"),
+        (
+            "vcrl",
+            {"rounds": 3, "hints": {"rounds": "set max_rounds"}},
+            "set max_rounds, or .*replay",
+        ),
+        ("vcrl", {"rounds": 2, "passes": True}, "replay='none'"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} .*{named}"):
+            can(name, **loop)
+    measured = samplers.SAMPLERS["vade"](warmup="measured").needs
+    with pytest.raises(ValueError, match="pass over all items"):
+        samplers.require("vade", measured)
+    samplers.require("vade", measured, passes=True)

@@ -34,15 +34,6 @@ def test_condition_is_two_newton_steps():
         np.testing.assert_allclose(var, 1 / (n * p * (1 - p) + 1 / v), rtol=1e-5)
 
 
-def test_first_newton_step_by_hand():
-    """N(0, 4), 0 of 8: (0 - 4) / (2 + 1/4) = -1.778, then -.575 more; 8 of 8 mirrors it."""
-    mean_M, var_M = gaussian.condition(
-        jnp.zeros(2), jnp.full(2, 4.0), jnp.array([0.0, 8.0]), jnp.full(2, 8.0)
-    )
-    np.testing.assert_allclose(mean_M, [-2.3524, 2.3524], atol=1e-4)
-    np.testing.assert_allclose(var_M[0], var_M[1], rtol=1e-6)
-
-
 def expectation(f, m, v):
     density = stats.norm(m, np.sqrt(v)).pdf
     return integrate.quad(lambda x: f(x) * density(x), m - 30, m + 30, limit=500)[0]
@@ -60,16 +51,6 @@ def test_integrals_over_the_logit(m, v, k, n):
     np.testing.assert_allclose(mixed_M, mixed, rtol=1e-3)
     p_M = gaussian.posterior_mean(mean_M, var_M)
     np.testing.assert_allclose(p_M, expectation(right, m, v), rtol=1e-4)
-
-
-def test_an_expectation_of_few_points():
-    """Of p (1-p), the logit N(-1, .5): five points are as good as 32, one is its value at the mean."""
-    mean_I, var_I = jnp.full(1, -1.0), jnp.full(1, 0.5)
-    p1p = lambda p: p * (1 - p)
-    expected = expectation(lambda x: p1p(special.expit(x)), -1, 0.5)
-    for num_points, value in ((32, expected), (5, expected), (1, p1p(special.expit(-1)))):
-        found = gaussian.expectation(p1p, mean_I, var_I, num_points)
-        np.testing.assert_allclose(found, [value], rtol=2e-3)
 
 
 def test_draws_are_tempered():

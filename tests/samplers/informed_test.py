@@ -49,21 +49,6 @@ def test_components_are_uncorrelated_and_what_is_missing_is_0():
     assert informed.components(x_IE, 2).shape == (500, 3)
 
 
-def test_a_strength_is_as_likely_as_the_answers_under_it():
-    """Item 2 has counts 1 and 2, item 0 has none; beta-binomial without the number of orders."""
-    state = informed.SPEC(dimensions=1).init(4)
-    weights = logistic.Weights(mean_D=jnp.float32([0, -1]), cov_DD=jnp.zeros((2, 2), jnp.float32))
-    counts = {"alpha_I": jnp.float32([0, 0, 1, 0]), "beta_I": jnp.float32([0, 0, 2, 0])}
-    state = state.replace(weights=weights, **counts)
-    right_M, trials_M, mean = np.array([3, 1]), np.array([8, 4]), special.expit(-1)
-    found_K = informed.likelihoods(state, jnp.array([2, 0]), *map(jnp.float32, (right_M, trials_M)))
-    orders = np.log(special.comb(trials_M, right_M)).sum()
-    for s, found in zip(informed.STRENGTH_K.astype(float), found_K, strict=True):
-        one = stats.betabinom(8, 1 + s * mean, 2 + s * (1 - mean)).logpmf(3)
-        other = stats.betabinom(4, s * mean, s * (1 - mean)).logpmf(1)
-        assert float(found) == pytest.approx(one + other - orders, abs=2e-3)
-
-
 def test_a_step_is_that_of_a_plain_loop():
     """Counts, strengths and weights, over twelve steps; some prompts have no answers."""
     options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
@@ -106,23 +91,6 @@ def test_a_step_is_that_of_a_plain_loop():
     assert np.allclose(belief["informed/strength"], s)
 
 
-def test_it_chooses_the_largest_gain_of_a_draw_from_a_posterior_with_a_prior():
-    """Features say 0.98 of all items but item 7, and 1/2 of that; they count as eight answers."""
-    known = np.zeros((20, 1))
-    known[7] = 1
-    selector = informed.SPEC(dimensions=1, strength=8.0)
-    state = selector.init(20, features=known)
-    apart = np.asarray(state.feature_ID)[[0, 7]]
-    theta = np.linalg.solve(apart, special.logit([0.98, 0.5]))
-    weights = logistic.Weights(mean_D=jnp.float32(theta), cov_DD=1e-6 * jnp.eye(2))
-    state = state.replace(weights=weights)
-    np.testing.assert_allclose(informed.prior_mean(state)[:8], [0.98] * 7 + [0.5], atol=1e-4)
-    chosen = [selector.propose(state, jax.random.key(seed), 1) for seed in range(40)]
-    # The draw of item 7 is from Beta(4, 4), those of the others from Beta(7.84, 0.16).
-    assert np.mean([proposal.index_M[0] == 7 for proposal in chosen]) > 0.6
-    assert 0.2 < np.mean([proposal.p_M[0] for proposal in chosen]) < 0.6
-
-
 @pytest.mark.parametrize("told", [True, False])
 def test_it_foretells_items_that_nobody_asked_where_features_tell(told):
     """Half of the items are asked, eight at a time; the pass rates of the others are told by features."""
@@ -148,19 +116,3 @@ def test_features_that_are_no_vectors_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             informed.SPEC().init(NUM_ITEMS, features=wrong)
-
-
-def test_a_negative_strength_other_than_minus_1_is_refused():
-    with pytest.raises(ValueError, match=r"strength=-0.5: give 0 or more, or -1"):
-        informed.SPEC(strength=-0.5)
-
-
-def test_a_share_of_the_batch_is_even():
-    """4 of 40 are known to fail: only the even half of 8 can be of them, each 4/40 of the time."""
-    ours = informed.SPEC(uniform_share=0.5, strength=0.0)
-    right_I = jnp.where(jnp.arange(40) < 36, 5e3, 0.0)
-    state = ours.init(40).replace(alpha_I=right_I, beta_I=jnp.where(right_I > 0, 1e4, 1e8))
-    keys = jax.random.split(jax.random.key(0), 2000)
-    index_KM = jax.vmap(lambda key: ours.propose(state, key, 8).index_M)(keys)
-    count_I = np.bincount(np.ravel(index_KM), minlength=40) / 2000
-    assert np.all(abs(count_I[36:] - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 2000))

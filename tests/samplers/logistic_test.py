@@ -12,25 +12,6 @@ def weights(mean, cov):
     return logistic.Weights(mean_D=jnp.float32(mean), cov_DD=jnp.float32(cov))
 
 
-def test_the_mode_by_hand():
-    """X = (1, 1), 6 of 8 right, theta ~ N(0, 1): k - n sigma(eta) = eta / 2 at eta = .83647."""
-    found = logistic.observe(
-        logistic.prior(2, 1.0), jnp.ones((1, 2)), jnp.float32([6]), jnp.float32([8])
-    )
-    np.testing.assert_allclose(found.mean_D, [0.41823] * 2, atol=1e-5)
-    np.testing.assert_allclose(found.cov_DD, [[0.6143, -0.3857], [-0.3857, 0.6143]], atol=1e-5)
-
-
-def test_a_surprise_does_not_overshoot():
-    """From -4 with variance 2, by all of 8: 8 - 8 sigma(eta) = (eta + 4) / 2."""
-    found = logistic.observe(
-        weights([-4], [[2]]), jnp.ones((1, 1)), jnp.float32([8]), jnp.float32([8])
-    )
-    mode = optimize.brentq(lambda x: 8 - 8 * special.expit(x) - (x + 4) / 2, -4, 8)
-    assert mode == pytest.approx(0.84, abs=0.01)
-    np.testing.assert_allclose(found.mean_D, [mode], atol=1e-4)
-
-
 def test_a_steps_answers_at_once_are_the_mode_of_all_of_them():
     """Against an optimiser in float64; an item without answers tells nothing."""
     rng = np.random.default_rng(0)

@@ -1,7 +1,6 @@
 """Pooled: what is known of a category stands in for what is not known of an item."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -47,22 +46,6 @@ def test_an_item_never_seen_is_drawn_by_what_its_category_did():
     draws = [int(selector.propose(state, jax.random.key(k), 1).index_M[0]) for k in range(2000)]
     share_I = np.bincount(draws, minlength=4) / 2000
     np.testing.assert_allclose(share_I, np.array(weight_I) / np.sum(weight_I), atol=0.035)
-
-
-def test_a_category_given_up_is_unknown_again_after_a_while():
-    selector = pooled.SPEC()
-    state = selector.init(4, category=[0, 0, 1, 1])
-    state = selector.update(state, environment.counts([0, 1], [0, 0], [8, 8]))
-
-    def chance(state):
-        proposal = selector.propose(state, jax.random.key(0), 4)
-        order_M = jnp.argsort(proposal.index_M)
-        return selector.believe(state, proposal)["prob_mixed"][order_M][0]
-
-    at_once = chance(state)
-    for _ in range(60):
-        state = selector.update(state, environment.counts([2, 3], [4, 4], [8, 8]))
-    assert at_once < 0.1 and chance(state) > 0.6
 
 
 def test_without_categories_all_items_share_one():

@@ -10,6 +10,8 @@ import numpy as np
 from vade_jax import samplers
 from vade_jax.selector import Selector
 
+LACKS = ("variants", "uneven", "weights", "lengths")  # what other trainers cannot give a selector
+
 
 def make_selector(
     ids: Sequence[Any],
@@ -35,45 +37,25 @@ def make_selector(
         whole: whether the trainer observes the groups of each step all together.
 
     Raises:
-        ValueError: the selector is unknown or cannot work here, an option is unknown, the ids are not
-            unique, or there are fewer rows than a step needs.
+        ValueError: as `Selector`, the selector cannot work here, or there are fewer rows than a step needs.
     """
-    given: dict[str, Any] = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    arguments: dict[str, Any] = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
     if category is not None:
-        given["arrays"] = {**given.get("arrays", {}), "category": list(category)}
-    if given["num_rollouts"] != num_rollouts:
+        arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
+    if arguments["num_rollouts"] != num_rollouts:
         raise ValueError(
-            f"options: num_rollouts={given['num_rollouts']}, but the trainer makes {num_rollouts} answers to a "
-            "row: leave it out"
+            f"options.num_rollouts: the trainer makes {num_rollouts} answers: leave it out"
         )
-    if spec := (samplers.find(name) if ":" in name else samplers.SAMPLERS.get(name)):
-        # Another trainer only asks for rows, so it cannot give variants or uneven groups, and it does not see
-        # what the advantages are to be multiplied by.
-        needs = spec(**{x: given[x] for x in given if x in spec.option_names}).needs
-        for is_asked, why in (
-            (needs.variants, "makes variants of a row, which are other rows"),
-            (needs.uneven, "asks for more answers to one row than to another"),
-            (needs.weights, "weighs advantages, which the plug-ins do not"),
-        ):
-            if is_asked:
-                raise ValueError(f"selector={name!r} {why}: choose another one here")
-        if needs.lengths:
-            raise ValueError(
-                f"selector={name!r} scores rows by the length of answers, which the plug-ins do not pass on: "
-                "use it in a loop of your own with `Selector.observe(..., tokens=...)`, or without that option"
-            )
-        # What cannot tell a pass from a step takes the number of groups for the size of the batch.
-        if needs.passes == "never" and not whole:
-            raise ValueError(
-                f"selector={name!r} learns from whole batches, and here groups come back one by one:"
-                f" choose another one{needs.or_remove('passes')}"
-            )
     if num_prompts > len(ids):
         raise ValueError(
-            f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"
-            " use a smaller batch"
+            f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}: use a smaller batch"
         )
-    return Selector(ids, name, **given)
+    selector = Selector(ids, name, **arguments)
+    # Another trainer only asks for rows. Where groups come back one by one, what takes the number of groups
+    # for the size of the batch cannot work, as it could not with passes over all items.
+    arrays = arguments.get("arrays", ())
+    samplers.require(name, selector.needs, arrays=arrays, passes=not whole, lacks=LACKS)
+    return selector
 
 
 def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
@@ -111,8 +93,7 @@ def above(score: np.ndarray, threshold: float) -> np.ndarray:
 def misfit(package: str, tested: str, problem: str) -> TypeError:
     """Returns the error for a package version without what a plugin needs; version `tested` works."""
     return TypeError(
-        f"{package} {metadata.version(package)} does not fit the selector: {problem}."
-        f" Use {package} {tested}"
+        f"{package} {metadata.version(package)} does not fit the selector: {problem}. Use {package} {tested}"
     )
 
 
@@ -121,12 +102,9 @@ def check_hooks(
 ) -> None:
     """Raises `misfit` unless every hook exists with the parameters that the plugin was written for.
 
-    `hooks` maps each name to the function that was found (or None) and to its expected parameters, such as
-    "self, inputs".
+    `hooks` maps each name to the function that is there (or None) and its parameters, such as "self, inputs".
     """
-    for name, (function, wanted) in hooks.items():
-        found = "none"
-        if function is not None:
-            found = f"{name}({', '.join(inspect.signature(function).parameters)})"
-        if found != f"{name}({wanted})":
-            raise misfit(package, tested, f"it needs {name}({wanted}), found {found}")
+    for name, (function, expected) in hooks.items():
+        actual = function and ", ".join(inspect.signature(function).parameters)
+        if actual != expected:
+            raise misfit(package, tested, f"it needs {name}({expected}), and has ({actual})")

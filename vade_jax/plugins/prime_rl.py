@@ -11,7 +11,6 @@ Nothing of prime-rl is imported. Its protocol was read in src/prime_rl/orchestra
 (21 August 2026), that of the episodes in verifiers/v1/ at a60a606.
 """
 
-import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +36,8 @@ class SelectingSampler:
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
     task is taken for lost when `lost_after` further batches were proposed, and the oldest ones are when no
-    other task is left. Then it may be chosen again. If its group comes back after all, it counts.
+    other task is left. Then it may be chosen again. If its group comes back after all, it counts, and where
+    the task is out a second time it is no longer taken to be.
 
     A task that is out when a checkpoint is written is handed out first after a restore, since its answers are
     lost. Groups that came back are in the checkpoint, so each is learned from once. prime-rl itself loses the
@@ -99,16 +99,12 @@ class SelectingSampler:
         self._out: dict[str, int] = {}  # handed out, oldest first -> the batch that was the latest
         self._answers: list[tuple[str, float]] = []  # not learned yet: the task, and whether right
         self._batches, self._lost = 0, 0
-        self._may_come_late: collections.Counter[str] = collections.Counter()  # groups given up
-        self._doubtful: set[str] = set()  # out, but a group came that may be theirs
         self._metrics: dict[str, float] = {}
 
     def __iter__(self) -> "SelectingSampler":
-        """Returns itself, as iterators do."""
         return self
 
     def __next__(self) -> Any:
-        """Returns the next task; there always is one."""
         if not self._queue:
             self._learn(least=self._num_prompts)
             self._give_up()
@@ -118,23 +114,15 @@ class SelectingSampler:
             self._batches += 1
         key = self._queue.pop(0)
         self._out[key] = self._batches
-        self._doubtful.discard(key)
         return self._tasks[key]
 
     def observe(self, group: Sequence[Any]) -> None:
         """Takes the episodes of a group, whether or not the gates admit it.
 
         Answers with an error, of agents that are not trained, or without a verdict are not counted.
-
-        Raises:
-            ValueError: the task is not of this task set, or the verdict cannot be found.
         """
         key, right_N = self._judged(group)
-        if self._may_come_late[key]:  # or it is of the second time that the task was handed out
-            self._may_come_late[key] -= 1
-            self._doubtful.update(self._out.keys() & {key})
-        else:
-            self._out.pop(key, None)
+        self._out.pop(key, None)
         # A group without verdicts is an observation, too: "uniform" counts it as a visit.
         self._answers += [(key, right) for right in right_N.tolist()] or [(key, float("nan"))]
         if not self._out and not self._queue:
@@ -156,33 +144,23 @@ class SelectingSampler:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned; the tasks that were out come first.
-
-        Raises:
-            ValueError: another sampler, or a selector with other settings or tasks, has saved it.
-        """
+        """Continues from what `state_dict` returned; the tasks that were out come first."""
         if set(saved) != FIELDS:
             raise ValueError(
-                f"the checkpoint has {sorted(saved)} of its sampler, not {sorted(FIELDS)}: another"
-                " sampler has written it; resume with ckpt.skip_progress or start a new run"
+                f"the checkpoint has {sorted(saved)} of its sampler, not {sorted(FIELDS)}: resume with "
+                "ckpt.skip_progress or start a new run"
             )
         self.selector.load_state_dict(saved["selector"])
         self._queue = [*saved["out"], *saved["queue"]]
         self._out, self._answers = {}, list(saved["answers"])
         self._batches, self._lost, self._metrics = 0, 0, {}
-        self._may_come_late.clear()
-        self._doubtful.clear()
 
     def metrics(self) -> dict[str, float]:
         """Returns tasks out and given up, and the share of mixed groups in the latest observation."""
         return {"in_flight": float(len(self._out)), "lost": float(self._lost), **self._metrics}
 
     def _learn(self, *, least: int) -> None:
-        """Tells the selector the answers to `num_prompts` tasks at a time, while there are `least` tasks.
-
-        Some selectors take the number of groups for the size of a batch, and every new number compiles a
-        new program.
-        """
+        """Tells the selector the answers to `num_prompts` tasks at a time, while there are `least` tasks."""
         while len(tasks := dict.fromkeys(key for key, _ in self._answers)) >= least:
             step = set(list(tasks)[: self._num_prompts])
             ids_N, right_N = zip(*(x for x in self._answers if x[0] in step), strict=True)
@@ -196,10 +174,7 @@ class SelectingSampler:
         old = [key for key, batch in self._out.items() if batch <= latest]
         if not old and len(self._out) == len(self._tasks):
             old = list(self._out)[: self._num_prompts]
-        # Nothing more came for a doubtful task: what was taken for a late group was its own.
-        lost = [key for key in old if key not in self._doubtful]
-        self._lost += len(lost)
-        self._may_come_late.update(lost)
+        self._lost += len(old)
         for key in old:
             del self._out[key]
 
@@ -211,16 +186,16 @@ class SelectingSampler:
         """Returns a batch of tasks that are not taken: `num_prompts` if there are so many, at least one."""
         taken = self._taken()
         size = min(self._num_prompts, len(self._tasks) - len(taken))
-        found: dict[str, None] = {}
+        free: dict[str, None] = {}
         for attempt in range(TRIES + 1):
             # A last, larger selection has enough. It comes last, for the best of it are not first. Its
             # size is a multiple, as every new size compiles a new program.
             times = 1 + (len(taken) // self._num_prompts + 1) * (attempt == TRIES)
             chosen = self.selector.select(min(times * self._num_prompts, len(self._tasks)))
-            found |= dict.fromkeys(key for key in chosen if key not in taken)
-            if len(found) >= size:
+            free |= dict.fromkeys(key for key in chosen if key not in taken)
+            if len(free) >= size:
                 break
-        return list(found)[:size]
+        return list(free)[:size]
 
     def _judged(self, group: Sequence[Any]) -> tuple[str, np.ndarray]:
         """Returns the task's key, and for each answer that counts 1 if it is right, 0 or NaN."""
@@ -243,44 +218,33 @@ class SelectingSampler:
 
 
 class SelectingGate:
-    """An `AdmissionGate` of prime-rl that admits the groups that the selector of `sampler` keeps.
-
-    prime-rl rolls out other tasks in place of the groups that are not admitted.
-    """
+    """An `AdmissionGate` of prime-rl, which rolls out others in place of groups that the selector drops."""
 
     def __init__(self, sampler: SelectingSampler):
         self._sampler = sampler
 
     def admit(self, group: Sequence[Any]) -> bool:
-        """Returns whether the selector keeps the group; raises ValueError as the sampler does."""
         return self._sampler.keeps(group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns nothing: the sampler saves the selector."""
-        return {}
+        return {}  # the sampler saves the selector
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Does nothing."""
+        pass
 
     def metrics(self) -> dict[str, float]:
-        """Returns nothing: prime-rl logs the share of groups that are admitted."""
-        return {}
+        return {}  # prime-rl logs the share of groups that are admitted
 
 
 def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
-    """Puts a selector into a `Curriculum` of prime-rl, and a gate if the selector drops groups.
-
-    Args:
-        curriculum: that of one environment, as its config made it. Its gates stay.
-        tasks: all tasks of the environment.
-        **settings: the arguments of `SelectingSampler`.
+    """Puts a `SelectingSampler` into a `Curriculum` of prime-rl, and a gate if the selector drops groups.
 
     Raises:
         ValueError: as `SelectingSampler`, or the curriculum has a sampler or a gate in this place.
     """
-    found = type(curriculum.sampler).__name__
-    if found != "StandardSampler":
-        raise ValueError(f"the config asks for a {found}: leave `sampler` out of `curriculum`")
+    name = type(curriculum.sampler).__name__
+    if name != "StandardSampler":
+        raise ValueError(f"the config asks for a {name}: leave `sampler` out of `curriculum`")
     if GATE in curriculum.gates:
         raise ValueError(f"the config has a gate {GATE!r}: give it another name")
     sampler = SelectingSampler(tasks, **settings)
@@ -290,21 +254,16 @@ def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
 
 
 def _score(trace: Any, correct: str | None) -> float:
-    """Returns the value that says whether an answer is right; NaN if it was not scored.
-
-    Raises:
-        ValueError: no value is named, and there are several rewards.
-    """
-    if correct is None:
-        if len(trace.rewards) > 1:
-            raise ValueError(
-                f"the answers have the rewards {sorted(trace.rewards)}: set `correct` to the one that says"
-                " whether an answer is right"
-            )
-        reward = next(iter(trace.rewards.values()), None)
-        return np.nan if reward is None else reward.score
-    if correct in trace.rewards:
-        reward = trace.rewards[correct]
+    """Returns the value that says whether an answer is right; NaN if it was not scored."""
+    if correct is None and len(trace.rewards) > 1:
+        raise ValueError(
+            f"the answers have the rewards {sorted(trace.rewards)}: set `correct` to the one that says whether an "
+            "answer is right"
+        )
+    if correct is None or correct in trace.rewards:
+        reward = (
+            next(iter(trace.rewards.values()), None) if correct is None else trace.rewards[correct]
+        )
         return np.nan if reward is None else reward.score
     value = trace.metrics.get(correct)
     return np.nan if value is None else value

@@ -72,8 +72,8 @@ class Selecting:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         parent = super()
-        found = {name: (getattr(parent, name, None), HOOKS[name]) for name in HOOKS}
-        choosing.check_hooks("trl", TESTED, found)
+        hooks = {name: (getattr(parent, name, None), HOOKS[name]) for name in HOOKS}
+        choosing.check_hooks("trl", TESTED, hooks)
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Selecting:
             category=category or None,
         )
         self._right = _verdict(correct, threshold, self.reward_func_names)
-        self._said = {}  # name of a reward function -> which answers it calls correct
+        self._verdicts = {}  # name of a reward function -> which answers it calls correct
         self._place = {name: i for i, name in enumerate(ids)}
         self._chosen = []
 
@@ -136,17 +136,17 @@ class Selecting:
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         # TRL takes only rewards from a function, so the functions are wrapped while TRL calls them.
-        given, self._said = self.reward_funcs, {}
+        functions_of_user, self._verdicts = self.reward_funcs, {}
         names = self.reward_func_names
-        self.reward_funcs = [*map(self._only_rewards, names, given)]
+        self.reward_funcs = [*map(self._only_rewards, names, functions_of_user)]
         try:
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         finally:
-            self.reward_funcs = given
+            self.reward_funcs = functions_of_user
         # TRL has gathered the rewards of all processes.
-        said = {name: gather_object(self._said[name]) for name in names if name in self._said}
+        verdicts = {x: gather_object(self._verdicts[x]) for x in names if x in self._verdicts}
         if self.model.training and self.accelerator.process_index == 0:
-            right_N = self._right(rewards.float().cpu().numpy(), said)
+            right_N = self._right(rewards.float().cpu().numpy(), verdicts)
             ids_N = [name for name in self._chosen for _ in range(self.num_generations)]
             mixed = choosing.observe(self.selector, ids_N, right_N)
             metrics = self._metrics["train"]
@@ -162,13 +162,15 @@ class Selecting:
         def keep(returned):
             rewards, correct = functions.as_pair(returned)
             if correct is not None:
-                self._said[name] = [np.nan if x is None else float(x) for x in correct]
+                self._verdicts[name] = [np.nan if x is None else float(x) for x in correct]
             return rewards
 
-        async def later(**given):
-            return keep(await function(**given))
+        async def later(**columns):
+            return keep(await function(**columns))
 
-        return later if functions.is_async(function) else lambda **given: keep(function(**given))
+        return (
+            later if functions.is_async(function) else lambda **columns: keep(function(**columns))
+        )
 
     def _save_checkpoint(self, model, trial):
         # The selector is saved first, because TRL uploads the folder after it has written its own files.
@@ -186,8 +188,7 @@ class Selecting:
         path = pathlib.Path(checkpoint) / FILE
         if not path.exists():
             raise FileNotFoundError(
-                f"{path} is missing: that run had no selector, so there is nothing to"
-                " resume; start a new run from the checkpoint's model"
+                f"{path} is missing: that run had no selector; start a new run from the checkpoint's model"
             )
         self.selector.load(path)
 
@@ -199,33 +200,30 @@ class SelectingGRPOTrainer(Selecting, GRPOTrainer):
 def _column(rows: Any, argument: str, column: str) -> list:
     if not isinstance(rows, datasets.Dataset):
         raise ValueError(
-            f"train_dataset is a {type(rows).__name__}: rows can be chosen of a"
-            " datasets.Dataset only"
+            f"train_dataset is a {type(rows).__name__}, and has to be a datasets.Dataset"
         )
     if column not in rows.column_names:
         raise ValueError(
             f"{argument}={column!r}: the data set has {rows.column_names}; name one of them"
-            f"{', unique in every row and the same in every run' if argument == 'id_column' else ''}"
         )
     return list(rows[column])
 
 
 def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
-    """Returns a function of (rewards [N, functions], `_said`) that gives 1, 0 or NaN for each answer."""
+    """Returns a function of (rewards [N, functions], `_verdicts`) that gives 1, 0 or NaN for each answer."""
     if callable(correct):
-        return lambda reward_NF, said: np.asarray(correct(reward_NF), np.float32)
+        return lambda reward_NF, verdicts: np.asarray(correct(reward_NF), np.float32)
     if correct is None and len(names) == 1:
         correct = names[0]
     if correct is None or names.count(correct) != 1:
         raise ValueError(
-            f"correct={correct!r}: name the one reward function that says whether an"
-            f" answer is right, of {names}, or give a function of all rewards"
+            f"correct={correct!r}: name the one reward function that says whether an answer is right, of {names}, "
+            "or give a function of all rewards"
         )
-    column = names.index(correct)
 
-    def right(reward_NF, said):
-        if correct in said:
-            return np.asarray(said[correct], np.float32)
-        return choosing.above(reward_NF[:, column], threshold)
+    def right(reward_NF, verdicts):
+        if correct in verdicts:
+            return np.asarray(verdicts[correct], np.float32)
+        return choosing.above(reward_NF[:, names.index(correct)], threshold)
 
     return right

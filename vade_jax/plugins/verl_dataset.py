@@ -156,41 +156,34 @@ class SelectingDataset(RLHFDataset):
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned.
-
-        Raises:
-            ValueError: another data set or version, or a selector with other settings or rows, has saved it.
-        """
-        if self.selector is not None:
-            if set(saved) != FIELDS:
-                raise ValueError(
-                    f"the checkpoint has {sorted(saved)} of its data set, not {sorted(FIELDS)}: another data "
-                    "set or version has written it; start a new run from its model"
-                )
-            self.selector.load_state_dict(saved["selector"])
-            self._queue = list(saved["queue"])
-            self._answers = [(name, right) for name, right in saved["answers"]]
+        """Continues from what `state_dict` returned."""
+        if self.selector is None:
+            return
+        if set(saved) != FIELDS:
+            raise ValueError(
+                f"the checkpoint has {sorted(saved)} of its data set, not {sorted(FIELDS)}: start a new run from "
+                "its model"
+            )
+        self.selector.load_state_dict(saved["selector"])
+        self._queue = list(saved["queue"])
+        self._answers = [(name, right) for name, right in saved["answers"]]
 
     def _choose(self) -> list[str]:
         if self._unanswered == PATIENCE:
             raise RuntimeError(
-                f"{PATIENCE} batches were chosen and no reward came back: set"
-                " trainer.v1.sampler.custom_sampler to SelectingReplayBuffer"
+                f"{PATIENCE} batches were chosen and no reward came back: set "
+                "trainer.v1.sampler.custom_sampler to SelectingReplayBuffer"
             )
         self._unanswered += 1
         return self.selector.select(self.config.train_batch_size)
 
 
 def verdict(extra: Mapping[str, Any], correct: str) -> Any:
-    """Returns the value that the reward function returned under the name `correct`.
-
-    Raises:
-        ValueError: it returned no such value.
-    """
+    """Returns the value that the reward function returned under the name `correct`."""
     if correct not in extra:
         raise ValueError(
-            f"data.selector.correct={correct!r}: the reward function returned {list(extra)};"
-            " name one of them, or score"
+            f"data.selector.correct={correct!r}: the reward function returned {list(extra)}; name one of them, or "
+            "score"
         )
     return extra[correct]
 
@@ -198,36 +191,30 @@ def verdict(extra: Mapping[str, Any], correct: str) -> Any:
 def _settings(config: Any) -> Settings:
     if config.dataloader_num_workers != 0:
         raise ValueError(
-            f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0,"
-            " or batches are fetched before the rewards that should choose them"
+            f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0, or batches are fetched "
+            "before the rewards that should choose them"
         )
     if config.train_files == config.val_files:
         raise ValueError(
-            f"data.val_files is data.train_files ({config.val_files}): give validation a"
-            " file of its own, so that it is not chosen from"
+            f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
         )
-    given = OmegaConf.to_container(config.get("selector") or OmegaConf.create())
+    values = OmegaConf.to_container(config.get("selector") or OmegaConf.create())
     names = [field.name for field in dataclasses.fields(Settings)]
-    if "num_rollouts" not in given or set(given) - set(names):
+    if "num_rollouts" not in values or set(values) - set(names):
         raise ValueError(
-            f"data.selector={given}: give num_rollouts, and of {names} what else is to"
-            " differ from its default"
+            f"data.selector={values}: give num_rollouts, and what you change of {names}"
         )
-    return Settings(**given)
+    return Settings(**values)
 
 
 def _column(rows: Any, setting: str, column: str) -> list[Any]:
     name, *path = column.split(".")
     if name not in rows.column_names:
-        raise ValueError(
-            f"data.selector.{setting}={column!r}: the files have {rows.column_names}; name one of them"
-            f"{', unique in every row and the same in every run' if setting == 'id_column' else ''}"
-        )
+        raise ValueError(f"data.selector.{setting}={column!r}: the files have {rows.column_names}")
     values = rows.select_columns([name])[name]
     try:
         return [functools.reduce(lambda x, key: x[key], path, x) for x in values]
     except (KeyError, TypeError) as error:
-        within = sorted(values[0]) if isinstance(values[0], Mapping) else "no fields"
         raise ValueError(
-            f"data.selector.{setting}={column!r}: {name} has {within}: name one that every row has"
+            f"data.selector.{setting}={column!r}: not every row has it ({error})"
         ) from error

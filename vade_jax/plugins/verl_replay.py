@@ -28,16 +28,14 @@ class Selecting:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        wanted = "self, global_steps, partition_id, batch_size"
-        found = getattr(super(), "sample", None)
-        choosing.check_hooks("verl", verl_dataset.TESTED, {"sample": (found, wanted)})
+        hook = getattr(super(), "sample", None), "self, global_steps, partition_id, batch_size"
+        choosing.check_hooks("verl", verl_dataset.TESTED, {"sample": hook})
 
     def __init__(self, trainer_mode: str, **kwargs):
-        wanted = ReplayBuffer if trainer_mode == "sync" else ReplayBufferAsync
-        if isinstance(self, ReplayBufferAsync) != (wanted is ReplayBufferAsync):
+        if isinstance(self, ReplayBufferAsync) == (trainer_mode == "sync"):
             raise ValueError(
-                f"trainer.v1.trainer_mode={trainer_mode!r} wants a {wanted.__name__}: set"
-                f" trainer.v1.sampler.custom_sampler.name to Selecting{wanted.__name__}"
+                f"trainer.v1.trainer_mode={trainer_mode!r}: set trainer.v1.sampler.custom_sampler.name to "
+                f"SelectingReplayBuffer{'' if trainer_mode == 'sync' else 'Async'}"
             )
         super().__init__(trainer_mode=trainer_mode, **kwargs)
 
@@ -78,8 +76,8 @@ def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
     )
     if field not in data:
         raise ValueError(
-            "the answers have no rm_scores yet when the batch is sampled: a reward model on the"
-            " trainer's own GPUs scores later; set reward.reward_model.enable_resource_pool=True"
+            "the answers have no rm_scores yet when the batch is sampled: set "
+            "reward.reward_model.enable_resource_pool=True, so that a reward model scores before"
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
     score_N = [_score(_plain(value), correct) for value in data[field]]
@@ -87,7 +85,6 @@ def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
 
 
 def _score(value: Any, correct: str) -> float:
-    """Returns the score of one answer, from its `rm_scores` or its `extra_fields`."""
     if correct == "score":
         return float(value.sum())
     return verl_dataset.verdict(value.get("reward_extra_info", {}), correct)

@@ -8,15 +8,15 @@ A new selector is one file, an import and an entry in `samplers/__init__.py`, an
     <Name>Options   a frozen dataclass of hyperparameters, derived from `Options`
     <Name>State     a frozen dataclass of arrays
     selector        a function from the options to a `Sampler`, whose closure holds everything static
-    SPEC            the `Spec` that names them
+    SPEC            the `Spec` that names them, and the run settings that go with it
 
-A selector declares what it needs from the run in its `Needs`, and the run settings that go with it in its
-`Spec`. No other file of the package checks for a selector's name.
+A selector declares what it needs from its loop in its `Needs`, which `require` compares with what the loop
+has. No other file of the package checks for a selector's name.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
@@ -45,31 +45,19 @@ class PerItem:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a selector needs from the run. The defaults fit most selectors.
+    """What a selector needs from the run. The defaults fit most selectors."""
 
-    Attributes:
-        items: values of every item that `init` takes.
-        rounds: how many rounds of rollouts a step must have; None: any number.
-        passes: which passes over all items between steps (`trainer.passes`) a run may have. "any": as
-            many as it likes. "first": it must have one before step 1. "never": none, because `update`
-            could not tell the answers of a pass from those of a round.
-        variants: whether it asks for variants of items, see `trainer.choosing`.
-        places: how many places of a batch an item takes: 1, and 1 for each variant.
-        uneven: whether it may ask for a different number of answers to each prompt.
-        lengths: whether it learns from the lengths of answers.
-        weights: whether it multiplies the advantages of groups, see `types.Proposal.weight_M`.
-        removed_by: the option of the selector that removes a need above, by the name of the need, such as
-            {"rounds": "replay='next_step' of vcrl"}. Error messages offer it.
-    """
-
-    items: tuple[PerItem, ...] = ()
-    rounds: int | None = None
+    items: tuple[PerItem, ...] = ()  # values of every item that `init` takes
+    rounds: int | None = None  # rounds of rollouts that a step must have; None: any number
+    # Passes over all items between steps (`trainer.passes`). "any": as many as the run likes. "first": there
+    # must be one before step 1. "never": none, because `update` could not tell them from rounds.
     passes: Literal["any", "first", "never"] = "any"
-    variants: bool = False
-    places: int = 1
-    uneven: bool = False
-    lengths: bool = False
-    weights: bool = False
+    variants: bool = False  # it asks for variants of items, see `trainer.choosing`
+    places: int = 1  # of a batch that an item takes: 1, and 1 for each variant
+    uneven: bool = False  # it may ask for more answers to one prompt than to another
+    lengths: bool = False  # it learns from the lengths of answers
+    weights: bool = False  # it multiplies the advantages of groups, see `types.Proposal.weight_M`
+    # The option that removes a need above, such as {"rounds": "replay='next_step' of vcrl"}, for messages
     removed_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def named(self, *how: str) -> tuple[str, ...]:
@@ -79,6 +67,60 @@ class Needs:
     def or_remove(self, need: str) -> str:
         """Returns the end of a message about a need: the option that removes it, or ""."""
         return f", or give the option {self.removed_by[need]}" if need in self.removed_by else ""
+
+
+ASKS = {
+    "variants": "variants of items",
+    "uneven": "more answers to one item than to another",
+    "weights": "weights on the advantages of groups",
+    "lengths": "the lengths of answers",
+}
+
+
+def require(
+    name: str,
+    needs: Needs,
+    *,
+    arrays: Collection[str] = (),
+    rounds: int = 1,
+    passes: bool = False,
+    lacks: Collection[str] = (),
+    hints: Mapping[str, str] = fields.FrozenDict({}),
+) -> None:
+    """Checks that a loop has what the selector `name` needs, before anything is rolled out.
+
+    Args:
+        name: of the selector, for messages.
+        needs: those of the selector.
+        arrays: names of the values of every item that the loop has.
+        rounds: rounds of rollouts in its steps.
+        passes: whether it makes passes over all items, the first one before step 1.
+        lacks: what it cannot do, of `ASKS`.
+        hints: what its user can do about "arrays", "rounds" and "passes".
+
+    Raises:
+        ValueError: names the need, and what meets or removes it.
+    """
+
+    def check(is_met: bool, need: str, why: str) -> None:
+        if not is_met:
+            hint = hints.get(need, "choose another selector")
+            raise ValueError(f"{name} {why}: {hint}{needs.or_remove(need)}")
+
+    known = needs.named()
+    for array in arrays:
+        check(array in known, "", f"takes {', '.join(known) or 'no array'}, not {array!r}")
+    measured = () if passes else ("measured",)
+    missing = [x for x in needs.named("required", *measured) if x not in arrays]
+    check(not missing, "arrays", f"needs the {' and the '.join(missing)} of every item")
+    for need in lacks:
+        check(not getattr(needs, need), need, f"needs {ASKS[need]}, which this loop lacks")
+    check(needs.passes != "first" or passes, "passes", "begins with a pass over all items")
+    whole = "takes all answers that it sees for those of one batch"
+    check(needs.passes != "never" or not passes, "passes", whole)
+    check(
+        needs.rounds in (None, rounds), "rounds", f"has {needs.rounds} rounds a step, not {rounds}"
+    )
 
 
 class Sampler(NamedTuple):
@@ -110,7 +152,6 @@ class Sampler(NamedTuple):
         return self.keep is not KEEP_ALL
 
 
-# ------------------------------------------------------------------------------ hyperparameters
 @dataclasses.dataclass(frozen=True)
 class Options(fields.Section):
     """The hyperparameters that every selector has."""
@@ -121,7 +162,7 @@ class Options(fields.Section):
 
 @dataclasses.dataclass(frozen=True)
 class AroundOptions(Options):
-    """The hyperparameters of a selector that wraps another one, see `below`."""
+    """Those of a selector that wraps another one, see `below`."""
 
     base: str = "uniform"  # Name of the wrapped selector
     base_options: Mapping[str, Any] = fields.mapping()  # Hyperparameters of the wrapped selector
@@ -149,10 +190,12 @@ class Spec:
             ValueError: a hyperparameter is unknown or out of its range.
         """
         known = self.option_names
-        if unknown := [name for name in hyperparameters if name not in known]:
-            raise ValueError(
-                f"{self.name} has no option {unknown[0]!r}: it takes {', '.join(known)}"
-            )
+        for name in hyperparameters:
+            if name not in known:
+                hint = fields.did_you_mean(name, known)
+                raise ValueError(
+                    f"{self.name} has no option {name!r}: {hint}it takes {', '.join(known)}"
+                )
         return self.build(self.options.from_dict(hyperparameters))
 
 
@@ -164,21 +207,15 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
     """
     fields.check_word("base", options.base, specs)
     spec = specs[options.base]
-    known = [name for name in spec.option_names if name != "num_rollouts"]
-    for name in options.base_options:
-        if name not in known:
-            raise ValueError(
-                f"base_options: {options.base} has no option {name!r}: "
-                f"{fields.did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
-            )
-    of_both = {"num_rollouts": options.num_rollouts}
-    own = vars(options)
-    if "seed" in known and "seed" in own:
-        of_both["seed"] = own["seed"]
-    return spec(**of_both | dict(options.base_options))
+    if "num_rollouts" in options.base_options:
+        raise ValueError("base_options has num_rollouts, which is the same for both: leave it out")
+    shared = {
+        name: vars(options)[name] for name in ("num_rollouts", "seed") if name in vars(options)
+    }
+    shared = {name: x for name, x in shared.items() if name in spec.option_names}
+    return spec(**shared | dict(options.base_options))
 
 
-# ------------------------------------------------------------------------------ outcomes, keeping
 def outcome(feedback: types.Feedback) -> Array:
     """Returns 1 for groups that are all right, -1 for all wrong, 0 for mixed or without valid answers."""
     asked_M = feedback.trials_M > 0
@@ -198,19 +235,16 @@ def is_pass(feedback: types.Feedback, num_items: int) -> bool:
 
 def keep_all(state: State, feedback: types.Feedback) -> Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
-    del state
     return jnp.ones(feedback.index_M.shape, bool)
 
 
 def keep_mixed(state: State, feedback: types.Feedback) -> Array:
     """Returns True for groups with both right and wrong answers."""
-    del state
     return feedback.mixed_M
 
 
 def keep_varied(state: State, feedback: types.Feedback) -> Array:
     """Returns True for groups whose training rewards differ, so that their advantages are not all 0."""
-    del state
     num_groups = len(feedback.index_M)
     return arrays.varies(feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N)
 
@@ -218,10 +252,8 @@ def keep_varied(state: State, feedback: types.Feedback) -> Array:
 KEEP_ALL = jax.jit(keep_all)
 
 
-# ------------------------------------------------------------------------------ putting together
 def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
     """Returns nothing: the `believe` of a selector without a posterior."""
-    del state, proposal
     return {}
 
 
@@ -236,8 +268,8 @@ def compiled(
 ) -> Sampler:
     """Returns a selector with its functions compiled.
 
-    `init` is not compiled: it runs once and may look at the values of its arrays. Its state is turned
-    into jax arrays.
+    `init` is not compiled: it runs once and may look at the values of its arrays, and its state becomes jax
+    arrays.
     """
 
     def initial(num_items: int, **values: Any) -> State:
@@ -265,19 +297,13 @@ def _uncopied(update: Callable[[S, types.Feedback], S]) -> Callable[[S, types.Fe
     @functools.wraps(changes)
     def updated(state: S, feedback: types.Feedback) -> S:
         new = changes(state, feedback)
-        unchanged = lambda x: x is None
-        return jax.tree.map(
-            lambda after, before: before if after is None else after, new, state, is_leaf=unchanged
-        )
+        merge = lambda after, before: before if after is None else after
+        return jax.tree.map(merge, new, state, is_leaf=lambda x: x is None)
 
     return updated
 
 
-# ------------------------------------------------------------------------------ reporting
-METRICS = {
-    "posterior_mean": "vade/posterior_mean",
-    "prob_mixed": "vade/predicted_effective_ratio",
-}
+METRICS = {"posterior_mean": "vade/posterior_mean", "prob_mixed": "vade/predicted_effective_ratio"}
 
 
 def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
@@ -287,10 +313,5 @@ def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
     forecast from before the rollouts, and shows whether the posterior is calibrated.
     """
     metrics = {METRICS[x]: float(np.mean(belief[x])) for x in METRICS if x in belief}
-    for name in belief:
-        if "/" in name:
-            value_M = np.asarray(belief[name])
-            value_M = value_M[~np.isnan(value_M)]
-            if value_M.size:
-                metrics[name] = float(value_M.mean())
-    return metrics
+    own = {name: np.asarray(x) for name, x in belief.items() if "/" in name}
+    return metrics | {k: float(np.nanmean(x)) for k, x in own.items() if not np.isnan(x).all()}

@@ -30,10 +30,5 @@ def selector(options: DapoOptions) -> base.Sampler:
     return base.below(BASES, options)._replace(keep=jax.jit(KEEPS[options.keep]))
 
 
-SPEC = base.Spec(
-    "dapo",
-    DapoOptions,
-    selector,
-    # The comparison in VADE's paper allows at most three times the rollouts.
-    goes_with={"refill.max_rounds": 3},
-)
+# The comparison in VADE's paper allows at most three times the rollouts.
+SPEC = base.Spec("dapo", DapoOptions, selector, goes_with={"refill.max_rounds": 3})

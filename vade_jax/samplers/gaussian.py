@@ -49,18 +49,16 @@ def condition(
     way: from N(-4, 2), eight of eight right answers move it to 0, and the mode is at +0.8.
     """
 
-    def rate_and_precision(x_M: Array) -> tuple[jax.Array, Array]:
-        p_M = jax.nn.sigmoid(x_M)
-        return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
+    def precision(p_M: Array) -> Array:
+        return trials_M * p_M * (1 - p_M) + 1 / var_M
 
     # Far from 0 the sigmoid is flat and a full Newton step would overshoot, so steps are clipped.
     x_M = mean_M
     for _ in range(NUM_NEWTON):
-        p_M, precision_M = rate_and_precision(x_M)
+        p_M = jax.nn.sigmoid(x_M)
         slope_M = successes_M - trials_M * p_M - (x_M - mean_M) / var_M
-        x_M = x_M + jnp.clip(slope_M / precision_M, -MAX_MOVE, MAX_MOVE)
-    _, precision_M = rate_and_precision(x_M)
-    return x_M, 1 / precision_M
+        x_M = x_M + jnp.clip(slope_M / precision(p_M), -MAX_MOVE, MAX_MOVE)
+    return x_M, 1 / precision(jax.nn.sigmoid(x_M))
 
 
 def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array) -> jax.Array:
@@ -81,7 +79,6 @@ def expectation(
 
 
 def posterior_mean(mean_M: Array, var_M: Array) -> Array:
-    """Returns E[p]."""
     return expectation(lambda p_MZ: p_MZ, mean_M, var_M)
 
 

@@ -36,14 +36,9 @@ LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing
 
 @dataclasses.dataclass(frozen=True)
 class InformedOptions(base.Options):
-    """The hyperparameters of informed."""
-
-    # Principal components of the features that are used
-    dimensions: int = fields.number(16, at_least=1)
-    # What a step leaves of the evidence about features and s
-    memory: float = fields.fraction(0.98)
-    # Of the weights of the features, before any evidence
-    variance: float = fields.number(1.0, above=0)
+    dimensions: int = fields.number(16, at_least=1)  # Principal components of the features used
+    memory: float = fields.fraction(0.98)  # What a step leaves of the evidence about features and s
+    variance: float = fields.number(1.0, above=0)  # Of the features' weights, before any evidence
     # s, how many answers the features count as; -1: the data decide; 0: none, as in VADE
     strength: float = fields.number(-1.0, at_least=-1)
     # What is left of a chosen item's own counts after a step
@@ -59,16 +54,14 @@ class InformedOptions(base.Options):
         super().__post_init__()
         if -1 < self.strength < 0:
             raise ValueError(
-                f"strength={self.strength}: give 0 or more, or -1 to let the data decide"
+                f"strength={self.strength}: give -1, and the data decide, or 0 or more"
             )
 
 
 @chex.dataclass(frozen=True)
-class InformedState(types.Pytree):
+class InformedState(beta.BetaState):
     """Counts of every item, what the features are known to tell, and how far that can be trusted."""
 
-    alpha_I: Array  # float32, right answers, decayed
-    beta_I: Array  # float32, wrong answers, decayed
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: logistic.Weights
     likelihood_K: Array  # float32, log-likelihood of past answers under each of STRENGTH_K, decayed
@@ -77,45 +70,39 @@ class InformedState(types.Pytree):
 def selector(options: InformedOptions) -> base.Sampler:
     """Returns the selector; `init(num_items, features=...)` takes a vector for each item."""
     info_gain = beta.INFO_GAINS[options.info_gain]
-    draw = beta.draw_any if options.strength else _draw_of_vade
+    decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
     def init(num_items: int, *, features: Array | None = None) -> InformedState:
         if features is None:  # nothing tells one item from another
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
-        features = np.asarray(features, np.float32)
-        counts = beta.no_counts(num_items)
         return InformedState(
-            alpha_I=counts.alpha_I,
-            beta_I=counts.beta_I,
-            feature_ID=components(features, options.dimensions),
+            **per_item.filled(num_items, alpha_I=0.0, beta_I=0.0),
+            feature_ID=components(np.asarray(features, np.float32), options.dimensions),
             weights=logistic.prior(options.dimensions + 1, options.variance),
             likelihood_K=np.zeros(len(STRENGTH_K), np.float32),
         )
 
     def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        p_I = draw(keys.draw, *posterior(state, options.strength))
+        a_I, b_I = posterior(state, options.strength)
+        if options.strength:
+            p_I = beta.draw_any(keys.draw, a_I, b_I)
+        else:  # as VADE
+            p_I = beta.draw(keys.draw, a_I - 1, b_I - 1)
         num_uniform = ranking.share_of(options.uniform_share, num_prompts)
         score_I = ranking.mix_uniform(info_gain(p_I), keys.uniform, num_uniform)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(p_M=p_I[index_M])
+        return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts, p_I)
 
     def update(state: InformedState, feedback: types.Feedback) -> InformedState:
         index_M, right_M, trials_M = feedback.index_M, feedback.successes_M, feedback.trials_M
-        found_K = likelihoods(state, index_M, right_M, trials_M)
+        new_K = likelihoods(state, index_M, right_M, trials_M)
         weights = logistic.forget(state.weights, decay=options.memory, variance=options.variance)
         state = state.replace(
             weights=logistic.observe(weights, state.feature_ID[index_M], right_M, trials_M),
-            likelihood_K=options.memory * state.likelihood_K + found_K,
+            likelihood_K=options.memory * state.likelihood_K + new_K,
         )
-        return beta.counted(
-            state,
-            feedback,
-            decay_selected=options.decay_selected,
-            decay_rest=options.decay_rest,
-        )
+        return beta.counted(state, feedback, **decays)
 
     def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
         index_M, strength = proposal.index_M, strength_of(state, options.strength)
@@ -137,26 +124,25 @@ def selector(options: InformedOptions) -> base.Sampler:
 SPEC = base.Spec("informed", InformedOptions, selector)
 
 
-# ------------------------------------------------------------------------------ the posterior
 def prior_mean(state: InformedState, index: Array | slice = slice(None)) -> jax.Array:
     """Returns mu, the pass rate that the features predict, of some items or of all."""
     mean = logistic.predict(state.weights, state.feature_ID[index])
     return jnp.clip(mean, LEAST, 1 - LEAST)
 
 
-def strength_of(state: InformedState, given: float) -> Array | float:
-    """Returns s: the given one, or the likeliest."""
-    return given if given >= 0 else jnp.asarray(STRENGTH_K)[jnp.argmax(state.likelihood_K)]
+def strength_of(state: InformedState, option: float) -> Array | float:
+    """Returns s: that of the option, or the likeliest."""
+    return option if option >= 0 else jnp.asarray(STRENGTH_K)[jnp.argmax(state.likelihood_K)]
 
 
 def posterior(
-    state: InformedState, given: float, index: Array | slice = slice(None)
+    state: InformedState, option: float, index: Array | slice = slice(None)
 ) -> tuple[Array, Array]:
     """Returns a and b, above 0, of the posterior Beta(a, b) of the pass rate of some items or of all."""
     alpha, beta_ = state.alpha_I[index], state.beta_I[index]
-    if given == 0:  # as VADE
+    if option == 0:  # as VADE
         return alpha + 1, beta_ + 1
-    strength, mean = strength_of(state, given), prior_mean(state, index)
+    strength, mean = strength_of(state, option), prior_mean(state, index)
     return alpha + strength * mean, beta_ + strength * (1 - mean)
 
 
@@ -166,15 +152,10 @@ def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: 
     a_KM = state.alpha_I[index_M] + strength_K1 * mean_M
     b_KM = state.beta_I[index_M] + strength_K1 * (1 - mean_M)
     log_beta = jax.scipy.special.betaln
-    found_KM = log_beta(a_KM + right_M, b_KM + trials_M - right_M) - log_beta(a_KM, b_KM)
-    return jnp.sum(found_KM, axis=1)
+    log_KM = log_beta(a_KM + right_M, b_KM + trials_M - right_M) - log_beta(a_KM, b_KM)
+    return jnp.sum(log_KM, axis=1)
 
 
-def _draw_of_vade(key: jax.Array, a_I: Array, b_I: Array) -> jax.Array:
-    return beta.draw(key, a_I - 1, b_I - 1)
-
-
-# ------------------------------------------------------------------------------ features
 def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
     """Returns the first principal components of the features, with variance 1, and a column of ones.
 

@@ -55,13 +55,7 @@ def observe(weights: Weights, feature_MD: Array, right_M: Array, trials_M: Array
     """Returns the mode of the posterior given all answers of a step at once, and the covariance there.
 
     One Newton step from the mean is not enough: from a logit of -4 with variance 2, eight of eight right
-    answers would move it to +8.2, and the mode is at +0.8.
-
-    Args:
-        weights: before the step.
-        feature_MD: of the items that were asked.
-        right_M: right answers to each.
-        trials_M: answers to each; 0 tells nothing.
+    answers would move it to +8.2, and the mode is at +0.8. 0 answers to an item tell nothing.
     """
     chex.assert_equal_shape([right_M, trials_M])
     inverse_DD = jnp.linalg.inv(weights.cov_DD)
@@ -75,9 +69,8 @@ def observe(weights: Weights, feature_MD: Array, right_M: Array, trials_M: Array
         slope_D = feature_MD.T @ (right_M - trials_M * p_M)
         slope_D -= inverse_DD @ (theta_D - weights.mean_D)
         step_D = jnp.linalg.solve(curvature(theta_D), slope_D)
-        return theta_D + step_D / jnp.maximum(
-            1, jnp.max(jnp.abs(feature_MD @ step_D)) / LARGEST_STEP
-        )
+        largest = jnp.max(jnp.abs(feature_MD @ step_D))
+        return theta_D + step_D / jnp.maximum(1, largest / LARGEST_STEP)
 
     mode_D = jax.lax.fori_loop(0, ITERATIONS, newton, weights.mean_D)
     return Weights(mean_D=mode_D, cov_DD=_symmetric(jnp.linalg.inv(curvature(mode_D))))

@@ -10,12 +10,9 @@ from vade_jax.types import Array
 
 
 def leaves(state: Any) -> dict[str, Array]:
-    """Returns the arrays of a state by name; `base.alpha_I` is one of the wrapped selector.
-
-    Fields that are None are left out.
-    """
-    found = jax.tree_util.tree_leaves_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in found}
+    """Returns the arrays of a state by name, without None; `base.alpha_I` is one of the wrapped selector."""
+    with_path = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in with_path}
 
 
 def is_per_item(name: str) -> bool:
@@ -23,23 +20,32 @@ def is_per_item(name: str) -> bool:
     return re.search(r"_I[A-Z0-9]*$", name) is not None
 
 
+def filled(num_items: int, **values: float) -> dict[str, Any]:
+    """Returns arrays that hold each value for every item, or once if the name does not end like `visits_I`.
+
+    They are int32 of integers, float32 of other numbers.
+    """
+    dtypes = {"b": bool, "i": np.int32, "f": np.float32}
+    return {
+        name: np.full(num_items if is_per_item(name) else (), x, dtypes[np.asarray(x).dtype.kind])
+        for name, x in values.items()
+    }
+
+
+# ------------------------------------------------------------------------------ checks
 def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
     if values is None:
-        raise ValueError(
-            f"{selector} needs the {name} of every item:"
-            f" call init({num_items}, {name}=...) with {num_items} values"
-        )
+        raise ValueError(f"{selector} needs the {name} of every item")
     if np.shape(values) != (num_items,):
         raise ValueError(
-            f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
+            f"{name} has shape {np.shape(values)}: {selector} needs one value for each of the {num_items} items"
         )
     value_I = np.asarray(values, object)  # an array of strings would turn NaN into "nan"
-    missing = [i for i, value in enumerate(value_I) if value is None or value != value]
-    if missing:
+    if missing := [i for i, value in enumerate(value_I) if value is None or value != value]:
         raise ValueError(
-            f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items"
-            f" lack one, and {selector} needs it of every item; give it or leave them out"
+            f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items lack one, "
+            f"and {selector} needs it of every item"
         )
 
 
@@ -53,11 +59,8 @@ def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None
         )
     with np.errstate(over="ignore"):  # selectors compute in float32, in which 1e39 is infinite
         is_finite = np.isfinite(rows.astype(np.float32, copy=False)).all(axis=1)
-    if bad := np.flatnonzero(~is_finite).tolist():
-        raise ValueError(
-            f"{name} of item {bad[0]} has a number that is not finite, as have {len(bad)} of {num_items} items: "
-            f"{selector} cannot use them"
-        )
+    if not is_finite.all():
+        raise ValueError(f"{name} of item {np.argmin(is_finite)} has a number that is not finite")
 
 
 def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
@@ -72,12 +75,13 @@ def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.
 BY_CATEGORY = "family,level|subset"
+WITH_CATEGORY = {
+    "selector.arrays": {"category": BY_CATEGORY}
+}  # what goes with a selector that takes it
 
 
 def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
-    """Returns int32 `category_I`, numbered from 0, and the number of categories, A.
-
-    It cannot be compiled: categories may be names, and A is a shape.
+    """Returns int32 `category_I`, numbered from 0, and the number of categories, A, which may have names.
 
     Raises:
         ValueError: not every item has a category.

@@ -31,8 +31,6 @@ PRIOR = 1.0  # answers, half of them right, that are added to the counts of ever
 
 @dataclasses.dataclass(frozen=True)
 class PooledOptions(base.Options):
-    """The hyperparameters of pooled."""
-
     strength: float = fields.number(4.0, above=0)  # s, answers that a category counts as
     memory: float = fields.fraction(0.9)  # What is left of every category's counts after a step
     # What is left of a chosen item's own counts after a step
@@ -42,11 +40,9 @@ class PooledOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class PooledState(types.Pytree):
+class PooledState(beta.BetaState):
     """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
 
-    alpha_I: Array  # float32, right answers to the item
-    beta_I: Array  # float32, wrong answers to the item
     right_A: Array  # float32, right answers in the category
     wrong_A: Array  # float32, wrong answers in the category
     category_I: Array  # int32
@@ -54,56 +50,40 @@ class PooledState(types.Pytree):
 
 def selector(options: PooledOptions) -> base.Sampler:
     """Returns the pooled selector; `init(num_items, category=...)` takes the category of every item."""
+    decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
     def init(num_items: int, *, category: Array | None = None) -> PooledState:
         if category is None:
             category = np.zeros(num_items, np.int32)
         category_I, num_categories = per_item.categories("pooled", category, num_items)
-        zero_I, zero_A = (np.zeros(size, np.float32) for size in (num_items, num_categories))
-        return PooledState(
-            alpha_I=zero_I, beta_I=zero_I, right_A=zero_A, wrong_A=zero_A, category_I=category_I
-        )
+        of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0)
+        zero_A = np.zeros(num_categories, np.float32)
+        return PooledState(**of_items, right_A=zero_A, wrong_A=zero_A, category_I=category_I)
 
     def propose(state: PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys = rng.selection_keys(key)
-        mixed_I = beta.prob_mixed(*posterior(state, options.strength), options.num_rollouts)
-        score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        keys, G = rng.selection_keys(key), options.num_rollouts
+        mixed_I = beta.prob_mixed(*posterior(state, options.strength), G)
+        return ranking.drawn(jnp.log(mixed_I), keys, num_prompts, G)
 
     def update(state: PooledState, feedback: types.Feedback) -> PooledState:
         right_M, wrong_M = feedback.successes_M, feedback.trials_M - feedback.successes_M
-        state = beta.counted(
-            state,
-            feedback,
-            decay_selected=options.decay_selected,
-            decay_rest=options.decay_rest,
-        )
         category_M = state.category_I[feedback.index_M]
 
         def count(count_A: Array, new_M: Array) -> jax.Array:
             return jnp.asarray(options.memory * count_A).at[category_M].add(new_M)
 
-        return state.replace(
-            right_A=count(state.right_A, right_M),
-            wrong_A=count(state.wrong_A, wrong_M),
-        )
+        right_A, wrong_A = count(state.right_A, right_M), count(state.wrong_A, wrong_M)
+        return beta.counted(state.replace(right_A=right_A, wrong_A=wrong_A), feedback, **decays)
 
     def believe(state: PooledState, proposal: types.Proposal) -> dict[str, Array]:
         alpha_I, beta_I = posterior(state, options.strength)
         return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
 
-    return base.compiled(
-        init, propose, update, believe=believe, needs=base.Needs(items=(base.PerItem("category"),))
-    )
+    needs = base.Needs(items=(base.PerItem("category"),))
+    return base.compiled(init, propose, update, believe=believe, needs=needs)
 
 
-SPEC = base.Spec(
-    "pooled",
-    PooledOptions,
-    selector,
-    goes_with={"selector.arrays": {"category": per_item.BY_CATEGORY}},
-)
+SPEC = base.Spec("pooled", PooledOptions, selector, goes_with=per_item.WITH_CATEGORY)
 
 
 def posterior(state: PooledState, strength: float) -> tuple[Array, Array]:

@@ -18,28 +18,21 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Precedence:
-    """The rules of one selector; by default, each is off.
+    """The rules of one selector; by default, each is off."""
 
-    Attributes:
-        visits_all: whether items not yet visited come before all others, in random order.
-        uniform_share: share of a batch that is drawn uniformly from all items.
-        max_consecutive: after being chosen in this many steps in a row, an item is left out of the next
-            step; 0: no limit.
-        per_token: the decays of the counts alpha and beta, if scores are to be divided by the tokens that an
-            answer to the item is expected to take. A long answer takes longer to make and to learn from.
-    """
-
-    visits_all: bool = False
-    uniform_share: float = 0.0
+    visits_all: bool = False  # items not yet visited come before all others, in random order
+    uniform_share: float = 0.0  # share of a batch that is drawn uniformly from all items
+    # After being chosen in this many steps in a row, an item is left out of the next step; 0: no limit
     max_consecutive: int = 0
+    # The decays of the counts alpha and beta, if scores are to be divided by the tokens that an answer to the
+    # item is expected to take. A long answer takes longer to make and to learn from.
     per_token: Mapping[str, float] | None = None
 
     def init(self, num_items: int) -> dict[str, Any]:
         """Returns the arrays that the rules keep in the selector's state."""
-        capped = self.max_consecutive > 0
         return {
             "unseen_I": jnp.full(num_items, self.visits_all),
-            "streak_I": jnp.zeros(num_items, jnp.int32) if capped else None,
+            "streak_I": jnp.zeros(num_items, jnp.int32) if self.max_consecutive else None,
             "token_I": jnp.zeros(num_items, jnp.float32) if self.per_token else None,
         }
 
@@ -60,37 +53,27 @@ class Precedence:
 
     def update(self, state: Any, feedback: types.Feedback) -> dict[str, Any]:
         """Returns the arrays after a proposal was answered; a pass over all items leaves streaks alone."""
-        index_M, streak_I = feedback.index_M, state.streak_I
+        index_M, streak_I, token_I = feedback.index_M, state.streak_I, state.token_I
         if self.max_consecutive and not base.is_pass(feedback, len(streak_I)):
             # A streak is of steps in a row, so it ends for every item that this step left out.
             streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
-        return {
-            # Also without valid answers: a prompt that never gets one would come first for ever.
-            "unseen_I": state.unseen_I.at[index_M].set(False),
-            "streak_I": streak_I,
-            "token_I": self._tokens(state.token_I, feedback) if self.per_token else None,
-        }
-
-    def _tokens(self, token_I: Array, feedback: types.Feedback) -> Array:
-        """Returns the tokens of all answers to each item, decayed like their counts."""
-        token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
-        token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(feedback.index_M))
-        assert self.per_token is not None
-        return beta.decay_and_add(
-            token_I, feedback.index_M, token_M, feedback.trials_M, **self.per_token
-        )
+        if self.per_token:
+            token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
+            token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(index_M))
+            token_I = beta.decay_and_add(
+                token_I, index_M, token_M, feedback.trials_M, **self.per_token
+            )
+        # Seen also without valid answers: a prompt that never gets one would come first for ever.
+        unseen_I = state.unseen_I.at[index_M].set(False)
+        return {"unseen_I": unseen_I, "streak_I": streak_I, "token_I": token_I}
 
 
 def expected_tokens(token_I: Array, count_I: Array) -> Array:
-    """Returns the expected tokens of an answer to each item.
+    """Returns the expected tokens of an answer to each item, of whose `count_I` answers are `token_I` tokens.
 
     The item's own mean, with the mean over all items as one more answer: an item without answers is taken
     to be like the others, and one answer does not decide.
-
-    Args:
-        token_I: tokens of its answers, decayed.
-        count_I: the number of these answers, decayed alike.
     """
     total, count = jnp.sum(token_I), jnp.sum(count_I)
     mean = jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 1.0)

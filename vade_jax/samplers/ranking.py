@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import arrays, types
+from vade_jax import arrays, rng, types
 from vade_jax.types import Array
 
 
@@ -44,7 +44,6 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
 
 
 def check_num_prompts(num_prompts: int, num_items: int) -> None:
-    """Raises ValueError unless there are `num_prompts` different items to choose."""
     if not 1 <= num_prompts <= num_items:
         raise ValueError(
             f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
@@ -68,27 +67,40 @@ def least_visited(visits_I: Array) -> jax.Array:
 def gumbel_scores(log_weight_I: Array, key: jax.Array) -> Array:
     """Returns scores whose B largest are a weighted draw without replacement (Gumbel top-k).
 
-    A score is log w + Gumbel noise. The largest one is a draw in proportion to w, the next one is such a
-    draw among the other items, and so on. Weights need not sum to 1. An item of weight 0 is only chosen
-    if too few others exist.
-
-    Args:
-        log_weight_I: log w, -inf for a weight of 0; NaN stays NaN.
-        key: key of the noise; it must differ from the key of `top_b`.
+    A score is log w + Gumbel noise, whose key must not be that of `top_b`. The largest one is a draw in
+    proportion to w, the next one is such a draw among the other items, and so on. Weights need not sum to 1.
+    An item of weight 0 (-inf) is only chosen if too few others exist; NaN stays NaN.
     """
     return log_weight_I + jax.random.gumbel(key, log_weight_I.shape)
 
 
 def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> Array:
-    """Returns the scores with +inf for `num_uniform` items that are drawn uniformly.
-
-    An item with score NaN is drawn only if too few others exist.
-    """
+    """Returns the scores, with +inf for `num_uniform` items drawn uniformly; one with NaN is drawn last."""
     if num_uniform == 0:
         return score_I
     even_I = jnp.where(jnp.isnan(score_I), score_I, 0.0)
     index_M = top_b(even_I, key, min(num_uniform, len(score_I)))
     return jnp.asarray(score_I).at[index_M].set(jnp.inf)
+
+
+def best(
+    score_I: Array, key: jax.Array, num_prompts: int, num_rollouts: int, p_I: Array | None = None
+) -> types.Proposal:
+    """Returns the proposal of the `top_b`, with as many answers to each, and the pass rates of `p_I`."""
+    proposal = same_num_rollouts(top_b(score_I, key, num_prompts), num_rollouts)
+    return proposal if p_I is None else proposal.replace(p_M=p_I[proposal.index_M])
+
+
+def drawn(
+    log_weight_I: Array,
+    keys: rng.SelectionKeys,
+    num_prompts: int,
+    num_rollouts: int,
+    p_I: Array | None = None,
+) -> types.Proposal:
+    """Returns the proposal of a draw without replacement by weight, like `best`; see `gumbel_scores`."""
+    score_I = gumbel_scores(log_weight_I, keys.draw)
+    return best(score_I, keys.ties, num_prompts, num_rollouts, p_I)
 
 
 def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:

@@ -28,8 +28,8 @@ def selector(options: base.Options) -> base.Sampler:
         return UniformState(visits_I=jnp.zeros(num_items, jnp.int32))
 
     def propose(state: UniformState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        index_M = ranking.top_b(ranking.least_visited(state.visits_I), key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        due_I = ranking.least_visited(state.visits_I)
+        return ranking.best(due_I, key, num_prompts, options.num_rollouts)
 
     def update(state: UniformState, feedback: types.Feedback) -> UniformState:
         return UniformState(visits_I=state.visits_I.at[feedback.index_M].add(1))

@@ -144,27 +144,19 @@ class Entry(fields.Section):
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
         needs = self.functions(num_rollouts).needs
-        measures = self.measure_every or self.first(num_rollouts)
-        unknown = [x for x in needs.named("required") if x not in ("category", "features")]
-        problem = ""
-        if needs.passes == "never" and measures:
-            problem = (
-                "would take a measurement of all items for a round: set measure_every=0 and "
-                f"measure_first=''{needs.or_remove('passes')}"
-            )
-        elif unknown:
-            problem = f"needs the {unknown[0]} of every item, which simulated items do not have"
-        elif (measured := needs.named("measured")) and not measures:
-            problem = (
-                f"needs the {' and the '.join(measured)} of every item: set measure_every to the rounds "
-                "between two measurements, or measure_first"
-            )
-        elif needs.rounds not in (None, self.max_rounds):
-            problem = (
-                f"is made for max_rounds={needs.rounds} with these options, not {self.max_rounds}"
-            )
-        if problem:
-            raise ValueError(f"selector {self.label}: {self.name} {problem}")
+        samplers.require(
+            f"selector {self.label}: {self.name}",
+            needs,
+            arrays={"category", "features"}.intersection(needs.named()),
+            lacks=("variants",),
+            rounds=self.max_rounds,
+            passes=bool(self.measure_every or self.first(num_rollouts)),
+            hints={
+                "arrays": "set measure_every or measure_first",
+                "passes": "set measure_every=0 and measure_first=''",
+                "rounds": "set max_rounds to that",
+            },
+        )
 
     def first(self, num_rollouts: int) -> str:
         """Returns how the pass over all items before step 1 counts: "paid", "free", or "" for no pass.

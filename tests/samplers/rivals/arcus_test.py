@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from tests.samplers import environment
-from vade_jax import samplers, types
+from vade_jax import types
 from vade_jax.samplers.rivals import arcus
 
 QUARTER = np.pi / 4
@@ -22,14 +22,6 @@ def state_of(mean_I, var_I, seen_I, **values):
         seen_I=jnp.asarray(seen_I, jnp.int32),
         **values,
     )
-
-
-# ------------------------------------------------------------------------------ the belief
-def test_what_counts_say():
-    z_M, noise_M = arcus.observed(jnp.array([0.0, 1, 4, 8, 2]), jnp.array([8.0, 8, 8, 8, 2]))
-    root = np.sqrt(1.375 / 8.75)
-    np.testing.assert_allclose(z_M, [0, np.arcsin(root), QUARTER, np.pi / 2, np.pi / 2], rtol=1e-5)
-    np.testing.assert_allclose(noise_M, [1 / 16, 1 / 34, 1 / 34, 1 / 16, 1 / 4], rtol=1e-6)
 
 
 def test_an_update_against_a_loop():
@@ -63,26 +55,6 @@ def test_an_update_against_a_loop():
     assert after.seen_I.tolist() == [7, 7, 7, 4, 6] and after.step == 8
 
 
-def test_means_stay_on_the_arc_and_noise_above_its_floor():
-    state = state_of([0.05, 1.5], [0.5, 0.5], [0, 0], drift=2.0, step=1)
-    after = arcus.predicted(state)
-    assert 0 <= after.mean_I[0] <= np.pi / 2 and after.mean_I[1] == np.float32(np.pi / 2)
-    # Predictions that come true, with room to spare: the excess is below 0.
-    state = state_of([QUARTER], [0.5], [0], noise=1e-4, step=1)
-    for _ in range(30):
-        state = arcus.learned(state, environment.counts([0], [4], 8), 0.1)
-    np.testing.assert_allclose(state.noise, 1e-5)
-
-
-def test_noise_grows_where_predictions_fail():
-    """An error nu = pi/4, s = 1e-3 + 1/16, one step: Q = .9 x .01 + .1 (.01 + nu^2 - s)."""
-    state = state_of([QUARTER], [1e-3], [0], noise=0.01, step=1)
-    after = arcus.learned(state, environment.counts([0], [8], 8), 0.1)
-    expected = 0.009 + 0.1 * (0.01 + QUARTER**2 - 1e-3 - 1 / 16)
-    np.testing.assert_allclose(after.noise, expected, rtol=1e-5)
-    np.testing.assert_allclose(after.drift, 0.1 * QUARTER, rtol=1e-5)
-
-
 def test_items_not_seen_are_like_those_seen_once_there_are_100():
     rng = np.random.default_rng(0)
     mean_I, var_I = rng.uniform(0.2, 1.3, 103), rng.uniform(0.01, 0.1, 103)
@@ -96,20 +68,6 @@ def test_items_not_seen_are_like_those_seen_once_there_are_100():
         np.testing.assert_allclose(after.var_I[:unseen], wanted[1], rtol=1e-5)
 
 
-def test_the_drift_of_a_moving_pool_is_found():
-    """Every psi moves by .02 sin(2 psi) a step; 64 of 256 items are asked in turn, 32 answers each."""
-    rng, selector = np.random.default_rng(0), arcus.SPEC(num_rollouts=32)
-    psi_I, state = rng.uniform(0.2, 0.6, 256), selector.init(256)
-    for step in range(40):
-        index_M = np.arange(64) + 64 * (step % 4)
-        right_M = rng.binomial(32, np.sin(psi_I[index_M]) ** 2)
-        state = selector.update(state, environment.counts(index_M, right_M, 32))
-        psi_I += 0.02 * np.sin(2 * psi_I)
-    assert state.drift == pytest.approx(0.02, abs=0.006)
-    assert np.mean(abs(np.asarray(state.mean_I) - psi_I)) < 0.08
-
-
-# ------------------------------------------------------------------------------ score and target
 def test_the_chance_of_a_mixed_group():
     """.694 at the prior; exact for E[1 - exp(-G psi^2) - ...] over all of the line."""
     found = arcus.prob_mixed(jnp.array([QUARTER, 0.3]), jnp.array([np.pi**2 / 48, 0.05]), 8)
@@ -118,34 +76,6 @@ def test_the_chance_of_a_mixed_group():
     mixed = lambda x: 1 - np.exp(-8 * x**2) - np.exp(-8 * (np.pi / 2 - x) ** 2)
     expected = integrate.quad(lambda x: density(x) * mixed(x), -3, 3)[0]
     np.testing.assert_allclose(found[1], expected, rtol=1e-5)
-
-
-def test_nearness_is_an_expectation():
-    density, target = stats.norm(0.9, np.sqrt(0.04)).pdf, 0.5
-    width = np.sin(0.5) ** 2 / 2
-    kernel = lambda x: np.exp(-((x - target) ** 2) / (2 * width))
-    expected = integrate.quad(lambda x: density(x) * kernel(x), -3, 4)[0]
-    found = arcus.log_nearness(jnp.array([0.9]), jnp.array([0.04]), jnp.float32(target))
-    np.testing.assert_allclose(np.exp(found[0]), expected, rtol=1e-5)
-    # Beyond pi/4 the cosine is the smaller.
-    left = arcus.log_nearness(jnp.array([0.4]), jnp.array([0.0]), jnp.float32(0.3))
-    right = arcus.log_nearness(
-        jnp.array([np.pi / 2 - 0.4]), jnp.array([0.0]), jnp.float32(np.pi / 2 - 0.3)
-    )
-    np.testing.assert_allclose(left, right, rtol=1e-4)
-
-
-def test_chances_of_a_draw_add_up():
-    """Weights 8, 2, 1, 1 and two drawn: the first is sure, c = 1 / 4 for the others."""
-    found = arcus.inclusion(jnp.array([8.0, 2, 1, 1]), 2)
-    np.testing.assert_allclose(found, [1, 0.5, 0.25, 0.25], rtol=1e-5)
-    weight_I = np.exp(-10 * np.random.default_rng(0).normal(size=1000) ** 2)
-    low, high = 0.0, 1e6
-    for _ in range(200):
-        c = (low + high) / 2
-        low, high = (c, high) if np.minimum(1, c * weight_I).sum() < 300 else (low, c)
-    found = arcus.inclusion(jnp.float32(weight_I), 300)
-    np.testing.assert_allclose(found, np.minimum(1, low * weight_I), rtol=1e-4, atol=1e-9)
 
 
 def aims(mean_I, var, slack, num_prompts):
@@ -198,21 +128,6 @@ def test_the_target_waits_for_a_pass_and_then_moves_slowly():
     assert passed.target == state.target and passed.step == state.step + 1
 
 
-def test_items_are_drawn_by_score():
-    """Two kinds, of which the one at the target has the larger weight s^(1/T)."""
-    mean_I = np.repeat([QUARTER, 0.55], 100)
-    state = state_of(mean_I, np.full(200, 0.01), np.zeros(200))
-    a = 1 + 16 * 0.01
-    y = lambda m: 1 - (np.exp(-8 * m**2 / a) + np.exp(-8 * (np.pi / 2 - m) ** 2 / a)) / np.sqrt(a)
-    ratio = y(0.55) / y(QUARTER) * np.exp(-((0.55 - QUARTER) ** 2) / (2 * 0.26))
-    keys = jax.random.split(jax.random.key(0), 3000)
-    proposal = jax.vmap(lambda key: arcus.SPEC().propose(state, key, 2))(keys)
-    expected = 1 / (1 + ratio ** (1 / 0.3))
-    assert np.mean(np.asarray(proposal.index_M) < 100) == pytest.approx(expected, abs=0.02)
-    wanted = np.sin(mean_I[np.asarray(proposal.index_M)]) ** 2
-    np.testing.assert_allclose(proposal.p_M, wanted, rtol=1e-5)
-
-
 def test_what_it_believes():
     """Of a sure belief at p = .3, E[p] = .3; at the prior, E[p] = 1/2."""
     state = state_of([np.arcsin(np.sqrt(0.3)), QUARTER], [0.0, np.pi**2 / 48], [0, -1])
@@ -224,14 +139,3 @@ def test_what_it_believes():
     mean = integrate.quad(lambda x: density(x) * np.sin(x) ** 2, -4, 5)[0]
     found = arcus.believe(state_of([0.7], [0.09], [0]), proposal.replace(index_M=jnp.array([0])))
     np.testing.assert_allclose(found["posterior_mean"][0], mean, rtol=1e-5)
-
-
-def test_effective_ratio_beats_uniform():
-    rng = np.random.default_rng(7)
-    rate_I = rng.permutation(np.r_[np.ones(120), np.zeros(160), rng.uniform(size=120)])
-    ratios = {}
-    for name in ("arcus", "uniform"):
-        selector = samplers.SAMPLERS[name]()
-        steps, _ = environment.play(selector, selector.init(400), rate_I, 40, 40)
-        ratios[name] = np.mean([environment.effective(seen).mean() for _, seen in steps[15:]])
-    assert ratios["arcus"] > ratios["uniform"] + 0.3

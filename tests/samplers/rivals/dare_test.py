@@ -41,36 +41,6 @@ def test_prompts_are_drawn_in_proportion_to_it(options, concentration):
     assert (share_A[3] > 0.05) == (concentration == 5)
 
 
-def test_forty_steps_are_those_of_a_plain_loop():
-    """One prompt in eight without answers; p_M is the estimate before the answers."""
-    selector, rng = dare.SPEC(decay=0.75, concentration=10.0), np.random.default_rng(0)
-    state, right, wrong = selector.init(20), [0.0] * 20, [0.0] * 20
-    for step in range(40):
-        proposal = selector.propose(state, jax.random.key(step), 6)
-        seen = environment.feedback(proposal, np.linspace(0, 1, 20), rng)
-        answered_M = rng.random(6) < 7 / 8
-        right_M, asked_M = seen.successes_M * answered_M, seen.trials_M * answered_M
-        state = selector.update(state, seen.replace(successes_M=right_M, trials_M=asked_M))
-        items = seen.index_M.tolist()
-        expected_M = [(right[i] + 1) / (right[i] + wrong[i] + 2) for i in items]
-        np.testing.assert_allclose(proposal.p_M, expected_M, rtol=1e-5)
-        for i, r, n in zip(items, right_M.tolist(), asked_M.tolist(), strict=True):
-            if n:
-                right[i], wrong[i] = 0.75 * right[i] + r, 0.75 * wrong[i] + n - r
-        np.testing.assert_allclose(state.alpha_I, right, rtol=1e-5)
-        np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
-
-
-def test_what_was_never_seen_comes_before_what_is_far_from_one_half():
-    """Unseen prompts are taken at 1/2, beside those that are; after 8/8, 0/8 or 2/8 a prompt comes last."""
-    selector = dare.SPEC()
-    state = selector.update(selector.init(8), environment.counts([1, 3, 4, 6], [8, 0, 4, 2]))
-    for seed in range(8):
-        chosen = selector.propose(state, jax.random.key(seed), 5).index_M.tolist()
-        assert sorted(chosen) == [0, 2, 4, 5, 7]
-    assert sorted(selector.propose(state, jax.random.key(0), 8).index_M.tolist()) == [*range(8)]
-
-
 def test_the_default_counts_are_worth_two_visits_at_most():
     selector = dare.SPEC()
     state = selector.init(2)

@@ -3,39 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.samplers import environment
 from vade_jax.samplers.rivals import dps
-
-
-def forecasts(successes, decay=0.5):
-    """The forecast of "mixed" of one prompt after each of these groups of 8; None: not seen."""
-    selector = dps.SPEC(decay=decay)
-    state, found = selector.init(2), []
-    for right in successes:
-        seen = environment.counts([0], [right or 0], 0 if right is None else 8)
-        state = selector.update(state, seen)
-        found.append(float(dps.forecast(state.count_I33, state.belief_I3)[0, dps.MIXED]))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("successes", "expected"),
-    [
-        ([3, 5, 1], [0.40, 0.52, 0.56]),
-        ([0, 0, 0], [0.30, 0.24, 0.22]),
-        ([8, 8, 8], [0.30, 0.24, 0.22]),
-        ([0, 0, 0, None, None, None, None], [0.30, 0.24, 0.22, 0.29, 0.32, 0.33, 0.33]),
-    ],
-)
-def test_forecasts_from_the_prior(successes, expected):
-    np.testing.assert_allclose(forecasts(successes), expected, atol=0.006)
-
-
-def test_counts_that_decay_slowly_forget_slowly():
-    found = forecasts([0, 0, 0] + [None] * 16, decay=0.9)[3:]
-    np.testing.assert_allclose(np.array(found)[[3, 7, 15]], [0.27, 0.29, 0.315], atol=0.006)
 
 
 def numpy_step(belief, count, level, decay):

@@ -37,15 +37,6 @@ def test_probabilities_follow_their_targets_from_the_second_epoch_on():
     np.testing.assert_allclose([state.p_easy, state.p_hard], [0.05, 0.95], rtol=1e-6)
 
 
-def test_a_third_of_the_target_is_for_those_all_right_and_two_thirds_for_those_all_wrong():
-    """Of 10 one each, .1: above .25 / 3 = .083, below .25 x 2/3 = .167."""
-    selector = greso.SPEC()
-    later = selector.init(10).replace(epoch_I=jnp.zeros(10, jnp.int32))
-    feedback = environment.counts([*range(10)], [8, 0, *[4] * 8])
-    state = selector.update(later, feedback)
-    np.testing.assert_allclose([state.p_easy, state.p_hard], [0.49, 0.51], rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("streak", "keep"), [(0, 1.0), (1, 0.5), (-1, 0.25), (3, 0.125), (-9, 0.01)]
 )

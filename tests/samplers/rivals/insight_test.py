@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tests.samplers import environment
 from vade_jax.samplers.rivals import insight
 
 SCORES = {  # (a, b) of a Beta posterior: the score of 8 answers
@@ -44,14 +43,6 @@ def test_information_is_that_of_the_papers_form(num_rollouts):
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=3e-5)
 
 
-def test_information_is_near_its_short_form():
-    """ln(1 + K / (a + b)) / 2: .3 % off in the middle, 5 % without answers, 12 % at the edge."""
-    pairs = np.array([(5, 5), (9, 9), (1, 1), (1, 9)], np.float32)
-    found = insight.information(pairs[:, 0] - 1, pairs[:, 1] - 1, 8)
-    ratio = 0.5 * np.log1p(8 / pairs.sum(1)) / found
-    np.testing.assert_allclose(ratio, [1.003, 1.001, 1.05, 1.116], atol=1e-3)
-
-
 def test_the_largest_scores_are_chosen():
     """Four of seven beliefs, whose scores are known to three digits."""
     pairs = np.array(list(SCORES), np.float32)
@@ -80,18 +71,3 @@ def test_ties_and_candidates_are_random():
     assert np.mean([3 in batch for batch in chosen]) == pytest.approx(0.5, abs=0.1)
     others = np.bincount(np.concatenate(chosen), minlength=size)[np.arange(size) != 3]
     assert others.min() > 10
-
-
-def test_update_counts_and_decays_the_visited():
-    selector = insight.SPEC(decay=0.5)
-    state = selector.init(4).replace(alpha_I=jnp.full(4, 2.0), beta_I=jnp.full(4, 4.0))
-    after = selector.update(state, environment.counts([2, 0], [5, 0], [8, 0]))
-    np.testing.assert_allclose(after.alpha_I, [2, 2, 6, 2])
-    np.testing.assert_allclose(after.beta_I, [4, 4, 5, 4])
-
-
-def test_as_published_a_pass_over_the_data_comes_first():
-    selector, state = insight.SPEC(num_rollouts=4), insight.SPEC(num_rollouts=4).init(30)
-    steps, _ = environment.play(selector, state, np.full(30, 0.4), 5, 6)
-    chosen = np.concatenate([proposal.index_M for proposal, _ in steps])
-    assert sorted(chosen.tolist()) == list(range(30))

@@ -6,7 +6,6 @@ import numpy as np
 from scipy import special
 
 from tests.samplers import environment
-from vade_jax import samplers, types
 from vade_jax.samplers import gaussian
 from vade_jax.samplers.rivals import kalman
 
@@ -65,27 +64,3 @@ def test_noise_is_learned():
     """From .15 a visit; the truth is an 8th, that, and 8 times it."""
     low, middle, high = learned(0.15 / 8), learned(0.15), learned(0.15 * 8)
     assert low < 0.4 and 0.6 < middle < 1.7 and high > 5
-
-
-def test_effective_ratio_beats_uniform():
-    rng = np.random.default_rng(7)
-    rate_I = rng.permutation(np.r_[np.ones(120), np.zeros(160), rng.uniform(size=120)])
-    ratios = {}
-    for name in ("kalman", "uniform"):
-        selector = samplers.SAMPLERS[name]()
-        steps, _ = environment.play(selector, selector.init(400), rate_I, 40, 40)
-        shares = [environment.effective(seen).mean() for _, seen in steps]
-        ratios[name] = np.mean(shares[15:])
-    assert ratios["kalman"] > ratios["uniform"] + 0.3
-
-
-def test_forecast_of_the_effective_ratio():
-    state = kalman.SPEC().init(3).replace(var_I=jnp.full(3, 1e-8))
-    proposal = types.Proposal(index_M=jnp.array([0, 2]), num_rollouts_M=jnp.array([2, 4]))
-    # p = 1/2: 1 - 2/4 = .5 and 1 - 2/16 = .875
-    belief = LEARNER.believe(state, proposal)
-    metrics = samplers.belief_metrics(belief)
-    np.testing.assert_allclose(metrics["vade/posterior_mean"], 0.5, rtol=1e-5)
-    forecast = metrics["vade/predicted_effective_ratio"]
-    np.testing.assert_allclose(forecast, 0.6875, rtol=1e-5)
-    assert set(belief) == {"posterior_mean", "prob_mixed"}  # no counts

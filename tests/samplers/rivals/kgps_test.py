@@ -65,12 +65,3 @@ def test_the_first_pass_visits_every_item_once():
     assert sorted(visited.tolist()) == list(range(12)) and not state.unseen_I.any()
     state = selector.update(selector.init(3), environment.counts([0, 1], [3, 0], [8, 0]))
     assert state.unseen_I.tolist() == [False, False, True]  # though no valid answer came to item 1
-
-
-def test_it_believes_as_every_gaussian_posterior():
-    selector = kgps.SPEC()
-    state = believed(selector)
-    proposal = selector.propose(state, jax.random.key(0), 3)
-    chex.assert_trees_all_close(
-        selector.believe(state, proposal), gaussian.believe(state, proposal), rtol=1e-6
-    )

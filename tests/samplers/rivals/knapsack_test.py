@@ -70,13 +70,6 @@ def test_unknown_prompts_get_the_mean_and_no_surplus():
     assert allocate([8, 0, 3], [16, 16, 5]).tolist() == [5, 11, 8]
 
 
-def test_a_prompt_is_known_from_eight_answers_on():
-    """All wrong: 8 of them take their share of the rest, with 7 it is not known and gets the mean."""
-    known, unknown = (allocate([8, 0, 0], [16, 16, count]).tolist() for count in (8, 7))
-    assert known[0] == 5 and sorted(known[1:]) == [9, 10]
-    assert unknown == [5, 11, 8]
-
-
 def test_newest_answers_fill_a_buffer():
     """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves the 2 of 4, and 4 of the 12: 3 right."""
     selector = make()
@@ -105,60 +98,3 @@ def test_a_mixed_prompt_can_become_all_right_or_all_wrong(size, num_groups, is_r
         assert state.alpha_I[0] > 0 and state.beta_I[0] > 0
         state = selector.update(state, environment.counts([0], [size * is_right], size))
     assert (state.alpha_I[0], state.beta_I[0]) == (16 * is_right, 16 * (not is_right))
-
-
-# ------------------------------------------------------------------------------ values and filling
-def test_gain_is_a_difference_of_values():
-    p_M = np.array([0.05, 1 / 3, 0.9])
-    gain_MG = knapsack.gain(jnp.asarray(p_M), 20)
-    for n in range(1, 20):
-        expected_M = value(n + 1, p_M) - value(n, p_M)
-        np.testing.assert_allclose(gain_MG[:, n], expected_M, rtol=1e-4, atol=1e-7)
-
-
-def test_usable_answers_by_hand():
-    """With ln .1 / ln max(p, 1-p): 35.7 of 1/16, 8.004 of 1/4, 3.3 of 1/2; the last is not mixed."""
-    p_M = jnp.array([1 / 16, 1 / 4, 1 / 2, 1 / 2])
-    mixed_M = jnp.array([True, True, True, False])
-    assert knapsack.usable(p_M, mixed_M, 0.9, 128) == 35 + 8 + 3
-    assert knapsack.usable(p_M, mixed_M, 0.9, 20) == 20 + 8 + 3
-
-
-def test_filling_by_hand():
-    """Two given to each, six more: the WITHIN cells by gain, then those of the REST."""
-    gain_MG = jnp.array([[9.0, 9, 5, 3, 1], [9, 9, 4, 2, 0], [9, 9, -2, -3, -4]])
-    order_MG = jnp.array([knapsack.WITHIN] * 2 + [knapsack.REST])[:, None]
-    order_MG = jnp.broadcast_to(order_MG, gain_MG.shape)
-    low_M = jnp.array([2, 2, 2])
-    fill = lambda budget: knapsack.fill(gain_MG, low_M, order_MG, budget).tolist()
-    assert [fill(n) for n in (6, 7, 9, 10)] == [
-        [2, 2, 2],
-        [3, 2, 2],
-        [4, 3, 2],
-        [4, 4, 2],
-    ]
-    assert [fill(n) for n in (12, 13, 15)] == [[5, 5, 2], [5, 5, 3], [5, 5, 5]]
-
-
-def test_what_is_beyond_use_is_filled_last():
-    """4 usable of two mixed prompts; then those all wrong, then the others, then the rest."""
-    gain_MG = jnp.array([[9.0, 9, 5, 3, 1], [9, 9, 4, 2, 0.5]] + [[0.0] * 5] * 2)
-    mixed_M = jnp.array([True, True, False, False])
-    wrong_M = jnp.array([False, False, True, False])
-    order_MG = knapsack.fill_order(gain_MG, jnp.full(4, 2), mixed_M, wrong_M, 4)
-    within, wrong, rest, beyond = 0, 1, 2, 3
-    assert order_MG[:, 2:].tolist() == [
-        [within, within, beyond],
-        [within, within, beyond],
-        [wrong] * 3,
-        [rest] * 3,
-    ]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"min_count": 20}, {"num_rollouts": 4, "buffer": 4}, {"buffer": 200, "min_count": 100}],
-)
-def test_a_prompt_can_become_known(options):
-    with pytest.raises(ValueError, match=r"min_count=\d+: must be .* as no more answers are held"):
-        make(**options)

@@ -48,23 +48,6 @@ def test_the_papers_weights_come_from_all_items_at_once():
     np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
 
 
-def test_the_code_prefers_monotony():
-    """Equal pass rates: the paper's heaviest item is the code's lightest, of weight 0."""
-    bleu_M = [0.2, 0.9, 0.5]
-    states = [
-        step(selector, selector.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
-        for selector in (mmr1.SPEC(), mmr1.SPEC(variant="code"))
-    ]
-    paper_I, code_I = (state.weight_I for state in states)
-    np.testing.assert_allclose(paper_I, [0.36, 0.22, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(code_I, [0, 1, 3 / 7], rtol=1e-5, atol=1e-6)
-
-
-def test_what_has_to_be_measured():
-    assert mmr1.SPEC().needs.named("measured") == ("pass_rate", "self_bleu")
-    assert mmr1.SPEC(diversity_weight=0).needs.named("measured") == ("pass_rate",)
-
-
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):
     """How often each item is in a batch."""
     selector = mmr1.SPEC(diversity_weight=0, mixture=mixture)
@@ -84,14 +67,6 @@ def test_draws_follow_the_weights_and_half_of_them_nothing():
     np.testing.assert_allclose(chosen(0.5, weight_I, 2)[2:], [share, 0.25], atol=0.03)
 
 
-def test_what_was_measured_has_a_value_for_every_item():
-    with pytest.raises(ValueError, match=r"self_bleu has shape \(2,\).*6 items"):
-        mmr1.SPEC().init(6, self_bleu=[0.5, 0.5])
-    with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
-        mmr1.SPEC(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])
-
-
-# ------------------------------------------------------------------------------ self-BLEU
 def bleu(answer, references):
     """Papineni et al. 2002 with counters: clipped precisions of order 1 to 3, brevity penalty."""
     logs = []
@@ -106,32 +81,6 @@ def bleu(answer, references):
         logs.append(math.log((matches or 0.1) / max(count.total(), 1)))
     closest = min((abs(len(r) - len(answer)), len(r)) for r in references)[1]
     return math.exp(min(0.0, 1 - closest / len(answer)) + sum(logs) / 3)
-
-
-def first(*answers):
-    return mmr1.bleu([np.array(answer, np.int64) for answer in answers])[0]
-
-
-def test_bleu_by_hand():
-    # 1-grams 3/4, 2-grams 2/3, 3-grams 1/2; closest reference 4 long: no penalty
-    score = first((1, 2, 3, 9), (1, 2, 3, 4), (7,))
-    np.testing.assert_allclose(score, (3 / 4 * 2 / 3 * 1 / 2) ** (1 / 3))
-    # clipped: 1 of 2 matches; no bigram in common, no trigram at all; exp(1 - 3/2)
-    score = first((1, 1), (1, 2, 3))
-    np.testing.assert_allclose(score, np.exp(-0.5) * (0.5 * 0.1 * 0.1) ** (1 / 3))
-    # references of 2 and 4 tokens are as near: the shorter counts, no penalty
-    score = first((1, 2, 3), (1, 2), (1, 2, 9, 9))
-    np.testing.assert_allclose(score, (2 / 3 * 1 / 2 * 0.1) ** (1 / 3))
-    assert first((5,), (6,)) == 0
-    assert first((), (6,)) == 0
-    assert first((), ()) == 0
-    np.testing.assert_allclose(first((1, 2, 3), (1, 2, 3)), 1)
-
-
-def test_equal_answers_shorter_than_the_longest_run_score_below_one():
-    """Of 1, 2, 3 and 4 tokens: each order that does not fit counts as 0.1 matches of 1."""
-    found = [mmr1.bleu([np.arange(length)] * 2)[0] for length in (1, 2, 3, 4)]
-    np.testing.assert_allclose(found, [0.1 ** (2 / 3), 0.1 ** (1 / 3), 1, 1])
 
 
 @pytest.mark.parametrize("vocabulary", [2, 5, 200_000])

@@ -72,9 +72,3 @@ def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
     np.testing.assert_allclose(
         mopps.distance(jnp.asarray(p_I), 0.3, 0.7), [0.1, 0, 0, 0, 0.2], atol=1e-6
     )
-
-
-@pytest.mark.parametrize("band", [("a", "b"), (0.4,), (0.6, 0.4), (0.1, 1.5), (0.1, 0.2, 0.3)])
-def test_a_band_is_two_ascending_rates(band):
-    with pytest.raises(ValueError, match="give two ascending pass rates"):
-        mopps.SPEC(band=band)

@@ -67,19 +67,6 @@ def test_an_arm_without_a_number_gets_the_slots_no_other_can_take():
     assert count_A.tolist() == [3, 2, 2]
 
 
-def test_places_in_an_arm():
-    """Arm 0: items 1 (2 visits), 3 (1); category 1: 2; category 2: 0 and 4 tie, 5 last."""
-    visits_I = jnp.array([0, 2, 5, 1, 0, 1])
-    firsts = set()
-    for seed in range(20):
-        luck_I = jax.random.uniform(jax.random.key(seed), (6,))
-        rank_I = sec.rank_in_category(luck_I, jnp.array(CATEGORY), visits_I)
-        assert rank_I[jnp.array([1, 2, 3, 5])].tolist() == [1, 0, 0, 2]
-        assert {int(rank_I[0]), int(rank_I[4])} == {0, 1}
-        firsts.add(int(rank_I[0]))
-    assert firsts == {0, 1}
-
-
 def firsts(visits_I, category_I, count_A, luck_I):
     """The first of every category, by sorting each category alone."""
     chosen = set()
@@ -118,27 +105,3 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
         found = find()
     assert set(found.tolist()) == firsts(visits_I, category_I, count_A, luck_I)
     assert sorted_ == [1000 if fast else 5000]
-
-
-def test_the_arm_that_teaches_is_chosen_more():
-    """Of three named categories only "b" has advantages."""
-    names = np.repeat(["a", "b", "c"], 30)
-    selector = sec.SPEC(temperature=0.2)
-    state, rng, shares = selector.init(90, category=names), np.random.default_rng(0), []
-    for step in range(20):
-        proposal = selector.propose(state, jax.random.key(step), 9)
-        feedback = environment.feedback(proposal, np.full(90, 0.5), rng)
-        of_b_M = names[np.asarray(proposal.index_M)] == "b"
-        advantage_N = 1.0 * of_b_M[np.asarray(feedback.group_N)]
-        state = selector.update(state, feedback.replace(advantage_N=advantage_N))
-        shares.append(of_b_M.mean())
-    # softmax(0, 5, 0): 98.7 %
-    assert np.mean(shares[10:]) > 0.9
-    np.testing.assert_allclose(state.value_A, [0, 1, 0], atol=1e-3)
-
-
-def test_categories_have_to_be_given():
-    with pytest.raises(ValueError, match=r"sec needs the category.*init\(6, category="):
-        sec.SPEC().init(6)
-    with pytest.raises(ValueError, match=r"category has shape \(6,\).*7 items"):
-        sec.SPEC().init(7, category=CATEGORY)

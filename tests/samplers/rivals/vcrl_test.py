@@ -18,20 +18,6 @@ def test_variance_by_hand():
     np.testing.assert_allclose(variance_M, expected_M, rtol=1e-6)
 
 
-def test_threshold_rises_after_the_first_steps():
-    selector = vcrl.SPEC(first_steps=2, replay="next_step")
-    state = selector.init(5)
-    proposal = selector.propose(state, jax.random.key(0), 5)
-    feedback = environment.counts(proposal.index_M, [1, 2, 3, 4, 8])
-    early = [True] * 4 + [False]
-    late = [False, False, True, True, False]
-    for step, expected in enumerate((early, early, late)):
-        state = state.replace(step=jnp.int32(step))
-        assert selector.keep(state, feedback).tolist() == expected
-    none = feedback.replace(trials_M=jnp.zeros(5), successes_M=jnp.zeros(5))
-    assert not np.any(vcrl.SPEC(threshold_first=0).keep(state, none))
-
-
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 @pytest.mark.parametrize("replay", ["next_step", "same_step"])
 def test_bank_is_that_of_a_loop(replay, momentum):

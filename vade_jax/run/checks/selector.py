@@ -86,43 +86,31 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
 
 def check(run: settings.Run) -> None:
     """Raises ValueError unless the run gives the selector exactly what it needs."""
-    selector = make(run)
-    _check_arrays(run, selector)
-    _check_refill(run, selector)
-
-
-def _check_arrays(run: settings.Run, selector: samplers.Sampler) -> None:
-    name, given = run.selector.name, run.selector.arrays
-    if unknown := [x for x in given if x not in selector.needs.named()]:
-        raise ValueError(
-            f"selector.arrays.{unknown[0]}: {name} takes {', '.join(selector.needs.named()) or 'none'}"
-        )
-    if vectors := [x for x in given if x in selector.needs.named("states")]:
-        raise ValueError(
-            f"selector.arrays.{vectors[0]}={given[vectors[0]]!r}: {name} takes a vector of every item, which no "
-            "metadata field holds: leave it out, and the run takes the policy's own states"
-        )
-    if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
-        raise ValueError(
-            f"selector.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
-            "such as 'family,level'"
-        )
-    if missing := [x for x in selector.needs.named("required") if not given.get(x)]:
-        raise ValueError(
-            f"{name} needs the {missing[0]} of every item: name the metadata fields that tell it, such as "
-            f"--config.selector.arrays=\"{{'{missing[0]}': 'family,level'}}\""
-        )
-    missing = [x for x in selector.needs.named("measured") if not given.get(x)]
-    if missing and not run.measure.every:
-        raise ValueError(
-            f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
-            "steps between two passes over the data, or selector.arrays to metadata fields"
-        )
-
-
-def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
-    """Raises ValueError if `refill` or `measure` does not fit the selector's rounds and dropped groups."""
-    name, refill = run.selector.name, run.refill
+    selector, name, refill = make(run), run.selector.name, run.refill
+    known = selector.needs.named()
+    samplers.require(
+        name,
+        selector.needs,
+        arrays=[x for x, value in run.selector.arrays.items() if value or x not in known],
+        rounds=refill.max_rounds,
+        passes=run.measure.every > 0 or selector.needs.passes == "first",
+        hints={
+            "arrays": "name metadata fields in selector.arrays, such as 'family,level', or set measure.every",
+            "passes": "set measure.every=0",
+            "rounds": f"set refill.max_rounds={selector.needs.rounds}",
+        },
+    )
+    for array, value in run.selector.arrays.items():
+        if array in selector.needs.named("states"):
+            raise ValueError(
+                f"selector.arrays.{array}={value!r}: a vector is in no metadata field: leave it out, and the run "
+                "takes the policy's own states"
+            )
+        if not isinstance(value, str):
+            raise ValueError(
+                f"selector.arrays.{array}={value!r}: give the names of metadata fields in one text, such as "
+                "'family,level'"
+            )
     plain = settings.Refill().to_dict()
     changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
     if changed and not selector.drops:
@@ -130,16 +118,6 @@ def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
         raise ValueError(
             f"refill.{field}={value!r}, but the selector {name} drops no group: "
             f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
-        )
-    if run.measure.every and selector.needs.passes == "never":
-        raise ValueError(
-            f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
-            f"set it to 0{selector.needs.or_remove('passes')}"
-        )
-    if selector.needs.rounds is not None and refill.max_rounds != selector.needs.rounds:
-        raise ValueError(
-            f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{selector.needs.rounds} a step: set it to {selector.needs.rounds}{selector.needs.or_remove('rounds')}"
         )
     if selector.needs.variants and refill.max_rounds != 1:
         raise ValueError(

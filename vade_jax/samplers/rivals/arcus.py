@@ -35,10 +35,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
-PRIOR_MEAN, PRIOR_VAR = np.float32(np.pi / 4), np.float32(np.pi**2 / 48)
+PRIOR_MEAN, PRIOR_VAR = np.pi / 4, np.pi**2 / 48
 LEAST_NOISE = 1e-5  # floor of Q
 LEAST_SLOPE = 0.05  # floor of sin(2 mean) where v's update divides by it
 ENOUGH = 100  # seen items, from which on unseen items get their mean and variance
@@ -76,25 +76,16 @@ def selector(options: ArcusOptions) -> base.Sampler:
     rate, num_rollouts = options.learning_rate, options.num_rollouts
 
     def init(num_items: int) -> ArcusState:
-        return ArcusState(
-            mean_I=jnp.full(num_items, PRIOR_MEAN),
-            var_I=jnp.full(num_items, PRIOR_VAR),
-            seen_I=jnp.full(num_items, -1, jnp.int32),
-            drift=jnp.float32(0),
-            noise=jnp.float32(LEAST_NOISE),
-            target=jnp.float32(PRIOR_MEAN),
-            step=jnp.int32(0),
-        )
+        posterior = {"mean_I": PRIOR_MEAN, "var_I": PRIOR_VAR, "seen_I": -1}
+        rest = {"drift": 0.0, "noise": LEAST_NOISE, "target": PRIOR_MEAN, "step": 0}
+        return ArcusState(**per_item.filled(num_items, **posterior, **rest))
 
     def propose(state: ArcusState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys = rng.selection_keys(key)
-        log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + jnp.log(
-            at_least_tiny(prob_mixed(state.mean_I, state.var_I, num_rollouts))
-        )
-        score_I = ranking.gumbel_scores(log_score_I / options.temperature, keys.draw)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, num_rollouts)
-        return proposal.replace(p_M=jnp.sin(state.mean_I[index_M]) ** 2)
+        mixed_I = prob_mixed(state.mean_I, state.var_I, num_rollouts)
+        log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + log(mixed_I)
+        log_weight_I, keys = log_score_I / options.temperature, rng.selection_keys(key)
+        proposal = ranking.drawn(log_weight_I, keys, num_prompts, num_rollouts)
+        return proposal.replace(p_M=jnp.sin(state.mean_I[proposal.index_M]) ** 2)
 
     def update(state: ArcusState, feedback: types.Feedback) -> ArcusState:
         num_items, num_prompts = len(state.mean_I), len(feedback.index_M)
@@ -114,7 +105,6 @@ def selector(options: ArcusOptions) -> base.Sampler:
 SPEC = base.Spec("arcus", ArcusOptions, selector)
 
 
-# ------------------------------------------------------------------------------ the belief
 def observed(successes_M: Array, trials_M: Array) -> tuple[jax.Array, jax.Array]:
     """Returns z and R: the psi that k of n right answers suggest, and the variance of z."""
     num_M = jnp.maximum(trials_M, 1)
@@ -147,8 +137,8 @@ def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusSt
     any_again = jnp.any(again_M)
     # Without such prompts both quotients are 0 / 1.
     drift = total(error_M) / jnp.where(any_again, total(steps_M * slope_M), 1)
-    found = jnp.maximum(state.noise + excess / jnp.where(any_again, steps, 1), 0)
-    noise = jnp.maximum((1 - rate) * state.noise + rate * found, LEAST_NOISE)
+    observed_noise = jnp.maximum(state.noise + excess / jnp.where(any_again, steps, 1), 0)
+    noise = jnp.maximum((1 - rate) * state.noise + rate * observed_noise, LEAST_NOISE)
     return state.replace(drift=state.drift + rate * drift, noise=noise)
 
 
@@ -158,7 +148,7 @@ def corrected(state: ArcusState, feedback: types.Feedback) -> ArcusState:
     mean_M, var_M = state.mean_I[index_M], state.var_I[index_M]
     z_M, noise_M = observed(feedback.successes_M, feedback.trials_M)
     gain_M = jnp.where(asked_M, var_M / (var_M + noise_M), 0.0)
-    new_M = clipped(mean_M + gain_M * (z_M - mean_M))
+    new_M = jnp.clip(mean_M + gain_M * (z_M - mean_M), 0, np.pi / 2)
     return state.replace(
         mean_I=state.mean_I.at[index_M].set(new_M),
         var_I=state.var_I.at[index_M].set((1 - gain_M) * var_M),
@@ -169,7 +159,7 @@ def corrected(state: ArcusState, feedback: types.Feedback) -> ArcusState:
 def predicted(state: ArcusState) -> ArcusState:
     """Returns the state one step later; unseen items get the mean and variance of enough seen ones."""
     mean_I, var_I, seen_I = state.mean_I, state.var_I, state.seen_I >= 0
-    next_I = clipped(mean_I + state.drift * jnp.sin(2 * mean_I))
+    next_I = jnp.clip(mean_I + state.drift * jnp.sin(2 * mean_I), 0, np.pi / 2)
     mean_I = jnp.where(seen_I, next_I, mean_I)
     var_I = jnp.where(seen_I, var_I + state.noise, var_I)
 
@@ -183,18 +173,12 @@ def predicted(state: ArcusState) -> ArcusState:
     )
 
 
-def clipped(mean_I: Array) -> jax.Array:
-    """Returns the means clipped to [0, pi/2]."""
-    return jnp.clip(mean_I, 0, np.pi / 2)
-
-
 def prob_mixed(mean_I: Array, var_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns y, the paper's closed form for the chance of a mixed group of G answers.
 
-    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. There are two
-    approximations. The chance that all answers are wrong, cos(psi)^2G, is replaced by exp(-G psi^2), and
-    the chance that all are right likewise. And psi is integrated over the whole line, so y is up to .09
-    too high where the posterior reaches beyond 0 or pi/2.
+    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. The chance that all
+    answers are wrong, cos(psi)^2G, is replaced by exp(-G psi^2), and that all are right likewise. And psi is
+    integrated over the whole line, so y is up to .09 too high where it reaches beyond 0 or pi/2.
     """
     a_I = 1 + 2 * num_rollouts * var_I
     ends_I = jnp.exp(-num_rollouts * mean_I**2 / a_I)
@@ -211,24 +195,19 @@ def believe(state: ArcusState, proposal: types.Proposal) -> dict[str, jax.Array]
     }
 
 
-# ------------------------------------------------------------------------------ score and target
 def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
     """Returns log kappa, kappa = E[exp(-(psi - psi*)^2 / 2 sigma^2)].
 
-    sigma = min(sin psi*, cos psi*) / sqrt 2 is narrower towards both ends. It is a logarithm because the
-    weights kappa^(1/T) of distant items would underflow.
+    sigma = min(sin psi*, cos psi*) / sqrt 2. The weights kappa^(1/T) of distant items would underflow.
     """
     width = jnp.minimum(jnp.sin(target), jnp.cos(target)) ** 2 / 2
     total_I = width + var_I
     return 0.5 * jnp.log(width / total_I) - (mean_I - target) ** 2 / (2 * total_I)
 
 
-def at_least_tiny(x_I: Array) -> jax.Array:
-    """Returns `x_I`, at least 1e-30, so that it has a logarithm.
-
-    A certain posterior at 0 or pi/2 has y = 0, which rounding can make negative.
-    """
-    return jnp.maximum(x_I, 1e-30)
+def log(mixed_I: Array) -> jax.Array:
+    """Returns log y; a certain posterior at 0 or pi/2 has y = 0, which rounding can make negative."""
+    return jnp.log(jnp.maximum(mixed_I, 1e-30))
 
 
 def best_target(
@@ -236,15 +215,15 @@ def best_target(
 ) -> jax.Array:
     """Returns the hardest of 41 targets whose draw is expected to bring enough mixed groups.
 
-    Enough means the largest share of mixed groups in a batch that any of the targets brings, minus
-    `slack`. Of more than 16,384 items, only an evenly spaced part is used.
+    Enough is the largest share in a batch that any of the targets brings, minus `slack`. Of more than 16,384
+    items, only an evenly spaced part is used.
     """
     num_items = len(state.mean_I)
     some = slice(None, None, -(-num_items // MAX_ITEMS))
     mean_I, var_I = state.mean_I[some], state.var_I[some]
     num_drawn = num_prompts * len(mean_I) / num_items
     mixed_I = prob_mixed(mean_I, var_I, num_rollouts)
-    log_mixed_I = jnp.log(at_least_tiny(mixed_I))
+    log_mixed_I = log(mixed_I)
 
     def share(target: jax.Array) -> jax.Array:
         log_I = log_nearness(mean_I, var_I, target) + log_mixed_I

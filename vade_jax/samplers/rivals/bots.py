@@ -38,10 +38,6 @@ from vade_jax.types import Array
 
 MOMENTUM = 0.9  # momentum of c, as in the code
 _ALIKE = 0.01  # difference of the references' mean pass rates that says too little about c
-DRAWS = {
-    "thompson": beta.draw,
-    "mean": lambda key, alpha_I, beta_I: beta.posterior_mean(alpha_I, beta_I),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +47,16 @@ class BotsOptions(base.Options):
     forget: float = fields.fraction(0.1)  # lambda, the share of every count that a step forgets
     guess_weight: float = fields.fraction(0.1)  # rho, how much a guessed answer counts
     # The pass rate p that is scored: a Thompson draw or the posterior mean
-    draw: str = fields.choice("thompson", *DRAWS)
+    draw: str = fields.choice("thompson", "mean")
     # 0: the items with p nearest to 1/2. Above 0: a draw without replacement with weights
     # exp(-|p - 1/2| / temperature)
     temperature: float = fields.number(0.0, at_least=0)
 
 
 @chex.dataclass(frozen=True)
-class BotsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
+class BotsState(beta.BetaState):
+    """Counts of answers, guessed ones included, and how far the policy is between the references."""
 
-    alpha_I: Array  # float32, right answers, guessed ones included
-    beta_I: Array  # float32, wrong answers, guessed ones included
     progress: Array  # float32, c: 0 is as good as the weak reference, 1 as the strong one
     started: Array  # bool, whether c has been measured
     weak_I: Array | None = None  # float32, pass rates of the weak reference; None: not given
@@ -70,39 +64,32 @@ class BotsState(types.Pytree):
 
 
 def selector(options: BotsOptions) -> base.Sampler:
-    """Returns BOTS.
-
-    `init(num_items, weak_rate=..., strong_rate=...)` takes the pass rates of both references, or neither.
-    """
+    """Returns BOTS; `init` takes the pass rates of both references, or neither."""
 
     def init(
         num_items: int, *, weak_rate: Array | None = None, strong_rate: Array | None = None
     ) -> BotsState:
-        rates = {}
-        if weak_rate is not None or strong_rate is not None:
-            per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
-            per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
-            rates["weak_I"] = np.asarray(weak_rate, np.float32)
-            rates["strong_I"] = np.asarray(strong_rate, np.float32)
-        zero_I = np.zeros(num_items, np.float32)
-        return BotsState(
-            alpha_I=zero_I,
-            beta_I=zero_I,
-            progress=np.zeros((), np.float32),
-            started=np.zeros((), bool),
-            **rates,
+        state = BotsState(
+            **per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, progress=0.0, started=False)
         )
+        if weak_rate is None and strong_rate is None:
+            return state
+        per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
+        per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
+        rates = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
+        return state.replace(**dict(zip(("weak_I", "strong_I"), rates, strict=True)))
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        p_I = DRAWS[options.draw](keys.draw, state.alpha_I, state.beta_I)
+        if options.draw == "thompson":
+            p_I = beta.draw(keys.draw, state.alpha_I, state.beta_I)
+        else:
+            p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         score_I = -jnp.abs(p_I - 0.5)
         if options.temperature:
             # BOTS draws no uniform share of its batch, so the key `uniform` is free for the noise.
             score_I = ranking.gumbel_scores(score_I / options.temperature, keys.uniform)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(p_M=p_I[index_M])
+        return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts, p_I)
 
     def update(state: BotsState, feedback: types.Feedback) -> BotsState:
         state = advanced(state, feedback)
@@ -128,7 +115,6 @@ def selector(options: BotsOptions) -> base.Sampler:
 SPEC = base.Spec("bots", BotsOptions, selector)
 
 
-# ------------------------------------------------------------------------------ guessing
 def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
     """Returns the state with c moved a tenth of the way to the value that this step's prompts give."""
     if state.weak_I is None or state.strong_I is None:
@@ -141,10 +127,8 @@ def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
     new = (rate - weak) / (strong - weak + 1e-6)
     moved = jnp.where(state.started, MOMENTUM * state.progress + (1 - MOMENTUM) * new, new)
     is_told = jnp.any(asked_M) & (jnp.abs(strong - weak) >= _ALIKE)
-    return state.replace(
-        progress=jnp.where(is_told, moved, state.progress),
-        started=state.started | is_told,
-    )
+    progress = jnp.where(is_told, moved, state.progress)
+    return state.replace(progress=progress, started=state.started | is_told)
 
 
 def guess(state: BotsState) -> jax.Array:

@@ -19,12 +19,11 @@ Departures from the code:
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, ranking
-from vade_jax.samplers.rivals import knapsack
+from vade_jax.samplers.rivals import counting, knapsack
 from vade_jax.types import Array
 
 
@@ -41,34 +40,26 @@ class CuresOptions(base.Options):
 
     def __post_init__(self):
         super().__post_init__()
-        usual = self.num_rollouts
         if self.rollouts == "sigma":
+            usual = self.num_rollouts
             fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
             fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
 
 
 def selector(options: CuresOptions) -> base.Sampler:
     """Returns CurES's choice of prompts and, with `rollouts="sigma"`, its split of the answers."""
+    uneven = options.rollouts == "sigma"
 
-    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys = rng.selection_keys(key)
+    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         sigma_I = jnp.sqrt(beta.outcome_variance(p_I))
-        score_I = ranking.gumbel_scores(sigma_I / options.temperature, keys.draw)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts).replace(
-            p_M=p_I[index_M]
-        )
-        if options.rollouts == "equal":
+        log_weight_I = sigma_I / options.temperature
+        proposal = ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
+        if not uneven:
             return proposal
-        return proposal.replace(num_rollouts_M=split(options, sigma_I[index_M]))
+        return proposal.replace(num_rollouts_M=split(options, sigma_I[proposal.index_M]))
 
-    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        return beta.counted(state, feedback, decay_selected=1.0, decay_rest=1.0)
-
-    uneven = options.rollouts == "sigma"
-    needs = base.Needs(uneven=uneven)
-    return base.compiled(beta.no_counts, propose, update, believe=beta.believe, needs=needs)
+    return counting.selector(propose, decay=1.0, needs=base.Needs(uneven=uneven))
 
 
 SPEC = base.Spec("cures", CuresOptions, selector)

@@ -24,18 +24,16 @@ Departures from the code:
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers.rivals import counting
 from vade_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
 class DareOptions(base.Options):
-    """The hyperparameters of DARE's draw."""
-
     # kappa, how narrow the density is around 1/2; 0: an even draw
     concentration: float = fields.number(100.0, at_least=0)
     # What is left of an item's counts after it is visited; items that are not visited keep theirs
@@ -43,21 +41,12 @@ class DareOptions(base.Options):
 
 
 def selector(options: DareOptions) -> base.Sampler:
-    """Returns DARE's draw."""
-
-    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys = rng.selection_keys(key)
+    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         log_weight_I = log_density(1 - p_I, options.concentration)
-        score_I = ranking.gumbel_scores(log_weight_I, keys.draw)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(p_M=p_I[index_M])
+        return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
-    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
-
-    return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
+    return counting.selector(propose, decay=options.decay)
 
 
 SPEC = base.Spec("dare", DareOptions, selector)

@@ -36,8 +36,6 @@ WRONG, MIXED, RIGHT = range(3)
 
 @dataclasses.dataclass(frozen=True)
 class DpsOptions(base.Options):
-    """The hyperparameters of DPS."""
-
     # lambda, what a step leaves of the distance between every transition count and its prior, 1 (the
     # code: 0.5 for countdown and geometry, 0.7 for mathematics)
     decay: float = fields.fraction(0.5)
@@ -52,27 +50,22 @@ class DpsState(types.Pytree):
 
 
 def selector(options: DpsOptions) -> base.Sampler:
-    """Returns DPS."""
     decay = options.decay
 
     def init(num_items: int) -> DpsState:
-        return DpsState(
-            belief_I3=jnp.full((num_items, 3), 1 / 3, jnp.float32),
-            count_I33=jnp.ones((num_items, 3, 3), jnp.float32),
-        )
+        even_I3 = jnp.full((num_items, 3), 1 / 3, jnp.float32)
+        return DpsState(belief_I3=even_I3, count_I33=jnp.ones((num_items, 3, 3), jnp.float32))
 
     def propose(state: DpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = forecast(state.count_I33, state.belief_I3)[:, MIXED]
-        index_M = ranking.top_b(mixed_I, key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.best(mixed_I, key, num_prompts, options.num_rollouts)
 
     def update(state: DpsState, feedback: types.Feedback) -> DpsState:
         index_M, seen_M = feedback.index_M, feedback.trials_M > 0
         belief_I3 = forecast(state.count_I33, state.belief_I3)
         count_I33 = decay * state.count_I33 + (1 - decay)
         level_M3 = jax.nn.one_hot(base.outcome(feedback) + MIXED, 3)
-        # xi: the probability of each move, given the level that was seen. It uses the counts and the
-        # level probabilities from before this step.
+        # xi: the probability of each move, given the level that was seen, by what was known before this step
         before_M33 = transitions(state.count_I33[index_M])
         moved_M33 = level_M3[:, :, None] * before_M33 * state.belief_I3[index_M][:, None, :]
         moved_M33 = moved_M33 / jnp.sum(moved_M33, (1, 2), keepdims=True)

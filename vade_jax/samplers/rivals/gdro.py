@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 NUM_BINS = 10
@@ -40,8 +40,6 @@ NO_BIN = -1
 
 @dataclasses.dataclass(frozen=True)
 class GdroOptions(base.Options):
-    """The hyperparameters of Prompt-GDRO."""
-
     # H, the latest visits that an item's bin is made of; ours
     window: int = fields.number(10, at_least=1, at_most=32, why="as a word has 32 bits")
     # An item leaves its bin when its rate is this far outside; ours, half the width of a bin
@@ -66,25 +64,19 @@ class GdroState(types.Pytree):
 
 
 def selector(options: GdroOptions) -> base.Sampler:
-    """Returns Prompt-GDRO."""
-
     def init(num_items: int) -> GdroState:
-        return GdroState(
-            visits_I=jnp.zeros(num_items, jnp.int32),
-            history_I=jnp.zeros(num_items, jnp.uint32),
-            seen_I=jnp.zeros(num_items, jnp.int32),
-            bin_I=jnp.full(num_items, NO_BIN, jnp.int32),
-            score_A=jnp.zeros(NUM_BINS, jnp.float32),
-        )
+        of_items = per_item.filled(num_items, visits_I=0, seen_I=0, bin_I=NO_BIN)
+        history_I = jnp.zeros(num_items, jnp.uint32)
+        return GdroState(history_I=history_I, score_A=jnp.zeros(NUM_BINS, jnp.float32), **of_items)
 
     def weights(state: GdroState, index_M: Array) -> jax.Array:
         bin_M = state.bin_I[index_M]
         return jnp.where(bin_M == NO_BIN, 1.0, weight(state.score_A, options)[bin_M])
 
     def propose(state: GdroState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        index_M = ranking.top_b(ranking.least_visited(state.visits_I), key, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(weight_M=weights(state, index_M))
+        due_I = ranking.least_visited(state.visits_I)
+        proposal = ranking.best(due_I, key, num_prompts, options.num_rollouts)
+        return proposal.replace(weight_M=weights(state, proposal.index_M))
 
     def update(state: GdroState, feedback: types.Feedback) -> GdroState:
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
@@ -106,14 +98,12 @@ def selector(options: GdroOptions) -> base.Sampler:
     def believe(state: GdroState, proposal: types.Proposal) -> dict[str, Array]:
         return {"gdro/weight": weights(state, proposal.index_M)}
 
-    needs = base.Needs(weights=True)
-    return base.compiled(init, propose, update, believe=believe, needs=needs)
+    return base.compiled(init, propose, update, believe=believe, needs=base.Needs(weights=True))
 
 
 SPEC = base.Spec("gdro", GdroOptions, selector)
 
 
-# ------------------------------------------------------------------------------ bins
 def next_bin(bin_M: Array, history_M: Array, seen_M: Array, margin: float) -> jax.Array:
     """Returns the bin of each rate: that of before, unless the rate is more than `margin` outside of it.
 

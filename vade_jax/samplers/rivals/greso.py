@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 
@@ -29,9 +29,8 @@ from vade_jax.types import Array
 class GresoOptions(base.Options):
     """The hyperparameters of GRESO; the defaults are those of its public code."""
 
-    # Initial probability of visiting an item whose latest visit was all right
+    # Initial probabilities of visiting an item whose latest visit was all right, or all wrong
     p_easy: float = 0.5
-    # Initial probability of visiting an item whose latest visit was all wrong
     p_hard: float = 0.5
     # Change of p_easy and p_hard in every update, from the second epoch on
     adjustment: float = fields.fraction(0.01)
@@ -39,8 +38,7 @@ class GresoOptions(base.Options):
     easy_share: float = fields.fraction(1 / 3)  # Share of `target` that is all right
     p_min: float = fields.fraction(0.05)  # Lower bound of p_easy and p_hard
     p_max: float = 0.95  # Upper bound of p_easy and p_hard
-    # Lowest probability of visiting an item in an epoch
-    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)
+    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)  # Lowest such probability
     # Seed that decides which items are skipped; the keys of the run decide the order in an epoch
     seed: int = fields.seed()
 
@@ -70,23 +68,16 @@ def selector(options: GresoOptions) -> base.Sampler:
     """Returns GRESO, Algorithm 1 of arXiv 2506.02177."""
 
     def init(num_items: int) -> GresoState:
-        return GresoState(
-            epoch_I=jnp.full(num_items, -1, jnp.int32),
-            streak_I=jnp.zeros(num_items, jnp.int32),
-            luck_I=jnp.zeros(num_items, jnp.float32),
-            epoch=jnp.zeros((), jnp.int32),
-            p_easy=jnp.float32(options.p_easy),
-            p_hard=jnp.float32(options.p_hard),
-            step=jnp.zeros((), jnp.int32),
-        )
+        of_items = {"epoch_I": -1, "streak_I": 0, "luck_I": 0.0}
+        shares = {"p_easy": float(options.p_easy), "p_hard": float(options.p_hard)}
+        return GresoState(**per_item.filled(num_items, **of_items, **shares, epoch=0, step=0))
 
     def propose(state: GresoState, key: jax.Array, num_prompts: int) -> types.Proposal:
         due_I = due(state, options.keep_min)
         # Overdue items rank like those of the current epoch: the order within an epoch is random, and
         # an item left over from an earlier one does not come first.
         score_I = -jnp.maximum(due_I, current_epoch(state, due_I))
-        index_M = ranking.top_b(score_I, key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.best(score_I, key, num_prompts, options.num_rollouts)
 
     def update(state: GresoState, feedback: types.Feedback) -> GresoState:
         due_I, index_M = due(state, options.keep_min), feedback.index_M
@@ -102,7 +93,6 @@ def selector(options: GresoOptions) -> base.Sampler:
         change = jnp.where(epoch > 0, options.adjustment, 0.0)
 
         def adjusted(p: jax.Array, sign: int, goal: float) -> jax.Array:
-            """Returns p, lowered if too many groups had this outcome, and raised otherwise."""
             share = jnp.sum(sign_M == sign) / jnp.maximum(jnp.sum(asked_M), 1)
             step = jnp.where(share >= goal, -change, change)
             return jnp.clip(p + step * jnp.any(asked_M), options.p_min, options.p_max)
@@ -122,12 +112,8 @@ def selector(options: GresoOptions) -> base.Sampler:
     return base.compiled(init, propose, update, keep=base.keep_mixed)
 
 
-SPEC = base.Spec(
-    "greso",
-    GresoOptions,
-    selector,
-    goes_with={"refill.max_rounds": 3, "refill.ask": "estimate"},
-)
+GOES_WITH = {"refill.max_rounds": 3, "refill.ask": "estimate"}
+SPEC = base.Spec("greso", GresoOptions, selector, goes_with=GOES_WITH)
 
 
 def due(state: GresoState, keep_min: float) -> jax.Array:
@@ -135,8 +121,7 @@ def due(state: GresoState, keep_min: float) -> jax.Array:
 
     In the paper, each epoch visits an item with probability `keep`, so it skips at least k epochs with
     probability (1 - keep)^k. One uniform number u per item gives the same distribution: k is the integer
-    part of log(1 - u) / log(1 - keep). So no decision is made or stored for every epoch. `keep` uses the
-    current p_easy and p_hard.
+    part of log(1 - u) / log(1 - keep).
     """
     p_I = jnp.where(state.streak_I > 0, state.p_easy, state.p_hard)
     keep_I = jnp.maximum(p_I ** jnp.abs(state.streak_I), keep_min)
@@ -146,13 +131,10 @@ def due(state: GresoState, keep_min: float) -> jax.Array:
 
 
 def current_epoch(state: GresoState, due_I: Array) -> jax.Array:
-    """Returns the epoch that the next batch begins in: the earliest one with an item due.
-
-    It never decreases, although the due epochs can: higher p_easy and p_hard move them to earlier epochs.
-    """
+    """Returns the epoch that the next batch begins in: the earliest with an item due; it never decreases."""
     return jnp.maximum(state.epoch.astype(due_I.dtype), jnp.nanmin(due_I))
 
 
 def extended(streak_M: Array, sign_M: Array) -> jax.Array:
-    """Returns the signed streaks after one more outcome: another sign begins a new streak, 0 ends it."""
+    """Returns the signed streaks after one more outcome: another sign begins a new one, 0 ends it."""
     return jnp.where(streak_M * sign_M > 0, streak_M, 0) + sign_M

@@ -29,6 +29,7 @@ from scipy.special import comb
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers.rivals import counting
 from vade_jax.types import Array
 
 
@@ -45,31 +46,23 @@ class InsightOptions(base.Options):
 
 
 def selector(options: InsightOptions) -> base.Sampler:
-    """Returns InSight."""
-
-    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys, num_items = rng.selection_keys(key), len(state.alpha_I)
-        size = min(ranking.share_of(options.candidates, num_prompts), num_items)
+    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+        size = min(ranking.share_of(options.candidates, num_prompts), len(state.alpha_I))
         # All scores are 0 except NaN, so the pool is random, and has NaN only if there is nothing else.
         candidate_C = ranking.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
         mean_C = beta.posterior_mean(alpha_C, beta_C)
         weight_C = difficulty(mean_C, options.target, options.sharpness)
         score_C = weight_C * information(alpha_C, beta_C, options.num_rollouts)
-        chosen_M = ranking.top_b(score_C, keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
-        return proposal.replace(p_M=mean_C[chosen_M])
+        best = ranking.best(score_C, keys.ties, num_prompts, options.num_rollouts, mean_C)
+        return best.replace(index_M=candidate_C[best.index_M])
 
-    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
-
-    return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
+    return counting.selector(propose, decay=options.decay)
 
 
 SPEC = base.Spec("insight", InsightOptions, selector)
 
 
-# ------------------------------------------------------------------------------ score
 def difficulty(mean_C: Array, target: float, sharpness: float) -> Array:
     """Returns w = m (1 - m) exp(-eta (m - mu)^2)."""
     return mean_C * (1 - mean_C) * jnp.exp(-sharpness * (mean_C - target) ** 2)

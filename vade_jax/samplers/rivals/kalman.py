@@ -13,7 +13,7 @@ predicted these counts.
 """
 
 import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import chex
 import jax
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, gaussian, ranking
+from vade_jax.samplers import base, beta, gaussian, per_item, ranking
 from vade_jax.types import Array
 
 SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # the noise scales that are compared
@@ -42,8 +42,6 @@ class WalkOptions(base.Options):
 
 @dataclasses.dataclass(frozen=True)
 class KalmanOptions(WalkOptions):
-    """The hyperparameters of Kalman."""
-
     # Factor on the standard deviation of the draws: 1 is Thompson sampling, 0 takes the mode
     temper: float = fields.number(0.5, at_least=0)
     # Information gain of an item with pass rate p, as in VADE
@@ -65,14 +63,12 @@ def selector(options: KalmanOptions) -> base.Sampler:
     info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> KalmanState:
-        return begin(options, num_items)
+        return KalmanState(**begin(options, num_items))
 
     def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         p_I = gaussian.draw(keys.draw, state.mean_I, state.var_I, options.temper)
-        index_M = ranking.top_b(info_gain(p_I), keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(p_M=p_I[index_M])
+        return ranking.best(info_gain(p_I), keys.ties, num_prompts, options.num_rollouts, p_I)
 
     def update(state: KalmanState, feedback: types.Feedback) -> KalmanState:
         return walked(options, state, feedback)
@@ -83,17 +79,13 @@ def selector(options: KalmanOptions) -> base.Sampler:
 SPEC = base.Spec("kalman", KalmanOptions, selector)
 
 
-# ------------------------------------------------------------------------------ the walk
 Walk = TypeVar("Walk", bound=KalmanState)
 
 
-def begin(options: WalkOptions, num_items: int) -> KalmanState:
-    """Returns the state before any answers."""
-    return KalmanState(
-        mean_I=jnp.full(num_items, options.prior_mean, jnp.float32),
-        var_I=jnp.full(num_items, options.prior_var, jnp.float32),
-        evidence_Q=jnp.zeros(len(SCALE_Q), jnp.float32),
-    )
+def begin(options: WalkOptions, num_items: int) -> dict[str, Any]:
+    """Returns the arrays of the state before any answers."""
+    prior = {"mean_I": float(options.prior_mean), "var_I": float(options.prior_var)}
+    return {**per_item.filled(num_items, **prior), "evidence_Q": np.zeros_like(SCALE_Q)}
 
 
 def walked(options: WalkOptions, state: Walk, feedback: types.Feedback) -> Walk:
@@ -108,8 +100,7 @@ def walked(options: WalkOptions, state: Walk, feedback: types.Feedback) -> Walk:
 
     def evidence(scale: Array) -> jax.Array:
         """Returns the log-probability of this step's counts if the noise has this scale."""
-        added = scale * (options.noise_selected + options.noise_rest)
-        var_M = state.var_I[index_M] + added
+        var_M = state.var_I[index_M] + scale * (options.noise_selected + options.noise_rest)
         return jnp.sum(asked_M * gaussian.log_evidence(mean_M, var_M, *counts))
 
     return state.replace(

@@ -52,19 +52,12 @@ def selector(options: KgpsOptions) -> base.Sampler:
     """Returns the selector: it chooses the B prompts with the largest E[p (1-p)]."""
 
     def init(num_items: int) -> KgpsState:
-        begun = kalman.begin(options, num_items)
-        return KgpsState(
-            mean_I=begun.mean_I,
-            var_I=begun.var_I,
-            evidence_Q=begun.evidence_Q,
-            unseen_I=jnp.ones(num_items, bool),
-        )
+        return KgpsState(**kalman.begin(options, num_items), unseen_I=jnp.ones(num_items, bool))
 
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        index_M = ranking.top_b(score_I, key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.best(score_I, key, num_prompts, options.num_rollouts)
 
     def update(state: KgpsState, feedback: types.Feedback) -> KgpsState:
         unseen_I = state.unseen_I.at[feedback.index_M].set(False)

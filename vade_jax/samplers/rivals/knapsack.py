@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 
@@ -33,9 +33,8 @@ class KnapsackOptions(base.Options):
 
     min_rollouts: int = 2  # Fewest answers to a prompt with right and wrong answers
     max_rollouts: int = 128  # Most answers to any prompt
-    # Answers to a prompt whose newest answers are all wrong, before it gets a surplus
+    # Answers to a prompt whose newest answers are all wrong, or all right, before it gets a surplus
     negative_rollouts: int = 2
-    # Answers to a prompt whose newest answers are all right, before it gets a surplus
     positive_rollouts: int = 2
     # Beyond min_rollouts a mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers; the rest is a
     # surplus
@@ -56,11 +55,9 @@ class KnapsackOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class KnapsackState(types.Pytree):
-    """Counts of the newest answers to every item."""
+class KnapsackState(beta.BetaState):
+    """Counts of the newest answers to every item, those in the buffer."""
 
-    alpha_I: jax.Array  # float32, right answers in the buffer
-    beta_I: jax.Array  # float32, wrong answers in the buffer
     # float32, right and wrong answers of the 8 newest groups, newest first. 8 of the smallest groups (two
     # answers) fill the paper's buffer of 16. Groups are kept apart because a single sum could not forget:
     # after one mixed group, p would never be 0 or 1 again.
@@ -73,15 +70,9 @@ def selector(options: KnapsackOptions) -> base.Sampler:
     """Returns the Knapsack selector: prompts in the order of uniform, with groups of different sizes."""
 
     def init(num_items: int) -> KnapsackState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
         zero_I8 = jnp.zeros((num_items, 8), jnp.float32)
-        return KnapsackState(
-            alpha_I=zero_I,
-            beta_I=zero_I,
-            right_I8=zero_I8,
-            wrong_I8=zero_I8,
-            visits_I=jnp.zeros(num_items, jnp.int32),
-        )
+        of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, visits_I=0)
+        return KnapsackState(**of_items, right_I8=zero_I8, wrong_I8=zero_I8)
 
     def propose(state: KnapsackState, key: jax.Array, num_prompts: int) -> types.Proposal:
         index_M = ranking.top_b(ranking.least_visited(state.visits_I), key, num_prompts)
@@ -89,9 +80,9 @@ def selector(options: KnapsackOptions) -> base.Sampler:
         return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
 
     def update(state: KnapsackState, feedback: types.Feedback) -> KnapsackState:
-        index_M, right_M = feedback.index_M, feedback.successes_M
-        wrong_M, asked_M = feedback.trials_M - right_M, feedback.trials_M > 0
-        right_M8 = pushed(state.right_I8[index_M], right_M, asked_M)
+        index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+        wrong_M = feedback.trials_M - feedback.successes_M
+        right_M8 = pushed(state.right_I8[index_M], feedback.successes_M, asked_M)
         wrong_M8 = pushed(state.wrong_I8[index_M], wrong_M, asked_M)
         share_M8 = held(right_M8 + wrong_M8, options.buffer)
         return KnapsackState(
@@ -105,13 +96,8 @@ def selector(options: KnapsackOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=beta.believe, needs=base.Needs(uneven=True))
 
 
-SPEC = base.Spec(
-    "knapsack",
-    KnapsackOptions,
-    selector,
-    # Rows of two answers, the size of the smallest group, so that no row is partly empty.
-    goes_with={"batch.answers_per_row": 2},
-)
+# Rows of two answers, the size of the smallest group, so that no row is partly empty.
+SPEC = base.Spec("knapsack", KnapsackOptions, selector, goes_with={"batch.answers_per_row": 2})
 
 
 def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
@@ -137,7 +123,6 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     return fill(gain_MG, low_M, order_MG, options.num_rollouts * len(alpha_M))
 
 
-# ------------------------------------------------------------------------------ newest answers
 def pushed(count_M8: Array, count_M: Array, asked_M: Array) -> jax.Array:
     """Returns the counts with a new group in front, and the oldest dropped, if the group has answers."""
     longer_M8 = jnp.concatenate([count_M[:, None], count_M8[:, :-1]], axis=1)
@@ -152,7 +137,6 @@ def held(count_M8: Array, buffer: int) -> jax.Array:
     return share_M8.at[:, 0].set(1)
 
 
-# ------------------------------------------------------------------------------ value
 # The answers to a prompt are the cells of one row of [M, G]: cell g stands for answer g + 1.
 def gain(p_M: Array, max_rollouts: int) -> Array:
     """Returns Value(N + 1) - Value(N) for N = 0 ... max_rollouts - 1; decreasing from N = 1 on."""
@@ -172,19 +156,15 @@ def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> 
     return jnp.sum(jnp.where(mixed_M, jnp.minimum(need_M, max_rollouts), 0))
 
 
-# ------------------------------------------------------------------------------ filling
-# The classes of cells, in the order in which they are filled. CLOSED cells are never filled.
+# The classes of cells, in the order in which they are filled: the best of the mixed prompts, prompts all
+# wrong, all right or unknown, the others of the mixed prompts. CLOSED cells are never filled.
 WITHIN, ALL_WRONG, REST, BEYOND, CLOSED = range(5)
 
 
 def fill_order(
     gain_MG: Array, low_M: Array, mixed_M: Array, wrong_M: Array, useful: Array
 ) -> jax.Array:
-    """Returns the class of every cell.
-
-    First come the `useful` best cells of the mixed prompts (WITHIN), then prompts all wrong (ALL_WRONG), then
-    prompts all right or unknown (REST), and last the other cells of the mixed prompts (BEYOND).
-    """
+    """Returns the class of every cell: the `useful` best ones of the mixed prompts are WITHIN."""
     free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
     candidate_MG = jnp.where(free_MG & mixed_M[:, None], gain_MG, -jnp.inf)
     place_MG = places(-candidate_MG.ravel()).reshape(gain_MG.shape)

@@ -16,36 +16,27 @@ Departures from the paper:
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers.rivals import counting
 
 
 @dataclasses.dataclass(frozen=True)
 class MappOptions(base.Options):
-    """The hyperparameters of MaPP's selection."""
-
     # lambda, what is left of the distance to the prior, Beta(1, 1), after an item is visited
     decay: float = fields.fraction(0.5)
 
 
 def selector(options: MappOptions) -> base.Sampler:
-    """Returns MaPP's selection."""
+    G = options.num_rollouts
 
-    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        keys = rng.selection_keys(key)
-        mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
-        score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+        mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, G)
+        return ranking.drawn(jnp.log(mixed_I), keys, num_prompts, G)
 
-    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        # These counts leave out the prior's 1, so the decay acts on the distance to the prior.
-        return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
-
-    return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
+    return counting.selector(propose, decay=options.decay)
 
 
 SPEC = base.Spec("mapp", MappOptions, selector)

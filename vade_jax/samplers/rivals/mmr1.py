@@ -55,9 +55,8 @@ class Mmr1State(types.Pytree):
 def selector(options: Mmr1Options) -> base.Sampler:
     """Returns the MMR1 selector.
 
-    `init(num_items, pass_rate=..., self_bleu=...)` takes earlier measurements (see `self_bleu`). If one is
-    left out, a pass over all items has to measure it. Until then, every pass rate is unknown and every
-    self-BLEU is 1.
+    `init` takes earlier measurements. If one is left out, a pass over all items has to measure it. Until
+    then, every pass rate is unknown and every self-BLEU is 1.
     """
 
     def weights(state: Mmr1State) -> Array:
@@ -69,10 +68,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
         return weight_I + options.diversity_weight * (1 - bleu_I)
 
     def init(
-        num_items: int,
-        *,
-        pass_rate: Array | None = None,
-        self_bleu: Array | None = None,
+        num_items: int, *, pass_rate: Array | None = None, self_bleu: Array | None = None
     ) -> Mmr1State:
         measured_I = np.full(num_items, pass_rate is not None)
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
@@ -92,49 +88,34 @@ def selector(options: Mmr1Options) -> base.Sampler:
         score_I = ranking.gumbel_scores(jnp.log(state.weight_I), gumbel_key)
         num_uniform = num_prompts - ranking.share_of(options.mixture, num_prompts)
         score_I = ranking.mix_uniform(score_I, uniform_key, num_uniform)
-        index_M = ranking.top_b(score_I, tie_key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.best(score_I, tie_key, num_prompts, options.num_rollouts)
 
     def update(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
         if not base.is_pass(feedback, len(state.weight_I)):
             return state
-        old_I = state.weight_I
+        index_M, asked_M = feedback.index_M, feedback.trials_M > 0
         # Weights from before the first pass are not measurements, so they have no momentum.
         stays = jnp.where(jnp.any(state.measured_I), options.momentum, 0.0)
-        state = measured(state, feedback)
-        return state.replace(weight_I=stays * old_I + (1 - stays) * weights(state))
 
-    items = (
-        base.PerItem("pass_rate", "measured"),
-        base.PerItem("self_bleu", "measured" if options.diversity_weight > 0 else "optional"),
-    )
-    return base.compiled(init, propose, update, needs=base.Needs(items=items))
+        def put(old_I: Array, new_M: Array) -> jax.Array:
+            return jnp.asarray(old_I).at[index_M].set(jnp.where(asked_M, new_M, old_I[index_M]))
+
+        rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
+        bleu_M = None if feedback.extra_M is None else feedback.extra_M["self_bleu"]
+        new = state.replace(
+            pass_rate_I=put(state.pass_rate_I, rate_M),
+            measured_I=put(state.measured_I, asked_M),
+            self_bleu_I=state.self_bleu_I if bleu_M is None else put(state.self_bleu_I, bleu_M),
+        )
+        return new.replace(weight_I=stays * state.weight_I + (1 - stays) * weights(new))
+
+    bleu = base.PerItem("self_bleu", "measured" if options.diversity_weight > 0 else "optional")
+    needs = base.Needs(items=(base.PerItem("pass_rate", "measured"), bleu))
+    return base.compiled(init, propose, update, needs=needs)
 
 
-SPEC = base.Spec(
-    "mmr1",
-    Mmr1Options,
-    selector,
-    goes_with={"measure.every": 35},  # T, the steps between passes in the paper's main run
-)
-
-
-# ------------------------------------------------------------------------------ weights
-def measured(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
-    """Returns the state with the pass rates of a pass and, if it measured them, the self-BLEUs."""
-    index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-    rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
-    rate_M = jnp.where(asked_M, rate_M, state.pass_rate_I[index_M])
-    measured_M = asked_M | state.measured_I[index_M]
-    bleu_I = state.self_bleu_I
-    if feedback.extra_M is not None:
-        bleu_M = jnp.where(asked_M, feedback.extra_M["self_bleu"], bleu_I[index_M])
-        bleu_I = bleu_I.at[index_M].set(bleu_M)
-    return state.replace(
-        pass_rate_I=state.pass_rate_I.at[index_M].set(rate_M),
-        measured_I=state.measured_I.at[index_M].set(measured_M),
-        self_bleu_I=bleu_I,
-    )
+# T, the steps between passes in the paper's main run
+SPEC = base.Spec("mmr1", Mmr1Options, selector, goes_with={"measure.every": 35})
 
 
 def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
@@ -152,7 +133,6 @@ def stretched(weight_I: Array) -> Array:
     return (weight_I - low) / jnp.maximum(high - low, 1e-12)
 
 
-# ------------------------------------------------------------------------------ self-BLEU
 # This runs on the host, in NumPy: answers have different lengths, and passes are rare.
 ORDERS = (1, 2, 3)
 SMOOTHING = 0.1  # replaces 0 matches of bigrams and trigrams (Chen and Cherry 2014, method 1)
@@ -161,11 +141,10 @@ SMOOTHING = 0.1  # replaces 0 matches of bigrams and trigrams (Chen and Cherry 2
 def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int) -> np.ndarray:
     """Returns the mean BLEU of the answers of each group against the others in the group, [num_groups].
 
-    This is BLEU-3 with equal weights, as in MMR1; padding does not count here. It is 1 if all answers are
-    the same and have at least 3 tokens. As in MMR1's code, an order that is longer than the answer is
-    smoothed like one without a match: if all answers are the same single token, the result is
-    0.1^(2/3) = 0.22, and for the same two tokens it is 0.46. A group with fewer than two answers has 1,
-    because nothing in it differs.
+    This is BLEU-3 with equal weights, as in MMR1. It is 1 if all answers are the same and have at least 3
+    tokens, and in a group with fewer than two answers. As in MMR1's code, an order that is longer than the
+    answer is smoothed like one without a match: of the same single token it is 0.1^(2/3) = 0.22, of the same
+    two 0.46.
     """
     groups = [[] for _ in range(num_groups)]
     for token_T, length, m in zip(token_NT, length_N, group_N, strict=True):
@@ -181,19 +160,19 @@ def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
     """
     length_G = np.array([len(answer) for answer in answers])
     log_G = np.zeros(len(answers))
-    found = [matches(answers, order) for order in ORDERS]
-    some_G = found[0] > 0  # without a token in common, BLEU is 0
-    for order, match_G in zip(ORDERS, found, strict=True):
+    for order in ORDERS:
+        match_G = matches(answers, order)
         match_G = np.where(match_G > 0, match_G, SMOOTHING)
         log_G += np.log(match_G / np.maximum(length_G - order + 1, 1)) / len(ORDERS)
     brevity_G = np.minimum(0, 1 - closest(length_G) / np.maximum(length_G, 1))
-    return np.where(some_G, np.exp(log_G + brevity_G), 0.0)
+    # Without a token in common, BLEU is 0.
+    return np.where(matches(answers, 1) > 0, np.exp(log_G + brevity_G), 0.0)
 
 
 def matches(answers: Sequence[np.ndarray], order: int) -> np.ndarray:
-    """Returns the clipped number of matching n-grams of each answer, with n = `order`, [G].
+    """Returns the number of n-grams of each answer that another one has, with n = `order`, [G].
 
-    Each n-gram counts at most as often as it occurs in any one of the other answers.
+    Each counts at most as often as it occurs in any one of the other answers.
     """
     num_answers = len(answers)
     radix = 1 + max(int(answer.max(initial=0)) for answer in answers)
@@ -205,9 +184,8 @@ def matches(answers: Sequence[np.ndarray], order: int) -> np.ndarray:
     if not len(names):
         return np.zeros(num_answers)
     owner_Q = np.repeat(np.arange(num_answers), [len(x) for x in runs])
-    count_GU = np.bincount(
-        owner_Q * len(names) + place_Q, minlength=num_answers * len(names)
-    ).reshape(num_answers, len(names))
+    cell_Q, shape = owner_Q * len(names) + place_Q, (num_answers, len(names))
+    count_GU = np.bincount(cell_Q, minlength=num_answers * len(names)).reshape(shape)
     # Clipping needs the largest count of every n-gram among the *other* answers. That is the largest count
     # of all, except for the answer that has it: there it is the second largest.
     second_U, most_U = np.partition(count_GU, (-2, -1), axis=0)[-2:]

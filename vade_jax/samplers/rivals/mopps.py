@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 
@@ -44,35 +44,24 @@ class MoppsOptions(base.Options):
         if not len(numbers) == len(self.band) == 2 or not 0 <= numbers[0] <= numbers[1] <= 1:
             raise ValueError(f"band={self.band}: give two ascending pass rates from 0 to 1")
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The range of wanted pass rates; its width is 0 for "topk"."""
-        return (self.target, self.target) if self.selection == "topk" else self.band
-
 
 @chex.dataclass(frozen=True)
-class MoppsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
+class MoppsState(beta.BetaState):
+    """Counts that start from alpha_0 - 1 and beta_0 - 1, and the passes over the candidates."""
 
-    alpha_I: jax.Array  # float32, right answers and alpha_0 - 1
-    beta_I: jax.Array  # float32, wrong answers and beta_0 - 1
     passes_I: jax.Array  # int32, how often the item has been a candidate
     step: jax.Array  # int32
 
 
 def selector(options: MoppsOptions) -> base.Sampler:
     """Returns MoPPS, Algorithm 1 of arXiv 2507.04632."""
-    low, high = options.bounds
+    low, high = (options.target,) * 2 if options.selection == "topk" else options.band
     # Counts start from the prior. Beta(alpha + 1, beta + 1) adds the other 1.
-    first_alpha, first_beta = options.prior_alpha - 1, options.prior_beta - 1
+    first_alpha, first_beta = options.prior_alpha - 1.0, options.prior_beta - 1.0
 
     def init(num_items: int) -> MoppsState:
-        return MoppsState(
-            alpha_I=jnp.full(num_items, first_alpha, jnp.float32),
-            beta_I=jnp.full(num_items, first_beta, jnp.float32),
-            passes_I=jnp.zeros(num_items, jnp.int32),
-            step=jnp.zeros((), jnp.int32),
-        )
+        first = {"alpha_I": first_alpha, "beta_I": first_beta, "passes_I": 0, "step": 0}
+        return MoppsState(**per_item.filled(num_items, **first))
 
     def pool(state: MoppsState, num_prompts: int) -> jax.Array:
         """Returns the candidates, the same in `propose` and in the `update` that follows.
@@ -88,27 +77,20 @@ def selector(options: MoppsOptions) -> base.Sampler:
         keys = rng.selection_keys(key)
         # Sorted, so that the reads below go through memory in order.
         candidate_C = jnp.sort(pool(state, num_prompts))
-        alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
-        p_C = beta.draw(keys.draw, alpha_C, beta_C)
-        chosen_M = ranking.top_b(-distance(p_C, low, high), keys.ties, num_prompts)
-        proposal = ranking.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
-        return proposal.replace(p_M=p_C[chosen_M])
+        p_C = beta.draw(keys.draw, state.alpha_I[candidate_C], state.beta_I[candidate_C])
+        score_C = -distance(p_C, low, high)
+        best = ranking.best(score_C, keys.ties, num_prompts, options.num_rollouts, p_C)
+        return best.replace(index_M=candidate_C[best.index_M])
 
     def update(state: MoppsState, feedback: types.Feedback) -> MoppsState:
-        # Counts decay towards the prior, not towards 0, so the prior is subtracted first.
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I - first_alpha,
-            state.beta_I - first_beta,
-            feedback.index_M,
-            feedback.successes_M,
-            feedback.trials_M,
-            decay_selected=options.decay,
-            decay_rest=1.0,
-        )
         candidate_C = pool(state, len(feedback.index_M))
+        # Counts decay towards the prior, not towards 0, so the prior is subtracted first.
+        alpha_I, beta_I = state.alpha_I - first_alpha, state.beta_I - first_beta
+        state = state.replace(alpha_I=alpha_I, beta_I=beta_I)
+        new = beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
         return MoppsState(
-            alpha_I=alpha_I + first_alpha,
-            beta_I=beta_I + first_beta,
+            alpha_I=new.alpha_I + first_alpha,
+            beta_I=new.beta_I + first_beta,
             passes_I=state.passes_I.at[candidate_C].add(1),
             step=state.step + 1,
         )

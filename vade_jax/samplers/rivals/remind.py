@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 NOT_QUEUED = -1
@@ -58,19 +58,12 @@ class RemindState(types.Pytree):
 
 
 def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sampler:
-    """Returns the selector of `specs` that `options.base` names, with ReMind's queue around it.
-
-    Raises:
-        ValueError: `base` or one of its options is unknown.
-    """
+    """Returns the selector of `specs` that `options.base` names, with ReMind's queue around it."""
     below = base.below(specs, options)
 
     def init(num_items: int, **arrays: Array) -> RemindState:
-        return RemindState(
-            base=below.init(num_items, **arrays),
-            since_I=jnp.full(num_items, NOT_QUEUED, jnp.int32),
-            step=jnp.zeros((), jnp.int32),
-        )
+        queue = per_item.filled(num_items, since_I=NOT_QUEUED, step=0)
+        return RemindState(base=below.init(num_items, **arrays), **queue)
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
@@ -84,9 +77,6 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         reviewed_I = jnp.zeros(state.since_I.shape, bool).at[head_S].set(there_S)
         place_S = places(reviewed_I[proposal.index_M], place_key, size)
         return replaced(proposal, place_S, head_S, there_S)
-
-    def keep(state: RemindState, feedback: types.Feedback) -> Array:
-        return below.keep(state.base, feedback)
 
     def update(state: RemindState, feedback: types.Feedback) -> RemindState:
         index_M, after = feedback.index_M, below.update(state.base, feedback)
@@ -102,23 +92,17 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         queued_M = jnp.where(feedback.trials_M > 0, queued_M, since_M)
         others_M = jnp.where(right_M & joins_I[index_M], state.step, NOT_QUEUED)
         since_M = jnp.where(since_M != NOT_QUEUED, queued_M, others_M)
-        return RemindState(
-            base=after, since_I=state.since_I.at[index_M].set(since_M), step=state.step + 1
-        )
+        since_I = state.since_I.at[index_M].set(since_M)
+        return RemindState(base=after, since_I=since_I, step=state.step + 1)
 
     def believe(state: RemindState, proposal: types.Proposal) -> dict[str, Array]:
         queued_M = state.since_I[proposal.index_M] != NOT_QUEUED
         belief = below.believe(state.base, proposal)
         return {**belief, "remind/reviewed": queued_M.astype(jnp.float32)}
 
-    return base.compiled(
-        init,
-        propose,
-        update,
-        keep=keep if below.drops else base.keep_all,
-        believe=believe,
-        needs=below.needs,
-    )
+    keep_below = lambda state, feedback: below.keep(state.base, feedback)
+    keep = keep_below if below.drops else base.keep_all
+    return base.compiled(init, propose, update, keep=keep, believe=believe, needs=below.needs)
 
 
 def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
@@ -126,7 +110,6 @@ def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
     return base.Spec("remind", RemindOptions, functools.partial(selector, specs))
 
 
-# ------------------------------------------------------------------------------ the queue
 def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """Returns the first `size` items of the queue, and whether each is really queued (those come first)."""
     order_I = jnp.where(since_I == NOT_QUEUED, -jnp.inf, -since_I.astype(jnp.float32))
@@ -145,15 +128,15 @@ def replaced(
     proposal: types.Proposal, place_S: Array, index_S: Array, there_S: Array
 ) -> types.Proposal:
     """Returns the proposal with items `index_S` in `place_S` where `there_S`; numbers of answers stay."""
-    old_S = proposal.index_M[place_S]
-    index_M = jnp.asarray(proposal.index_M).at[place_S].set(jnp.where(there_S, index_S, old_S))
-    proposal = proposal.replace(index_M=index_M)
+
+    def put(x_M: Array | None, new_S: Array | float) -> Array | None:
+        if x_M is None:
+            return None
+        return jnp.asarray(x_M).at[place_S].set(jnp.where(there_S, new_S, x_M[place_S]))
+
     # The pass rate and weight were those of the replaced item, so they do not apply to the new one.
-    if proposal.p_M is not None:
-        p_S = jnp.where(there_S, jnp.nan, proposal.p_M[place_S])
-        proposal = proposal.replace(p_M=jnp.asarray(proposal.p_M).at[place_S].set(p_S))
-    if proposal.weight_M is not None:
-        weight_S = jnp.where(there_S, 1.0, proposal.weight_M[place_S])
-        weight_M = jnp.asarray(proposal.weight_M).at[place_S].set(weight_S)
-        proposal = proposal.replace(weight_M=weight_M)
-    return proposal
+    return proposal.replace(
+        index_M=put(proposal.index_M, index_S),
+        p_M=put(proposal.p_M, jnp.nan),
+        weight_M=put(proposal.weight_M, 1.0),
+    )

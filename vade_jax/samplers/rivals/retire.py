@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, ranking
+from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 NOT_RETIRED = -1
@@ -45,8 +45,6 @@ MARGIN = 1e-6  # 9/10 is not above 0.9, however it is rounded
 
 @dataclasses.dataclass(frozen=True)
 class RetireOptions(base.Options):
-    """The hyperparameters of retire and review."""
-
     rate: float = fields.fraction(0.9)  # A posterior mean above it retires a prompt; 1: never
     # What is left of an item's counts after it is visited; items that are not visited keep theirs
     decay: float = fields.fraction(0.75)
@@ -54,11 +52,9 @@ class RetireOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class RetireState(types.Pytree):
+class RetireState(beta.BetaState):
     """Counts of answers, the visits of the shuffled passes, and the queue of retired items."""
 
-    alpha_I: jax.Array  # float32, right answers, decayed
-    beta_I: jax.Array  # float32, wrong answers, decayed
     # int32, the pass in which an item was last visited; active items differ by at most one
     visits_I: jax.Array
     # int32, the step in which a retired item retired or was last reviewed: the order of the queue
@@ -67,17 +63,9 @@ class RetireState(types.Pytree):
 
 
 def selector(options: RetireOptions) -> base.Sampler:
-    """Returns retire and review."""
-
     def init(num_items: int) -> RetireState:
-        counts = beta.no_counts(num_items)
-        return RetireState(
-            alpha_I=counts.alpha_I,
-            beta_I=counts.beta_I,
-            visits_I=jnp.zeros(num_items, jnp.int32),
-            since_I=jnp.full(num_items, NOT_RETIRED, jnp.int32),
-            step=jnp.zeros((), jnp.int32),
-        )
+        first = {"alpha_I": 0.0, "beta_I": 0.0, "visits_I": 0, "since_I": NOT_RETIRED, "step": 0}
+        return RetireState(**per_item.filled(num_items, **first))
 
     def propose(state: RetireState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, retired_I = rng.selection_keys(key), state.since_I != NOT_RETIRED
@@ -90,8 +78,7 @@ def selector(options: RetireOptions) -> base.Sampler:
             is_due_S = jnp.arange(size) < whole + carry(part, state.step)
             first_S = jnp.where(is_due_S & retired_I[head_S], jnp.inf, score_I[head_S])
             score_I = score_I.at[head_S].set(first_S)
-        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts)
 
     def update(state: RetireState, feedback: types.Feedback) -> RetireState:
         index_M, before_M = feedback.index_M, state.since_I[feedback.index_M]
@@ -128,7 +115,6 @@ def selector(options: RetireOptions) -> base.Sampler:
 SPEC = base.Spec("retire", RetireOptions, selector)
 
 
-# ------------------------------------------------------------------------------ the queue
 def head(since_I: Array, key: jax.Array, size: int) -> jax.Array:
     """Returns the first `size` items of the queue, the longest wait first; then any that are not in it."""
     wait_I = jnp.where(since_I == NOT_RETIRED, -jnp.inf, -since_I.astype(jnp.float32))

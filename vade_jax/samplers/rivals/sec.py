@@ -26,8 +26,6 @@ POOL = 20  # candidates per prompt of the batch, which are the only items that g
 
 @dataclasses.dataclass(frozen=True)
 class SecOptions(base.Options):
-    """The hyperparameters of SEC."""
-
     # tau, temperature of the softmax (the paper: 1.0 for countdown, 0.4 for mathematics, 0.2 for puzzles)
     temperature: float = fields.number(1.0, above=0)
     learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
@@ -71,7 +69,6 @@ def selector(options: SecOptions) -> base.Sampler:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
 
         def total(x_N: Array | float) -> jax.Array:
-            """Returns the sum of `x_N` over the valid answers in each category."""
             valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
             return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
 
@@ -79,25 +76,18 @@ def selector(options: SecOptions) -> base.Sampler:
         reward_A = total(jnp.abs(feedback.advantage_N)) / jnp.maximum(count_A, 1)
         moved_A = state.value_A + options.learning_rate * (reward_A - state.value_A)
         known_A = True if options.variant == "code" else count_A > 0
-        return SecState(
+        return state.replace(
             value_A=jnp.where(known_A, moved_A, state.value_A),
-            category_I=state.category_I,
             visits_I=state.visits_I.at[feedback.index_M].add(1),
         )
 
-    category = base.PerItem("category", "required")
-    return base.compiled(init, propose, update, needs=base.Needs(items=(category,)))
+    needs = base.Needs(items=(base.PerItem("category", "required"),))
+    return base.compiled(init, propose, update, needs=needs)
 
 
-SPEC = base.Spec(
-    "sec",
-    SecOptions,
-    selector,
-    goes_with={"selector.arrays": {"category": per_item.BY_CATEGORY}},
-)
+SPEC = base.Spec("sec", SecOptions, selector, goes_with=per_item.WITH_CATEGORY)
 
 
-# ------------------------------------------------------------------------------ categories
 def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
     """Returns how many of `num_prompts` slots each category gets, at most the number of its items.
 
@@ -125,7 +115,6 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
     return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
 
 
-# ------------------------------------------------------------------------------ items of a category
 def next_in_arms(
     state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
 ) -> jax.Array:
@@ -138,26 +127,20 @@ def next_in_arms(
     category_I, visits_I = state.category_I, state.visits_I
 
     def first(index_C: Array) -> jax.Array:
-        """Returns the first items of every category among the candidates `index_C`."""
         arm_C = category_I[index_C]
         rank_C = rank_in_category(luck_I[index_C], arm_C, visits_I[index_C])
         chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
         return index_C[jax.lax.top_k(chosen_C, num_prompts)[1]]
 
-    def first_of_all():
-        return first(jnp.arange(len(visits_I)))
-
+    first_of_all = lambda: first(jnp.arange(len(visits_I)))
     if len(visits_I) <= POOL * num_prompts:
         return first_of_all()
     likely_I = likely(state, luck_I, size_A, count_A)
-    found_A = jnp.bincount(category_I, likely_I, length=len(size_A))
-    enough = jnp.all(found_A >= count_A) & (jnp.sum(found_A) <= POOL * num_prompts)
-
-    def first_of_likely():
-        # top_k fills up with items that are not likely. That does no harm: they rank after the likely
-        # items of their category, and every category has enough of those.
-        return first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
-
+    likely_A = jnp.bincount(category_I, likely_I, length=len(size_A))
+    enough = jnp.all(likely_A >= count_A) & (jnp.sum(likely_A) <= POOL * num_prompts)
+    # top_k fills up with items that are not likely. That does no harm: they rank after the likely items of
+    # their category, and every category has enough of those.
+    first_of_likely = lambda: first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
     return jax.lax.cond(enough, first_of_likely, first_of_all)
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
+from vade_jax import rng, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
@@ -29,11 +29,7 @@ class StrataState(types.Pytree):
 
 
 def selector(options: base.Options) -> base.Sampler:
-    """Returns the control.
-
-    `init(num_items, category=..., pass_rate=...)` takes the category of every item, and its pass rate if
-    no pass will measure it.
-    """
+    """Returns the control; `init` takes each item's category, and its pass rate unless a pass measures it."""
 
     def init(
         num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
@@ -46,12 +42,9 @@ def selector(options: base.Options) -> base.Sampler:
         return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
 
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        gumbel_key, tie_key = jax.random.split(key)
-        log_weight_A = jnp.log(state.rate_A * (1 - state.rate_A))
-        score_I = ranking.gumbel_scores(log_weight_A[state.category_I], gumbel_key)
-        index_M = ranking.top_b(score_I, tie_key, num_prompts)
-        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
-        return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
+        log_weight_I = jnp.log(state.rate_A * (1 - state.rate_A))[state.category_I]
+        keys, p_I = rng.selection_keys(key), state.rate_A[state.category_I]
+        return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
     def update(state: StrataState, feedback: types.Feedback) -> StrataState:
         if not base.is_pass(feedback, len(state.category_I)):
@@ -73,14 +66,6 @@ def _rate(right_A: Array, asked_A: Array) -> Array:
     return (right_A + 0.5) / (asked_A + 1)
 
 
-SPEC = base.Spec(
-    "strata",
-    base.Options,
-    selector,
-    # One answer per item is enough to measure a category of hundreds.
-    goes_with={
-        "selector.arrays": {"category": per_item.BY_CATEGORY},
-        "measure.every": 10,
-        "measure.num_rollouts": 1,
-    },
-)
+# One answer per item is enough to measure a category of hundreds.
+PASSES = {"measure.every": 10, "measure.num_rollouts": 1}
+SPEC = base.Spec("strata", base.Options, selector, goes_with=per_item.WITH_CATEGORY | PASSES)

@@ -26,14 +26,12 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
 class VcrlOptions(base.Options):
-    """The hyperparameters of VCRL."""
-
     threshold_first: float = fields.fraction(0.3)  # kappa in the first steps
     threshold: float = fields.fraction(0.8)  # kappa after the first steps
     first_steps: int = fields.number(20, at_least=0)  # Number of steps with `threshold_first`
@@ -63,62 +61,47 @@ def selector(options: VcrlOptions) -> base.Sampler:
     within = options.replay == "same_step"
 
     def init(num_items: int) -> VcrlState:
-        zero_I = jnp.zeros(num_items, jnp.int32)
-        return VcrlState(
-            visits_I=zero_I,
-            priority_I=jnp.full(num_items, -jnp.inf),
-            access_I=zero_I,
-            replays_I=zero_I,
-            last_I=zero_I,
-            dropped=jnp.zeros((), jnp.int32),
-            step=jnp.zeros((), jnp.int32),
-        )
+        bank = {"priority_I": -float("inf"), "access_I": 0, "replays_I": 0, "last_I": 0}
+        return VcrlState(**per_item.filled(num_items, visits_I=0, **bank, dropped=0, step=0))
 
     def propose(state: VcrlState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        due_I = ranking.least_visited(state.visits_I)
         taken_I = replayed(state, num_prompts, within=within)
-        score_I = jnp.where(taken_I, jnp.inf, due_I)
-        index_M = ranking.top_b(score_I, key, num_prompts)
-        return ranking.same_num_rollouts(index_M, options.num_rollouts)
+        score_I = jnp.where(taken_I, jnp.inf, ranking.least_visited(state.visits_I))
+        return ranking.best(score_I, key, num_prompts, options.num_rollouts)
 
-    def keep(state: VcrlState, feedback: types.Feedback) -> Array:
-        # A replayed group is trained on whatever its variance.
-        wanted_M = reaches(state, feedback) | taken(state, feedback)
-        return (feedback.trials_M > 0) & wanted_M
+    def is_second(state: VcrlState) -> Array:
+        """Returns whether `state` proposes the second round of a step."""
+        return (state.dropped > 0) & within
 
     def taken(state: VcrlState, feedback: types.Feedback) -> Array:
         """Returns which groups came out of the bank, where `state` is the one that proposed them."""
-        index_M = feedback.index_M
-        return replayed(state, len(index_M), within=within)[index_M]
+        return replayed(state, len(feedback.index_M), within=within)[feedback.index_M]
 
     def reaches(state: VcrlState, feedback: types.Feedback) -> Array:
-        """Returns which groups reach the threshold of their step."""
         # The update after the first round counts the step, so in the second round `step` is one higher.
         early = state.step - is_second(state) < options.first_steps
         kappa = jnp.where(early, options.threshold_first, options.threshold)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         return (variance_M >= kappa) & (feedback.trials_M > 0)
 
-    def is_second(state: VcrlState) -> Array:
-        """Returns whether `state` proposes the second round of a step."""
-        return (state.dropped > 0) & within
+    def keep(state: VcrlState, feedback: types.Feedback) -> Array:
+        # A replayed group is trained on whatever its variance.
+        return (feedback.trials_M > 0) & (reaches(state, feedback) | taken(state, feedback))
 
     def update(state: VcrlState, feedback: types.Feedback) -> VcrlState:
         index_M, taken_M = feedback.index_M, taken(state, feedback)
         step = state.step + ~is_second(state)
         # Places of groups that a second round drops stay empty: there is no third round.
-        dropped = jnp.sum(~keep(state, feedback))
         no_places = is_second(state) | (options.replay == "none")
-        dropped = jnp.where(no_places, 0, dropped)
+        dropped = jnp.where(no_places, 0, jnp.sum(~keep(state, feedback)))
 
         # The bank: remove the items that were taken, age the others, then add the new ones. An item that
         # was taken and reaches the threshold again enters with its new variance.
         replays_M = state.replays_I[index_M] + taken_M
         priority_I = state.priority_I.at[index_M].add(jnp.where(taken_M, -jnp.inf, 0))
         # Priorities age once per step, after its last round.
-        ends_step = (dropped == 0) | (not within)
         aged_I = aged(priority_I, step - state.access_I, options.momentum)
-        priority_I = jnp.where(ends_step, aged_I, priority_I)
+        priority_I = jnp.where((dropped == 0) | (not within), aged_I, priority_I)
         enter_M = reaches(state, feedback) & (replays_M < options.max_replays)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         priority_M = jnp.where(enter_M, variance_M, priority_I[index_M])
@@ -133,23 +116,17 @@ def selector(options: VcrlOptions) -> base.Sampler:
             step=step,
         )
 
+    removed_by = {"rounds": "replay='next_step' of vcrl"} if within else {}
     needs = base.Needs(
         rounds={"same_step": 2, "next_step": 1}.get(options.replay),
         passes="any" if options.replay == "none" else "never",
-        removed_by={
-            **({"rounds": "replay='next_step' of vcrl"} if within else {}),
-            "passes": "replay='none' of vcrl",
-        },
+        removed_by=removed_by | {"passes": "replay='none' of vcrl"},
     )
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 
 
-SPEC = base.Spec(
-    "vcrl",
-    VcrlOptions,
-    selector,
-    goes_with={"refill.max_rounds": 2, "refill.ask": "missing"},
-)
+GOES_WITH = {"refill.max_rounds": 2, "refill.ask": "missing"}
+SPEC = base.Spec("vcrl", VcrlOptions, selector, goes_with=GOES_WITH)
 
 
 def variance(successes_M: Array, trials_M: Array) -> Array:
@@ -168,17 +145,11 @@ def aged(priority_I: Array, age_I: Array, momentum: float) -> Array:
 
 
 def replayed(state: VcrlState, num_prompts: int, *, within: bool = False) -> jax.Array:
-    """Returns which items the batch takes from the bank: for each dropped group, the next best item.
+    """Returns which items a batch takes from the bank: for each dropped group, the next best item.
 
-    Args:
-        state: the state of the selector when it proposes.
-        num_prompts: the size of the batch. `propose`, `keep` and `update` pass the same number, so all
-            three agree about what was taken, and the proposal does not have to store it.
-        within: whether the batch is the second round of the step that dropped the groups. Then items of
-            the first round are not taken again.
-
-    Returns:
-        bool taken_I.
+    `propose`, `keep` and `update` pass the same state and size of the batch, so all three agree about what
+    was taken, and the proposal does not have to store it. `within` says that the batch is the second round
+    of the step that dropped the groups, whose items are not taken again.
     """
     there_I = state.priority_I > -jnp.inf
     if within:
