@@ -1,14 +1,6 @@
-"""Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
+"""Compares expressions, trees of `values`, in a worker of `pool`: nothing else imports SymPy."""
 
-Each line of input is a JSON request, the arguments of `compare`; each line of output is the reason. Key and
-answer are trees of `values`, so no text is ever evaluated. The file is started by its path, so it imports
-nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for when it is dead.
-"""
-
-import json
-import logging
 import operator
-import os
 import resource
 import signal
 import sys
@@ -31,49 +23,48 @@ _FUNCTIONS: dict[str, Any] = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
     **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
     **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
-    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda region: region},
+    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda name, region: region},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ALARM = 10.0  # seconds; `pool` sets the deadline, and this is for when the run is dead
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
 _CONSTANTS_SEEN = 3  # next to which are points
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
-def main(deadline: float, memory: int) -> None:
-    """Answers requests until the input ends, or a request takes too long or too much memory."""
-    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # a library's output must not become a reply
-    logging.disable(logging.CRITICAL)
+def prepare(memory: int) -> None:
+    """Limits the memory of the worker, and imports what comparisons need."""
     square = ("^", ("+", ("v", "x"), ("n", "1")), ("n", "2"))
-    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))))  # imports what it needs
+    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    print("ready", file=replies, flush=True)
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 2 * deadline)  # the default action ends the process
-        print(compare(*json.loads(line)), file=replies, flush=True)
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compare(key, given, question: str = "equal", room: str | None = None) -> str:
+def compare(key, given, room: str | None = None) -> str:
     """Returns "ok", "different", "unreadable" or "bad_key".
 
     Args:
-        key: a tree, or for a relation [sign, left, right].
+        key: a tree; of two relations one may be the other by a constant factor.
         given: likewise.
-        question: "equal" or "relation", which is whether one is the other by a constant factor.
         room: the largest allowed difference, as a fraction.
     """
-    read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
+    signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
-        right = read(key)
+        return _compared(key, given, room)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _compared(key, given, room: str | None) -> str:
+    try:
+        right = _read(key)
     except Exception:
         return "bad_key"
     try:
-        value = read(given)
-        if question == "relation":
+        value = _read(given)
+        if isinstance(right, list):
             is_same = _is_multiple(right, value)
         elif room is not None:
             apart = sympy.Abs(right - value)
@@ -83,6 +74,12 @@ def compare(key, given, question: str = "equal", room: str | None = None) -> str
         return "ok" if is_same else "different"
     except Exception:
         return "unreadable"
+
+
+def _read(tree) -> Any:
+    """Returns the expression of a tree, or [sign, left, right] of a relation."""
+    is_relation = tree[0] in _TURNED
+    return [tree[0], *map(_built, tree[1:])] if is_relation else _built(tree)
 
 
 def _built(tree) -> Any:
@@ -204,7 +201,3 @@ def _is_multiple(right: list, value: list) -> bool:
             is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
             return not is_turned and _is_equal(f * y, g * x)
     return False
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))

@@ -31,7 +31,7 @@ from typing import Any
 from vade_jax import imports
 from vade_jax.rewards import process
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement, Texts, Tokens
-from vade_jax.rewards.pool import RewardFailure as RewardFailure
+from vade_jax.rewards.process import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
     from vade_jax import types
@@ -45,8 +45,10 @@ _ALONE = threading.Lock()  # calls in the main thread follow each other
 def texts(chats: Sequence[Any]) -> list[str]:
     """Returns the text of each of `prompts` or `completions`: of its last message if it is a chat."""
     contents = [chat if isinstance(chat, str) else chat[-1]["content"] for chat in chats]
-    joined = lambda parts: "".join(part.get("text", "") for part in parts)
-    return [content if isinstance(content, str) else joined(content) for content in contents]
+    return [
+        content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        for content in contents
+    ]
 
 
 def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, list[Any]]:
@@ -59,12 +61,10 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
     # A copy for each answer, so that a function that changes one does not affect the others.
-    given = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
-    given["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
-    given["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
-    if tokens is not None:
-        given["completion_ids"] = [list(map(int, x)) for x in tokens]
-    return given
+    columns = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
+    columns["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
+    columns["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
+    return columns if tokens is None else columns | {"completion_ids": tokens}
 
 
 # ------------------------------------------------------------------------------ one function
@@ -116,8 +116,9 @@ class UserFunction:
         try:
             return cloudpickle.dumps(self.function)
         except Exception as error:
-            why = f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
-            raise process.Failure(why) from error
+            raise process.Failure(
+                f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+            ) from error
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
@@ -132,12 +133,12 @@ class UserFunction:
 
     def _first_that_fails(self, item, answers, tokens) -> int:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
-        with _ALONE:
-            for n in range(len(answers)):
-                try:
+        for n in range(len(answers)):
+            try:
+                with _ALONE:
                     self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
-                except Exception:
-                    return n
+            except Exception:
+                return n
         return 0
 
 
@@ -157,10 +158,10 @@ def _function(source: str | bytes) -> Callable[..., Any]:
         function = imports.load(source, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
-    if callable(function):
-        return function
-    kind = type(function).__name__
-    raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+    if not callable(function):
+        kind = type(function).__name__
+        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+    return function
 
 
 def _check(source: str | bytes, path: Sequence[str]) -> None:
@@ -185,8 +186,6 @@ async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> lis
 
 def _count(source: str | bytes) -> dict[str, float]:
     counts = dict(getattr(_function(source), "metrics", dict)())
-    if wrong := [name for name, x in counts.items() if not isinstance(x, numbers.Real)]:
-        raise ValueError(f"{wrong[0]!r} is {counts[wrong[0]]!r}, not a number")
     return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
@@ -210,16 +209,16 @@ def as_pair(returned: Any) -> tuple[Any, Any]:
     return returned, None
 
 
-def _numbers(what: str, values: Any, wanted: int) -> list[float]:
+def _numbers(what: str, values: Any, expected: int) -> list[float]:
     """Returns floats, NaN for None."""
     if not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping | Set):
         raise ValueError(f"it returned {type(values).__name__}, no list of {what}")
-    if len(values) != wanted:
-        raise ValueError(f"it returned {len(values)} {what} for {wanted} answers")
-    found = [math.nan if x is None else float(x) for x in values]
-    if any(map(math.isinf, found)):
+    if len(values) != expected:
+        raise ValueError(f"it returned {len(values)} {what} for {expected} answers")
+    floats = [math.nan if x is None else float(x) for x in values]
+    if any(map(math.isinf, floats)):
         raise ValueError(f"it returned infinite {what}")
-    return found
+    return floats
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -1,10 +1,8 @@
-"""Compares an answer with the gold, by the kind of answer.
+"""Compares an answer with the key, by the kind of answer.
 
 Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
-(`matching`).
-Each comparison takes (given, key) and returns the reason of a `verify.Verdict`: "ok", "different",
-"unreadable", "bad_key", "timeout" or "crash". In doubt an answer is unreadable, because a policy
-finds every phrase that is wrongly counted as right.
+(`matching`). Each comparison takes (given, key) and returns the reason of a `verify.Verdict`. In doubt an
+answer is unreadable, because a policy finds every phrase that is wrongly counted as right.
 """
 
 import functools
@@ -25,18 +23,17 @@ _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
 _SEVERAL = re.compile("[A-J]{2,8}")  # options
-# What is asked for aside from a whole number: the sum in m+n = 113, and x = ... (mod 7)
+# What is asked for next to a whole number: the sum in m+n = 113, and x = ... (mod 7)
 _ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^[a-zA-Z] ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
 _MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
-_WORDS = """
+# Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
+_DOUBT = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
-determined doubtful: it they there he she we i this that these those because since as
+determined doubtful
 """
+_GOES_ON = "it they there he she we i this that these those because since as"
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m", re.IGNORECASE)
-_NAMES = """
-january february march april may june july august september october november december
-"""
-_MONTHS = {name[:3]: name for name in _NAMES.split()}
+_MONTHS = "january february march april may june july august september october november december"
 _CIRCLED = re.compile("[①-⑳]+")
 _BETWEEN = re.compile(rf"[\s,;和与]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
 _FONT = re.compile(rf"\\(?:{tokens.ROMAN})(?![a-z])|\\[,;! ]|[_{{}}\s~]")
@@ -45,18 +42,14 @@ _ATOMS = r"(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+"
 _SPECIES = rf"\d*{_ATOMS}(?:\^\d*[+-])?(?:\((?:s|l|g|aq)\))?"
 _CHEMISTRY = re.compile(rf"{_SPECIES}(?:\+{_SPECIES})*(?:→{_SPECIES}(?:\+{_SPECIES})*)?")
 _ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\])?(?:\d[spdf]\^?\d\d?)+|sp\^?\d?d?\^?\d?")
-# Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
-_DOUBT, _GOES_ON = (set(words.split()) for words in _WORDS.split(":"))
 
 
-# ------------------------------------------------------------------------------ letters and words
+# ------------------------------------------------------------------------------ letters
 def compare(given: str | None, key: str | None) -> str:
-    """Returns the reason for two normalised values; None and "" are unreadable."""
+    """Returns the reason for two normalised texts; None and "" are unreadable."""
     if not key:
         return "bad_key"
-    if not given:
-        return "unreadable"
-    return "ok" if given == key else "different"
+    return ("ok" if given == key else "different") if given else "unreadable"
 
 
 def letter(text: str) -> str | None:
@@ -81,60 +74,54 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     drawing.
     """
     right = letter(key)
-    chosen, behind = _labelled(given)
+    chosen, rest = _labelled(given)
     if right is None or not choices:
         return compare(chosen, right)
-    if behind and chosen not in (named(behind, choices) or [chosen]):
+    if rest and chosen not in (named(rest, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
     is_one = len(answers.signed_words(answers.plain(given))) == 1  # "-b" may be an option's text
-    is_letter = chosen in options and not behind and is_one
-    chosen_by = [chosen] if is_letter else named(given, choices) or [chosen]
-    found = {options[x] for x in chosen_by if x in options}
-    return compare(found.pop() if len(found) == 1 else None, options.get(right))
+    is_letter = chosen in options and not rest and is_one
+    letters = [chosen] if is_letter else named(given, choices) or [chosen]
+    texts = {options[x] for x in letters if x in options}
+    return compare(texts.pop() if len(texts) == 1 else None, options.get(right))
 
 
 def named(text: str, choices: Sequence[str]) -> list[str]:
     """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
 
-    If none has these, one may have the value: 0.5 is the option 1/2.
-
-    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. A percent sign does where there is
-    an option without it: 20 stands for 20% where the other option is 30%, but not where it is 20.
+    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. If none has these words, one may have
+    the value: 0.5 is the option 1/2, and 20 the option 20%.
     """
     plain, options = answers.plain(text), [answers.plain(option) for option in choices]
-    without_percent = lambda text: answers.signed_words(text.replace("%", " "))
-    for read in (str, answers.signed_words, without_percent) if plain else ():
-        expected = read(plain)
-        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == expected]:
-            return found
+    for read in (str, answers.signed_words) if plain else ():
+        words = read(plain)
+        if letters := [chr(65 + i) for i, option in enumerate(options) if read(option) == words]:
+            return letters
     rules = Rules()  # and its clock, for all options
-    found = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
-    return found if len(found) == 1 else []
+    letters = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
+    return letters if len(letters) == 1 else []
 
 
 def _is_worth(text: str, option: str, rules: Rules) -> bool:
     """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
-    one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
-    if not isinstance(one, Formula) or not isinstance(other, Formula):
+    values = [None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option)]
+    formulas = [x for x in values if isinstance(x, Formula)]
+    if len(formulas) < 2 or all(x.unit and not x.unit.bases for x in formulas):
         return False
-    are_things = all(x.unit and not x.unit.bases for x in (one, other))
-    is_range = matching.ends(one) != matching.ends(other)
-    return not are_things and not is_range and matching.same(one, other, rules)
+    return len(set(map(matching.ends, formulas))) == 1 and matching.same(*formulas, rules)
 
 
 def yes_or_no(text: str) -> str | None:
     """Returns "yes" or "no" if `text` starts with it and neither doubts nor denies it, None for "no idea"."""
     plain = answers.plain(text)
     words = answers.words(plain).split()
-    found = {"yes", "no"}.intersection(words)
-    if len(found) != 1 or words[0] not in found:
+    said = {"yes", "no"}.intersection(words)
+    doubts = {*_DOUBT.split(), *(("not", "n't") if "yes" in said else ())}
+    if len(said) != 1 or words[0] not in said or doubts.intersection(words):
         return None
-    doubts = _DOUBT | {"not", "n't"} if words[0] == "yes" else _DOUBT
-    if doubts.intersection(words) or (words[0] == "yes" and "n't" in plain):
-        return None
-    goes_on = re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain) or words[1] in _GOES_ON
-    return words[0] if goes_on else None
+    goes_on = re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain) or words[1] in _GOES_ON.split()
+    return words[0] if goes_on and not (words[0] == "yes" and "n't" in plain) else None
 
 
 def yesno(given: str, key: str, **_) -> str:
@@ -142,6 +129,7 @@ def yesno(given: str, key: str, **_) -> str:
     return compare(yes_or_no(given), yes_or_no(key))
 
 
+# ------------------------------------------------------------------------------ words
 def text(given: str, key: str, **_) -> str:
     """Compares words; signs such as < and - count, punctuation, case and articles do not.
 
@@ -154,57 +142,43 @@ def text(given: str, key: str, **_) -> str:
     left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
     if reason == "bad_key" or (reason == "ok" and left == right):
         return reason
-    is_same = _is_spelled(given, key) or _is_measured(given, key)
-    return "ok" if is_same else reason.replace("ok", "different")
+    return "ok" if _is_alike(given, key) else reason.replace("ok", "different")
 
 
-def _is_measured(given: str, key: str) -> bool:
-    """Returns whether both are quantities with units, or ranges, and the same."""
+@functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
+def _is_alike(given: str, key: str) -> bool:
+    """Returns whether two texts have one special spelling, or are the same quantity or range."""
+    if (spelling := _spelling(key)) and _spelling(given) == spelling:
+        return True
     if "mol" in given + key:  # 0.5 M is 0.5 mol/L
         given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
-    one, other = (reading.read(x, numeric=True) for x in (given, key))
-    if one and other and matching.ends(other):
-        return matching.same(one, other, Rules())
-    if not isinstance(one, Formula) or not isinstance(other, Formula):
+    values = [reading.read(x, numeric=True) for x in (given, key)]
+    if None in values:
         return False
-    return all(x.unit and x.unit.bases for x in (one, other)) and matching.same(one, other, Rules())
+    are_measured = all(isinstance(x, Formula) and x.unit and x.unit.bases for x in values)
+    return (are_measured or matching.ends(values[1]) is not None) and matching.same(
+        *values, Rules()
+    )
 
 
-# ------------------------------------------------------------------------------ spelling
-@functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
-def _is_spelled(given: str, key: str) -> bool:
-    """Returns whether both are one time of day, date, formula of chemistry or list of circled numbers."""
-    for canonical in (_time, _date, _statements, _chemistry):
-        if right := canonical(key):
-            return canonical(given) == right
-    return False
+def _spelling(text: str) -> str | list | None:
+    r"""Returns the one spelling of a time of day, a date, chemistry or circled numbers, else None.
 
-
-def _time(text: str) -> str | None:
-    match = _TIME.fullmatch(answers.plain(text))
-    return match and f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
-
-
-def _date(text: str) -> list[str] | None:
-    """Returns month, day and year of "Jan 15, 2020" and "15th of January 2020"."""
-    parts = re.sub(
-        r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", answers.plain(text).lower()
-    ).split()
-    months = [_MONTHS[x[:3]] for x in parts if _MONTHS.get(x[:3], "").startswith(x)]
+    That is 7:00 pm, [jan, 15, 2020] in any order, [②, ③], H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2,
+    and the sorted sides of a reaction.
+    """
+    plain = answers.plain(text)
+    if match := _TIME.fullmatch(plain):
+        return f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
+    parts = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", plain.lower()).split()
     numbers = sorted((x.lstrip("0") for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
-    is_date = len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3
-    return months + numbers if is_date else None
-
-
-def _statements(text: str) -> list[str] | None:
-    """Returns the numbers of the true statements in order: ③② is ②③."""
-    bare = _BETWEEN.sub("", tokens.clean(text))
-    return sorted(bare) if _CIRCLED.fullmatch(bare) else None
-
-
-def _chemistry(text: str) -> str | list[list[str]] | None:
-    r"""Returns H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2, and the sorted sides of a reaction."""
-    text = _FONT.sub("", _ARROW.sub("→", tokens.clean(text)))
+    months = [x for x in parts if len(x) > 2 and f" {x}" in f" {_MONTHS}"]
+    if len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3:
+        return [months[0][:3], *numbers]
+    text = tokens.clean(text)
+    if _CIRCLED.fullmatch(bare := _BETWEEN.sub("", text)):
+        return sorted(bare)
+    text = _FONT.sub("", _ARROW.sub("→", text))
     text = re.sub(r"(?<=[A-Za-z)])([+-])$", r"^\1", text)  # \ce{Na+}
     if _ORBITALS.fullmatch(text):
         return text.replace("^", "")
@@ -237,13 +211,11 @@ def listing(
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
-    if right and not isinstance(right, Collection):
-        right = Collection(Kind.LIST, (right,))
     rules = _rules(tolerance, lists=True, ordered=ordered)
     # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
-    found = [reading.read(given, thousands=thousands) for thousands in (False, True)]
-    reasons = [_decided(value, right, rules) for value in dict.fromkeys(found)]
-    return next((reason for reason in reasons if reason == "ok"), reasons[-1])
+    readings = dict.fromkeys(reading.read(given, thousands=x) for x in (False, True))
+    reasons = [_decided(value, right, rules) for value in readings]
+    return "ok" if "ok" in reasons else reasons[-1]
 
 
 def expression(given: str, key: str, **_) -> str:
@@ -251,22 +223,20 @@ def expression(given: str, key: str, **_) -> str:
     right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
     is_prose = isinstance(value, Words) and not isinstance(right, Words)
     reason = _decided(None if is_prose else value, right, Rules())
-    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m, 60 min is 1 h.
-    if reason == "ok" or (reason == "different" and _is_measured(given, key)):
-        return "ok"
-    return "ok" if _is_spelled(given, key) else reason
+    # Next to a quantity, a letter after a number is a unit and not a factor: 50 cm is 0.5 m.
+    return "ok" if reason != "ok" and _is_alike(given, key) else reason
 
 
 def number(text: str) -> Number | None:
     """Returns the number that a text is, or gives a name or ends a true chain of constants with.
 
     Raises:
-        quantities.Failed: SymPy does not say whether the chain is true.
+        pool.Failed: SymPy does not say whether the chain is true.
     """
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
-        found = matching.named(value, Rules(formulas=False))
-        value = found and found.value
+        equation = matching.named(value, Rules(formulas=False))
+        value = equation and equation.value
     return value if isinstance(value, Number) else None
 
 

@@ -48,18 +48,13 @@ def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
         opening: a tag at the end of the prompt; the answer continues after it, or repeats it.
     """
 
-    def whole(text: str) -> str:
-        return text if text.lstrip().startswith(opening.strip()) else opening + text
+    def judged(item: "types.Item", text: str) -> Judgement:
+        text = text if text.lstrip().startswith(opening.strip()) else opening + text
+        verdict = verify.verify_item(text, item, form=form)
+        value = reward(verdict, format_weight)
+        return Judgement(value, float(verdict.correct), verdict.extracted, verdict.reason)
 
-    def judge(item, texts, tokens) -> list[Judgement]:
-        del tokens
-        verdicts = [verify.verify_item(whole(text), item, form=form) for text in texts]
-        return [
-            Judgement(reward(x, format_weight), float(x.correct), x.extracted, x.reason)
-            for x in verdicts
-        ]
-
-    return judge
+    return lambda item, texts, tokens: [judged(item, text) for text in texts]
 
 
 def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
@@ -67,10 +62,7 @@ def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
 
     It is used only for advantages. A Beta posterior counts `verdict.correct`, which is Bernoulli.
     """
-    if not 0 <= format_weight <= 1:
-        raise ValueError(f"format_weight={format_weight} must be in 0 .. 1")
-    correct, well_formed = float(verdict.correct), float(verdict.well_formed)
-    return (1 - format_weight) * correct + format_weight * well_formed
+    return (1 - format_weight) * verdict.correct + format_weight * verdict.well_formed
 
 
 def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
@@ -78,12 +70,7 @@ def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
 
     0 up to max_tokens - buffer, then linear, -1 at max_tokens; with a buffer of 0 no length costs anything.
     The end token counts. An answer that was cut off has max_tokens tokens, so it costs -1.
-
-    Raises:
-        ValueError: the buffer is not in 0 .. max_tokens - 1.
     """
-    if not 0 <= buffer < max_tokens:
-        raise ValueError(f"buffer={buffer} must be in 0 .. {max_tokens - 1}")
     if not buffer:
         return 0.0
     return max(-1.0, min(0.0, (max_tokens - buffer - length) / buffer))

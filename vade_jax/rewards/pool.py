@@ -1,119 +1,88 @@
-"""Compares expressions in worker processes, which are killed if a comparison takes too long.
+"""Compares expressions with SymPy in processes that are killed if a comparison takes too long.
 
 Timeouts by signals reach the main thread only, and Python runs no handler within the single C call that
-evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are started by path, not by
-multiprocessing, so that a worker imports only SymPy: no JAX and no main module of the run.
+evaluates 9^{9^{9^9}}. Key and answer are sent as trees of `values`, so no text is ever evaluated.
 """
 
 import atexit
+import contextlib
 import dataclasses
-import json
-import os
-import pathlib
-import subprocess
-import sys
+import functools
 import threading
 import time
-from multiprocessing import connection
 from typing import Any
 
+from vade_jax.rewards import process
+from vade_jax.rewards.values import Tree
+
 START_SECONDS = 120.0  # seconds for importing sympy on a busy machine
+_SECONDS = 3.0  # for the comparisons of one answer, without the start of a worker
 _MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
-_WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
+_free = threading.BoundedSemaphore(4)  # the largest number of workers
+_idle: list[process.Process] = []  # each call of the list is atomic
 
 
-class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
-    """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
+class Failed(ValueError):  # noqa: N818 (says what happened)
+    """SymPy reached no verdict; the reason is "timeout" or "crash"."""
 
 
 @dataclasses.dataclass(unsafe_hash=True)
 class Clock:
-    """The remaining seconds for one answer, without the start of a worker. All are equal, for caches."""
+    """The remaining seconds for one answer. All clocks are equal, for caches."""
 
-    left: float = dataclasses.field(default=3.0, compare=False)
+    left: float = dataclasses.field(default=_SECONDS, compare=False)
 
 
-class WorkerPool:
-    """A pool of workers, started with the first expression; any number of threads may use it.
+@functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
+def ask(key: Tree, given: Tree, room: str | None, clock: Clock) -> str:
+    """Returns what `expression_worker.compare` says of its arguments; any number of threads may ask.
 
-    Args:
-        num_workers: the largest number of processes.
-        deadline: seconds for one comparison, after which the worker is killed and replaced.
+    Raises:
+        Failed: not in time, or the worker crashed; this is not cached.
+        RewardFailure: no worker can be started.
     """
-
-    def __init__(self, num_workers: int = 4, deadline: float = 3.0):
-        self._deadline = deadline
-        self._free = threading.BoundedSemaphore(num_workers)
-        self._idle: list[Any] = []  # Popen; each call of the list is atomic
-
-    def check(self, key: Any, given: Any, *more: Any, clock: Clock | None = None) -> str:
-        """Returns what `expression_worker.compare` says of its arguments, "timeout", or "crash" if it ended.
-
-        The questions about one answer share the seconds of its clock.
-
-        Raises:
-            RewardFailure: no worker can be started.
-        """
-        clock = clock or Clock(self._deadline)
-        with self._free:  # so there are never more workers than allowed
-            worker, reason = self._taken(), "crash"
-            start = time.monotonic()
-            try:
-                worker.stdin.write(json.dumps([key, given, *more]).encode() + b"\n")
-                reason = _reply(worker, min(clock.left, self._deadline))
-            except BrokenPipeError:
-                pass
-            finally:  # after Ctrl-C, too: a late reply would go to the next request
-                clock.left -= time.monotonic() - start
-                if reason in ("timeout", "crash"):
-                    _kill(worker)
-                else:
-                    self._idle.append(worker)
-        return reason
-
-    def close(self) -> None:
-        """Ends the idle workers; the next expression starts another."""
-        while worker := self._popped():
-            _kill(worker)
-
-    def _taken(self) -> Any:
-        """Returns a live worker that is not in use; an idle one may have died."""
-        while worker := self._popped():
-            if worker.poll() is None:
-                return worker
-            _kill(worker)
-        # -P: do not import from the directory of the worker's file.
-        command = [sys.executable, "-P", str(_WORKER), str(self._deadline), str(_MEMORY)]
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-        worker = subprocess.Popen(command, start_new_session=True, **pipes)  # Ctrl-C is for the run
-        if _reply(worker, START_SECONDS) != "ready":
-            _kill(worker)
-            raise RewardFailure(
-                f"the worker for expressions did not start ({' '.join(command)}); its output is "
-                "above. Is SymPy installed?"
-            )
-        return worker
-
-    def _popped(self) -> Any:
+    if clock.left <= 0:
+        raise Failed("timeout")
+    with _free:
+        worker = _live_worker()
+        start = time.monotonic()
         try:
-            return self._idle.pop()
-        except IndexError:  # another thread took it, or there is none
-            return None
+            reason = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
+        except TimeoutError:  # which has ended the worker
+            raise Failed("timeout") from None
+        except process.Ended:
+            raise Failed("crash") from None
+        finally:
+            clock.left -= time.monotonic() - start
+        _idle.append(worker)
+    return reason
 
 
-def _reply(worker: Any, seconds: float) -> str:
-    output = worker.stdout.fileno()
-    if not connection.wait([output], seconds):
-        return "timeout"
-    return os.read(output, 100).decode().strip() or "crash"
+def _live_worker() -> process.Process:
+    """Returns a worker that is not in use; an idle one may have died."""
+    with contextlib.suppress(IndexError):  # there is none, or another thread took it
+        while True:
+            if (worker := _idle.pop()).is_alive():
+                return worker
+    worker = process.Process()
+    try:
+        worker.call(_in_worker, "prepare", _MEMORY, timeout_s=START_SECONDS)
+    except (process.Failure, TimeoutError) as error:
+        worker.end()
+        raise process.RewardFailure(
+            f"the worker for expressions did not start: {error}. Is SymPy installed?"
+        ) from error
+    return worker
 
 
-def _kill(worker: Any) -> None:
-    worker.kill()
-    worker.wait()
-    worker.stdin.close()
-    worker.stdout.close()
+def _in_worker(name: str, *arguments: Any) -> Any:
+    from vade_jax.rewards import expression_worker  # and SymPy, which the run does without
+
+    return getattr(expression_worker, name)(*arguments)
 
 
-SHARED = WorkerPool()
-atexit.register(SHARED.close)
+@atexit.register
+def close() -> None:
+    """Ends the idle workers; the next expression starts another."""
+    while _idle:
+        _idle.pop().end()

@@ -1,4 +1,4 @@
-"""The process in which the user's reward functions run, from both sides.
+"""Processes in which the user's reward functions and SymPy run, from both sides.
 
 Time limits such as math-verify's are signals, which only a main thread may set, and what hangs or crashes
 must not take the run along. So all functions of a run share one process. It is started without
@@ -28,6 +28,10 @@ _END_SECONDS = 3.0  # in which functions can clean up when the run ends
 _CODE = "import sys; sys.path[:] = {}; from vade_jax.rewards import process; process.serve({})"
 _running: "Process | None" = None
 _starting = threading.Lock()
+
+
+class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
+    """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
 
 
 class Failure(ValueError):  # noqa: N818 (says what happened)
@@ -104,6 +108,10 @@ class Process:
         if error is not None:
             raise Failure(error)
         return value
+
+    def is_alive(self) -> bool:
+        """Returns whether the process has not ended."""
+        return self._process.poll() is None
 
     def end(self, seconds: float = 0.0) -> int:
         """Ends the process, and after some seconds by force; returns its exit code."""

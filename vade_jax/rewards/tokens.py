@@ -32,8 +32,7 @@ ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|ma
 _TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
 _DOTS = r"\s?(?:\.\.\.|…|\\[lc]?dots(?![a-z]))"
 _PRIMES = r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?"
-_SIGNS = r"[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z])"
-COMPARES = re.compile(_SIGNS)
+_SIGNS = r"(?:[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z]))"
 _CLEANED = (  # before symbols become commands
     (r"√\s?([0-9]+|[a-zA-Z])", r"\\sqrt{\1}"),
     ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
@@ -52,6 +51,12 @@ _REWRITTEN = (
     (r"\{\s?\\rm(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
     (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
     (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
+    (r"\\in\s?(?=[RZNQ](?![a-zA-Z]))", r"\\in \\mathbb "),
+    # y = 2x (x > 0) is y = 2x, x > 0; P(X > 2) has no condition
+    (
+        rf"^(.*[^a-zA-Z\s(,=<>]\s?|.*[^(,=<>]\s|[^=]*=.*[^(,=<>])\(([^()]*{_SIGNS}[^()]*)\)$",
+        r"\1, \2",
+    ),
     (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
     (
         rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?",
@@ -96,11 +101,21 @@ _NAMES |= {
 }
 _NAMES |= {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
 _GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~']|\\ "  # between the thousands of a number
+# An argument, as in f(2), and not a factor, as in h(a+b)
+_ARGUMENT = r"-?(?:\d+|[a-zA-Z](?:\s?[+-]\s?\d+)?|\\[a-z]+)(?:,\s?-?(?:\d+|[a-zA-Z]))*"
+_MARKS = (
+    "(?:measured)?angle|triangle|odot|vec|overrightarrow|(?:wide)?hat|bar|overline|tilde|mathbb"
+)
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
 |\\(?:{roman})\s?\{{(?P<roman>(?>[^{{}}]|\{{[^{{}}]*\}})*)\}}
 |(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
+|(?P<call>(?<![a-zA-Z\\])[fghFGHP](?:_[0-9a-z])?'*(?:\^\s?\{{\s?-1\s?\}}|\^-1)?\s?\(\s?{argument}\s?\))
+|(?:(?<![a-zA-Z])m\s?)?(?:\\|(?<![a-zA-Z\\])(?=(?:tri)?angle\s[A-Z]))(?P<mark>{marks})\s?(?P<braced>\{{\s?)?
+ (?P<marked>(?:[a-zA-Z]'*)+|[0-9](?![0-9]))(?(braced)\s?\}})
 |(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
+|(?P<mixed>[0-9]+(?:\s?\\[dtc]?frac\s?(?:\{{\s?[0-9]+\s?\}}\s?\{{\s?[0-9]+\s?\}}|[0-9]\s?[0-9])|\s[0-9]+/[0-9]+)
+ (?:\s?[\^!])?)
 |(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
  (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
@@ -108,7 +123,10 @@ _TOKEN = r"""
 |(?P<sign><=|>=|!=|\*\*|.)
 """
 _PATTERNS = {
-    thousands: re.compile(_TOKEN.format(roman=ROMAN, gap=",|" * thousands + _GAP), re.X | re.S)
+    thousands: re.compile(
+        _TOKEN.format(roman=ROMAN, argument=_ARGUMENT, marks=_MARKS, gap=",|" * thousands + _GAP),
+        re.X | re.S,
+    )
     for thousands in (False, True)
 }
 
@@ -116,7 +134,7 @@ _PATTERNS = {
 class Token(NamedTuple):
     """A piece of a text; `text` is the number, the letters, or the one name of a command or sign."""
 
-    kind: str  # "number", "based", "letters" or "sign"
+    kind: str  # "number", "name", "letters" or "sign"
     text: str
     spaced: bool  # a space is before it
     roman: bool  # upright, as words and units are
@@ -159,10 +177,15 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
                 spaced = False
             spaced = found.endswith((" ", "~"))
             continue
-        if kind == "based":
-            found = re.sub(r"[{}\s]", "", found)
-        elif kind in ("exponent", "number", "repeating"):
-            kind, found = "number", _number(match)
+        if kind in ("based", "call"):
+            kind, found = "name", re.sub(r"[{}\s]", "", found)
+        elif kind == "marked":  # the angle CBA is ABC
+            mark = _NAMES.get(match["mark"], match["mark"]).strip("\\")
+            turns = mark in ("angle", "overline") and found.isalpha()
+            kind, found = "name", f"{mark} {min(found, found[::-1]) if turns else found}"
+        elif kind in ("exponent", "number", "repeating", "mixed"):
+            found = _number(match)
+            kind = "sign" if found == "?" else "number"
         elif kind in ("command", "sign"):
             name = f"\\{found}" if kind == "command" else found
             kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), name)
@@ -175,14 +198,21 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
 
 
 def _number(match: re.Match[str]) -> str:
-    """Returns the digits of a number alone, 6.02e23, or a repeating decimal as its fraction."""
-    if match["repeating"] is None:
-        digits = re.sub(r"[^0-9.]", "", match["number"])
-        return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
-    whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
-    shift = 10 ** len(first)
-    tail = Fraction(int(period), (10 ** len(period) - 1) * shift)
-    return str(Fraction(int(whole + first or "0"), shift) + tail)
+    r"""Returns the digits of a number alone, 6.02e23, or the fraction of a repeating or a mixed number.
+
+    It is "?" of 3\frac{5}{2}, which may be a sum or a product, and of a power of a mixed number.
+    """
+    if match["mixed"]:
+        parts = re.findall(r"[0-9]+", match["mixed"])
+        whole, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
+        is_clear = top < bottom and match["mixed"][-1] not in "^!"
+        return str(whole + Fraction(top, bottom)) if is_clear else "?"
+    if match["repeating"]:
+        whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
+        tail = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(first))
+        return str(Fraction(f"{whole}.{first}0") + tail)
+    digits = re.sub(r"[^0-9.]", "", match["number"])
+    return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
 
 
 # ------------------------------------------------------------------------------ a place among tokens

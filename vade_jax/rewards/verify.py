@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, kinds, quantities
+from vade_jax.rewards import answers, kinds, pool
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
     from vade_jax import types
@@ -70,7 +70,7 @@ def verify(
     options: typing.Any = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
     try:
         reason = KINDS[kind](extracted, answer, **options)
-    except quantities.Failed as failure:  # of SymPy: a timeout or a crash
+    except pool.Failed as failure:  # of SymPy: a timeout or a crash
         reason = str(failure)
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
