@@ -108,11 +108,8 @@ def _is_equal(x: Any, y: Any) -> bool:
     """Returns whether two expressions are equal wherever they are real, or two sets have the same edges."""
     if x == y and not x.has(sympy.nan, sympy.zoo):
         return True
-    if isinstance(x, sympy.Set) or isinstance(y, sympy.Set):
-        ends, others = _edges(x), _edges(y)
-        same_sorts = [sort for _, sort in ends] == [sort for _, sort in others]
-        pairs = zip(ends, others, strict=False)
-        return same_sorts and all(_is_equal(one, other) for (one, _), (other, _) in pairs)
+    if isinstance(x, sympy.Set):
+        return isinstance(y, sympy.Set) and (x ^ y).is_empty is True
     if any(one.has(sympy.nan, sympy.zoo) or one.is_infinite for one in (x, y)):
         return False
     symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
@@ -130,19 +127,6 @@ def _is_equal(x: Any, y: Any) -> bool:
     if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
         return difference == 0
     return difference == 0 or not difference.is_Rational
-
-
-def _edges(region: Any) -> list[Any]:
-    """Returns the ends of a set's intervals and its single numbers, in order, each with its sort."""
-    found: list[Any] = []
-    for part in region.args if isinstance(region, sympy.Union) else [region]:
-        if isinstance(part, sympy.Interval):
-            found += [(part.start, part.left_open), (part.end, part.right_open)]
-        elif isinstance(part, sympy.FiniteSet):
-            found += [(number, None) for number in part.args]
-        else:
-            raise ValueError(f"{part} is not made of intervals")
-    return sorted(found, key=lambda edge: edge[0].evalf(50))
 
 
 def _points(symbols: list, *formulas: Any):

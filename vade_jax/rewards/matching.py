@@ -262,8 +262,9 @@ def _by_name(table: _Table, rules: Rules) -> _Table | None:
     is_numbered &= len(found) < 3 or not all(numbers)
     rows: list[dict[str, Value]] = []
     for base, (name, value, columns) in zip(bases, found, strict=True):
-        cells = dict(zip(columns, getattr(value, "items", ()), strict=True))
-        cells = cells or {base if is_numbered else name: value}
+        cells = {base if is_numbered else name: value}
+        if columns and isinstance(value, Collection):
+            cells = dict(zip(columns, value.items, strict=True))
         if not rows or rows[-1].keys() & cells.keys():
             rows.append({})
         rows[-1] |= cells

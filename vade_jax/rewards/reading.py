@@ -24,7 +24,8 @@ _LEAD = re.compile(
 )
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
-_REALS = Collection(Kind.OPEN, (Formula(("-", values.INFINITY)), Formula(values.INFINITY)))
+_INFINITE = (("-", values.INFINITY), values.INFINITY)
+_REALS = Collection(Kind.OPEN, tuple(map(Formula, _INFINITE)))
 
 
 def lead(text: str) -> str:
@@ -91,9 +92,6 @@ def _calculated(
     return Number(tree, unit, value, None if last is None else last + zeros, digits, percent)
 
 
-_INFINITE = [item.tree for item in _REALS.items if isinstance(item, Formula)]
-
-
 class _Reader(formulas.FormulaReader):
     # -------------------------------------------------------------------------- lists and sides
     def listed(self) -> Value:
@@ -107,25 +105,25 @@ class _Reader(formulas.FormulaReader):
 
     def _item(self) -> Value:
         """Reads a relation, or both of a plus or minus, or else the words up to the next separator."""
-        start, both = self.at, []
+        start = self.at
         self.is_signed &= self.in_point
         try:
-            while not both or (self.is_signed and self.is_upper and not self.in_point):
-                self.is_upper = not both and self.is_upper
+            value = self._relation()
+            if self.is_signed and not self.in_point:
                 self.reset(start)
-                both.append(self._relation())
-                if not self.ends():
-                    raise Unread
-            self.is_upper |= len(both) > 1
-            kind = Kind.AND if getattr(both[0], "signs", ()) == ("!=",) else Kind.OR
-            return both[0] if len(both) == 1 else Collection(kind, tuple(both))
+                self.is_upper = self.is_signed = False
+                kind = Kind.AND if getattr(value, "signs", ()) == ("!=",) else Kind.OR
+                value = Collection(kind, (value, self._relation()))
+            if self.ends():
+                return value
         except Unread:
-            self.reset(start)
+            pass
+        finally:
+            self.is_upper |= not self.in_point
+        self.reset(start)
         while self.peek() and self.peek() not in (*SEPARATORS, *CLOSERS, ":"):
             if self.take() in OPENERS:
                 raise Unread
-        if self.at == start:
-            raise Unread
         texts = (" " * token.spaced + token.text for token in self.tokens[start : self.at])
         text = answers.plain("".join(texts))
         if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O

@@ -25,9 +25,8 @@ _SYMBOLS = """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
 _BASES = (
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
 )
-_BASES = {word: str(base) for base, word in enumerate(_BASES.split(), 2)}
 ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
 _TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
 _DOTS = r"\s?(?:\.\.\.|…|\\[lc]?dots(?![a-z]))"
@@ -67,8 +66,8 @@ _REWRITTEN = (
     (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
     (r"^(?:from|between)\s([^a-z]+)\s(?:to|and)\s", r"\1 to "),
     (
-        rf"_\s?\{{?\s?{_TEXT}({'|'.join(_BASES)})(?![a-z])\s?\}}?(?:\s?\}})?",
-        lambda match: f"_{{{_BASES[match[1]]}}}",
+        rf"_\s?\{{?\s?{_TEXT}({_BASES})(?![a-z])\s?\}}?(?:\s?\}})?",
+        lambda match: f"_{{{_BASES.split('|').index(match[1]) + 2}}}",
     ),
     # The lines of a system: what only sets or ends them, and the "if" of a case
     # \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
@@ -103,30 +102,25 @@ _NAMES |= {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", 
 _GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~']|\\ "  # between the thousands of a number
 # An argument, as in f(2), and not a factor, as in h(a+b)
 _ARGUMENT = r"-?(?:\d+|[a-zA-Z](?:\s?[+-]\s?\d+)?|\\[a-z]+)(?:,\s?-?(?:\d+|[a-zA-Z]))*"
-_MARKS = (
-    "(?:measured)?angle|triangle|odot|vec|overrightarrow|(?:wide)?hat|bar|overline|tilde|mathbb"
-)
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
-|\\(?:{roman})\s?\{{(?P<roman>(?>[^{{}}]|\{{[^{{}}]*\}})*)\}}
-|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
-|(?P<call>(?<![a-zA-Z\\])[fghFGHP](?:_[0-9a-z])?'*(?:\^\s?\{{\s?-1\s?\}}|\^-1)?\s?\(\s?{argument}\s?\))
-|(?:(?<![a-zA-Z])m\s?)?(?:\\|(?<![a-zA-Z\\])(?=(?:tri)?angle\s[A-Z]))(?P<mark>{marks})\s?(?P<braced>\{{\s?)?
- (?P<marked>(?:[a-zA-Z]'*)+|[0-9](?![0-9]))(?(braced)\s?\}})
-|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
-|(?P<mixed>[0-9]+(?:\s?\\[dtc]?frac\s?(?:\{{\s?[0-9]+\s?\}}\s?\{{\s?[0-9]+\s?\}}|[0-9]\s?[0-9])|\s[0-9]+/[0-9]+)
+|\\(?:ROMAN)\s?\{(?P<roman>(?>[^{}]|\{[^{}]*\})*)\}
+|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{\s?[0-9]{1,2}\s?\}))
+|(?P<call>(?<![a-zA-Z\\])[fghFGHP](?:_[0-9a-z])?'*(?:\^\s?\{\s?-1\s?\}|\^-1)?\s?\(\s?ARGUMENT\s?\))
+|(?:(?<![a-zA-Z])m\s?)?(?:\\|(?<![a-zA-Z\\])(?=(?:tri)?angle\s[A-Z]))
+ (?P<mark>(?:measured)?angle|triangle|odot|vec|overrightarrow|(?:wide)?hat|bar|overline|tilde|mathbb)\s?
+ (?P<braced>\{\s?)?(?P<marked>(?:[a-zA-Z]'*)+|[0-9](?![0-9]))(?(braced)\s?\})
+|(?P<repeating>[0-9]{0,50}\.[0-9]{0,50}\\(?:overline|dot|bar)\s?\{[0-9]{1,50}\})
+|(?P<mixed>[0-9]+(?:\s?\\[dtc]?frac\s?(?:\{\s?[0-9]+\s?\}\s?\{\s?[0-9]+\s?\}|[0-9]\s?[0-9])|\s[0-9]+/[0-9]+)
  (?:\s?[\^!])?)
-|(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
- (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
+|(?P<number>(?:[0-9]{1,3}(?:(?:GAP)[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+ (?:[eE](?P<exponent>[-+]?[0-9]{1,3})(?![\w.]))?
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
 |(?P<letters>平方|立方|[万亿个只](?=\w)|[\u3400-\u9fff]+|[^\W\d_\u3400-\u9fff]+)
 |(?P<sign><=|>=|!=|\*\*|.)
-"""
+""".replace("ROMAN", ROMAN).replace("ARGUMENT", _ARGUMENT)
 _PATTERNS = {
-    thousands: re.compile(
-        _TOKEN.format(roman=ROMAN, argument=_ARGUMENT, marks=_MARKS, gap=",|" * thousands + _GAP),
-        re.X | re.S,
-    )
+    thousands: re.compile(_TOKEN.replace("GAP", ",|" * thousands + _GAP), re.X | re.S)
     for thousands in (False, True)
 }
 

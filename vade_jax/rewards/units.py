@@ -115,7 +115,8 @@ class UnitReader(Cursor):
         """Returns whether a word is a unit or a scale here, and not a product of letters."""
         token = self.tokens[self.at]
         is_clear = self.numeric or token.roman or token.kind == "sign" or word[0] > "\u2fff"
-        return is_clear or len(word) > 2 or word in _SHORT
+        is_speed = token.spaced and [word, self.peek(1), self.peek(2)] == ["m", "/", "s"]
+        return is_clear or is_speed or len(word) > 2 or word in _SHORT
 
     def _phrase(self) -> Unit | None:
         """Reads units with powers and fractions: cm^2, km/h, feet per second; "per day" after a currency."""
