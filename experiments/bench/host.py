@@ -17,7 +17,7 @@ from experiments.bench import timing
 from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
 from vade_jax.recipes.vade_9k import arrow_files
-from vade_jax.rewards import quantities, reading, verify
+from vade_jax.rewards import pool, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
 
@@ -209,7 +209,7 @@ def _by_kind(count: int) -> timing.Table:
 
 def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
     reading.read.cache_clear()
-    quantities.forget()
+    pool.ask.cache_clear()
     _verify(asked)
 
 

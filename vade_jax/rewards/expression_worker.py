@@ -37,49 +37,31 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 def prepare(memory: int) -> None:
     """Limits the memory of the worker, and imports what comparisons need."""
     square = ("^", ("+", ("v", "x"), ("n", "1")), ("n", "2"))
-    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))))
+    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))), Fraction(0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def compare(key, given, room: str | None = None) -> str:
-    """Returns "ok", "different", "unreadable" or "bad_key".
+def compare(key, given, room: Fraction) -> bool:
+    """Returns whether two trees differ by at most `room`, or a relation is the other up to a factor.
 
-    Args:
-        key: a tree; of two relations one may be the other by a constant factor.
-        given: likewise.
-        room: the largest allowed difference, as a fraction.
+    They do if one cannot be evaluated.
     """
     signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
-        return _compared(key, given, room)
+        if key[0] in _TURNED:
+            sides = [[one[0], *map(_built, one[1:])] for one in (key, given)]
+            return _is_multiple(*sides)
+        right, value = _built(key), _built(given)
+        if not room:
+            return _is_equal(right, value)
+        apart = sympy.Abs(right - value)
+        largest = sympy.Rational(room.numerator, room.denominator)
+        return not apart.free_symbols and bool(apart.evalf(50) <= largest)
+    except Exception:
+        return False
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _compared(key, given, room: str | None) -> str:
-    try:
-        right = _read(key)
-    except Exception:
-        return "bad_key"
-    try:
-        value = _read(given)
-        if isinstance(right, list):
-            is_same = _is_multiple(right, value)
-        elif room is not None:
-            apart = sympy.Abs(right - value)
-            is_same = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
-        else:
-            is_same = _is_equal(right, value)
-        return "ok" if is_same else "different"
-    except Exception:
-        return "unreadable"
-
-
-def _read(tree) -> Any:
-    """Returns the expression of a tree, or [sign, left, right] of a relation."""
-    is_relation = tree[0] in _TURNED
-    return [tree[0], *map(_built, tree[1:])] if is_relation else _built(tree)
 
 
 def _built(tree) -> Any:

@@ -15,18 +15,9 @@ from vade_jax.rewards.tokens import Unread
 from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
-TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
-FUNCTIONS = {
-    *TRIG,
-    *(f"arc{name}" for name in TRIG),
-    "sinh",
-    "cosh",
-    "tanh",
-    "ln",
-    "lg",
-    "log",
-    "exp",
-}
+TRIG = {"sin", "cos", "tan", "cot", "sec", "csc"}
+_OTHERS = "sinh cosh tanh ln lg log exp"
+FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *_OTHERS.split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
 _GREEK = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi

@@ -9,10 +9,11 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import quantities, units, values
+from vade_jax.rewards import pool, quantities, units, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
+_EXACTLY = Fraction(0)
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
 _ORDERS = {"<", "<=", ">", ">=", "!="}
 _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
@@ -30,7 +31,7 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _region(given), _region(key)
     if left and right and not rules.lists and any(map(_is_certain, (left, right))):
         is_one = len(_names(left) | _names(right)) < 2
-        return is_one and (left == right or quantities.ask(rules, right, left))
+        return is_one and (left == right or pool.ask(right, left, _EXACTLY, rules.clock))
     if isinstance(given, Relation) and isinstance(key, Relation):
         mine, other = named(given, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
@@ -66,7 +67,8 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         return False
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
     if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
-        return quantities.ask(rules, (signs[0], *trees[:2]), (signs[0], *trees[2:]))
+        sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
+        return pool.ask(*sizes, _EXACTLY, rules.clock)
     orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
     return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import threading
 import time
+from fractions import Fraction
 from typing import Any
 
 from vade_jax.rewards import process
@@ -34,8 +35,10 @@ class Clock:
 
 
 @functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
-def ask(key: Tree, given: Tree, room: str | None, clock: Clock) -> str:
-    """Returns what `expression_worker.compare` says of its arguments; any number of threads may ask.
+def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
+    """Returns whether two expressions are the same, as `expression_worker.compare` says.
+
+    Any number of threads may ask. Of two relations one may be the other by a factor.
 
     Raises:
         Failed: not in time, or the worker crashed; this is not cached.
@@ -47,7 +50,7 @@ def ask(key: Tree, given: Tree, room: str | None, clock: Clock) -> str:
         worker = _live_worker()
         start = time.monotonic()
         try:
-            reason = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
+            is_same = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
         except TimeoutError:  # which has ended the worker
             raise Failed("timeout") from None
         except process.Ended:
@@ -55,7 +58,7 @@ def ask(key: Tree, given: Tree, room: str | None, clock: Clock) -> str:
         finally:
             clock.left -= time.monotonic() - start
         _idle.append(worker)
-    return reason
+    return is_same
 
 
 def _live_worker() -> process.Process:

@@ -106,14 +106,4 @@ def is_near(given: values.Tree, key: values.Tree, room: Fraction, rules: Rules) 
     x, y = values.exact(given), values.exact(key)
     if x is not None and y is not None:
         return abs(x - y) <= room
-    return ask(rules, key, given, room)
-
-
-def ask(rules: Rules, key: values.Tree, given: values.Tree, room: Fraction = Fraction(0)) -> bool:
-    """Returns SymPy's verdict on two trees; two relations may differ by a factor."""
-    return pool.ask(key, given, str(room) if room else None, rules.clock) == "ok"
-
-
-def forget() -> None:
-    """Clears the cache of SymPy's verdicts."""
-    pool.ask.cache_clear()
+    return pool.ask(key, given, room, rules.clock)

@@ -43,9 +43,11 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
     """
+    if text.isascii() and text.isdecimal() and len(text) < 100:
+        return _calculated(("n", text))  # as the grammar would, but at once
+    if len(text) > _MOST:
+        return None
     try:
-        if len(text) > _MOST:
-            return None
         text = tokens.clean(lead(text))
         form = tokens.rewritten(text)
         if thousands is None:
