@@ -4,6 +4,7 @@
 factor. Values that cannot be compared are different.
 """
 
+import dataclasses
 import functools
 import re
 from fractions import Fraction
@@ -37,12 +38,12 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
             return same(mine.value, other.value, rules)
         return _same_equation(given, key, rules)
-    if isinstance(given, Relation) and not _has_relation(_table(key)):
+    if isinstance(given, Relation) and not _has_relation(key):
         return bool(x := named(given, rules)) and same(x.value, key, rules)
-    if isinstance(key, Relation) and not _has_relation(_table(given)):
+    if isinstance(key, Relation) and not _has_relation(given):
         return bool(x := named(key, rules)) and same(given, x.value, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
-        return _same_tables(_table(given), _table(key), rules)
+        return _same_several(given, key, rules)
     return quantities.same(given, key, rules)
 
 
@@ -91,31 +92,27 @@ def named(equation: Value, rules: Rules) -> Named | None:
     if not isinstance(equation, Relation):
         return None
     signs, sides = equation.signs, list(equation.sides)
-    name = _label(sides[0])
-    if signs == ("\\in",) and isinstance(sides[1], Collection) and sides[1].kind is Kind.SET:
-        return Named(name, sides[1]) if name else None  # x \in \{1, 2\}
-    if not {"=", "\\approx"}.issuperset(signs):
+    is_element = signs == ("\\in",) and isinstance(sides[1], Collection)  # x \in \{1, 2\}
+    if not is_element and not {"=", "\\approx"}.issuperset(signs):
         return None
-    if len(sides) == 2 and not name and not values.names(sides[0]) and _label(sides[1]):
+    if not values.names(sides[0]) and _label(sides[1]):
         sides.reverse()  # 5 = x, but not a + b = c
-        name = _label(sides[0])
+    name = _label(sides[0])
     first, rest = sides[0], sides[1:] if name else sides
     if name and any(values.names(first) & values.names(side) for side in rest):
         return None
     columns: tuple[str, ...] = ()
     if isinstance(first, Collection):
-        is_ratio = first.kind is Kind.RATIO  # A:B = 1
-        sizes = {len(x.items) if isinstance(x, Collection) else is_ratio for x in rest}
-        if not sizes <= {len(first.items), is_ratio or None}:
+        size, is_ratio = len(first.items), first.kind is Kind.RATIO  # A:B = 1
+        if any(len(getattr(x, "items", [0] * size * is_ratio)) != size for x in rest):
             return None
-        if name and not is_ratio:
-            columns = tuple(str(_label(item)) for item in first.items)
+        columns = tuple(str(_label(item)) for item in first.items if name and not is_ratio)
     exactly = Rules(exact=True, clock=rules.clock)
     steps = zip(signs[len(signs) - len(rest) + 1 :], rest, rest[1:], strict=False)
     if not all(_follows(sign, left, right, exactly) for sign, left, right in steps):
         return None
-    is_first = isinstance(rest[0], Number) or rules.formulas
-    return Named(name, rest[0 if is_first else -1], columns)
+    has_value = isinstance(rest[0], Number) or rules.formulas
+    return Named(name, rest[0 if has_value else -1], columns)
 
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
@@ -207,113 +204,113 @@ def is_inequality(value: Value) -> bool:
 
 # ------------------------------------------------------------------------------ several values
 class _Table(NamedTuple):
-    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two; "" is the name of none."""
+    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two."""
 
     kind: Kind
-    rows: tuple[dict[str, Value], ...]
+    rows: list[dict[str, Value]]
     numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, which are two rows of x
 
 
-def _table(value: Value) -> _Table:
-    """Returns the values as rows without names; those of a plus or minus one after the other."""
-    if not isinstance(value, Collection):
-        return _Table(Kind.SET, ({"": value},))
+def _kind(value: Value) -> Kind:
+    return value.kind if isinstance(value, Collection) else Kind.SET
+
+
+def _items(value: Value) -> list[Value]:
+    """Returns the items of a collection, those of a plus or minus one after the other, or the value."""
     items: list[Value] = []
-    for item in value.items:
+    for item in value.items if isinstance(value, Collection) else [value]:
         is_both = isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
-        items += item.items if is_both and value.kind in values.LOOSE else [item]
-    return _Table(value.kind, tuple({"": item} for item in items))
+        items += item.items if is_both and _kind(value) in values.LOOSE else [item]
+    return items
 
 
-def _has_relation(table: _Table) -> bool:
-    return any(isinstance(row.get(""), Relation) for row in table.rows)
+def _has_relation(value: Value) -> bool:
+    return any(isinstance(item, Relation) for item in _items(value))
 
 
-def _same_tables(given: _Table, key: _Table, rules: Rules) -> bool:
+def _same_several(given: Value, key: Value, rules: Rules) -> bool:
     mine, other = _by_name(given, rules), _by_name(key, rules)
-    left: _Table | None = given
-    right: _Table | None = key
     if mine and other:
-        if len({mine.numbers, other.numbers} - {()}) > 1:
+        if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
         is_point = Kind.OPEN in (mine.kind, other.kind)
-        left, right = mine._replace(kind=other.kind) if is_point else mine, other
-    elif mine and not _has_relation(key):
-        left, right = mine, _under(mine, key, rules, is_key=False)
-    elif other and not _has_relation(given):
-        left, right = _under(other, given, rules, is_key=True), other
-    if left is None or right is None or not _may_match(left, right, rules):
-        return False
-    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in values.LOOSE and not rules.lists)
-    is_ordered = not is_set if rules.ordered is None else rules.ordered
-    return _same_rows(left.rows, right.rows, rules, is_ordered)
+        kinds = other.kind if is_point else mine.kind, other.kind
+        return _same_rows(mine.rows, other.rows, kinds, rules)
+    if mine and not _has_relation(key):
+        return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
+    if other and not _has_relation(given):
+        forms = _without_names(other, _kind(given), rules, is_key=True)
+        return any(same(given, x, its) for x, its in forms)
+    return _same_rows(_items(given), _items(key), (_kind(given), _kind(key)), rules)
 
 
-def _by_name(table: _Table, rules: Rules) -> _Table | None:
-    """Returns rows of named values by these names; None where some have none."""
-    equations = [named(row[""], rules) for row in table.rows]
+def _by_name(value: Value, rules: Rules) -> _Table | None:
+    """Returns rows of named values; None where some have no name."""
+    equations, kind = [named(item, rules) for item in _items(value)], _kind(value)
     found = [(x.name, x.value, x.columns) for x in equations if x and x.name]
-    if not found or len(found) < len(equations) or table.kind not in values.LOOSE:
+    if not found or len(found) < len(equations) or kind not in values.LOOSE:
         return None
-    name, value, columns = found[0]
-    if len(found) == 1 and isinstance(value, Collection) and value.kind in values.LOOSE:
-        inner = _table(value)  # x = {1, 2}
-        return inner._replace(rows=tuple({name: row[""]} for row in inner.rows))
+    name, first, columns = found[0]
+    if len(found) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
+        return _Table(first.kind, [{name: item} for item in _items(first)])  # x = {1, 2}
     bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in found), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
     is_numbered &= len(found) < 3 or not all(numbers)
     rows: list[dict[str, Value]] = []
-    for base, (name, value, columns) in zip(bases, found, strict=True):
-        cells = {base if is_numbered else name: value}
-        if columns and isinstance(value, Collection):
-            cells = dict(zip(columns, value.items, strict=True))
+    for base, (name, cell, columns) in zip(bases, found, strict=True):
+        cells = {base if is_numbered else name: cell}
+        if columns and isinstance(cell, Collection):
+            cells = dict(zip(columns, cell.items, strict=True))
         if not rows or rows[-1].keys() & cells.keys():
             rows.append({})
         rows[-1] |= cells
-    if (table.kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
-        return _Table(table.kind, ())  # x = 1 or y = 2 is nothing else
-    kind = Kind.OPEN if columns and len(rows) == 1 else table.kind
-    return _Table(kind, tuple(rows), tuple(sorted(filter(None, numbers))) if is_numbered else ())
+    if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
+        rows = []  # x = 1 or y = 2 is nothing else
+    kind = Kind.OPEN if columns and len(rows) == 1 else kind
+    return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
-def _under(named: _Table, bare: _Table, rules: Rules, is_key: bool) -> _Table | None:
-    """Returns 1, 2 or (1, 2) or (1, 2), (3, 4) as rows with the names of x = 1, y = 2.
+def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> list:
+    """Returns x = 1, y = 2 as (1, 2) and as the list 1, 2, each with its rules.
 
-    Values without names are in the order of the names, which a key may set for those with commas alone.
+    The values are in the order of the names, which a key may set for those with commas alone.
     """
-    names, cells = [*named.rows[0]] if named.rows else [], [row[""] for row in bare.rows]
-    if len(names) == 1:
-        return bare._replace(rows=tuple({names[0]: cell} for cell in cells))
-    rows = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
-    is_list = bare.kind in (Kind.LIST, Kind.AND) or (rules.lists and bare.kind is Kind.CLOSED)
-    is_bare = is_list and len(rows) < len(cells)
-    if is_bare or bare.kind is Kind.OPEN:
-        rows = [tuple(cells)]
-    is_clear = names == sorted(names) or (is_key if is_bare else named.kind is Kind.OPEN)
-    is_point = is_bare and named.kind is Kind.OPEN  # and no list
-    if is_point or not is_clear or not rows or any(len(row) != len(names) for row in rows):
-        return None
-    return _Table(named.kind, tuple(dict(zip(names, row, strict=True)) for row in rows))
+    names = [*table.rows[0]] if table.rows else []
+    if len(names) < 2:
+        cells = [cell for row in table.rows for cell in row.values()]
+        return [(Collection(table.kind, tuple(cells)), rules)] if names else []
+    forms, is_sorted = [], names == sorted(names)
+    points = tuple(Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows)
+    if len(points) > 1 and is_sorted:
+        forms = [(Collection(table.kind, points), rules)]
+    elif other is Kind.OPEN and (is_sorted or table.kind is Kind.OPEN):
+        forms = [(points[0], rules)]
+    is_list = other in (Kind.LIST, Kind.AND) or (rules.lists and other is Kind.CLOSED)
+    if is_list and len(points) == 1 and table.kind is not Kind.OPEN and (is_sorted or is_key):
+        in_order = dataclasses.replace(rules, ordered=True)
+        forms.append((Collection(Kind.LIST, points[0].items), in_order))
+    return forms
 
 
-def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
-    """Returns whether the brackets, and the words between values, may mean the same."""
-    kinds = {given.kind, key.kind}
-    items = [item for row in key.rows for item in row.values()]
-    is_word = lambda x: isinstance(x, values.Words) or values.name_of(x) or is_inequality(x)
-    if len(kinds) > 1 and Kind.OR in kinds and any(map(is_word, items)):
-        return False  # A or C for A, C
-    return rules.lists or len(kinds) == 1 or kinds <= values.LOOSE
-
-
-def _same_rows(given: tuple, key: tuple, rules: Rules, is_ordered: bool) -> bool:
-    """Returns whether each right row has a given one of its own (by augmenting paths)."""
+def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
+    """Returns whether each value or row of the key has one of its own (by augmenting paths)."""
+    if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
+        return False
+    if Kind.OR in kinds and kinds[0] != kinds[1]:
+        cells = [x for row in key for x in (row.values() if isinstance(row, dict) else [row])]
+        is_word = lambda x: isinstance(x, values.Words) or values.name_of(x) or is_inequality(x)
+        if any(map(is_word, cells)):
+            return False  # A or C for A, C
 
     @functools.cache
     def is_same(i: int, j: int) -> bool:
         row, other = given[j], key[i]
+        if not isinstance(row, dict):
+            return same(row, other, rules)
         return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
 
+    is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
+    is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(given) != len(key):
         return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
     taken: dict[int, int] = {}  # given: right
