@@ -126,7 +126,7 @@ def test_letters_and_words_are_compared_both_ways(pair, kind):
 
 def test_only_formulas_reach_a_worker(monkeypatch):
     """A round trip to another process is a thousand comparisons."""
-    monkeypatch.setattr(pool, "SHARED", None)
+    monkeypatch.setattr(pool, "_live_worker", None)
     for name, parts, _ in TABLE["answers"]:
         if name in FAST:
             verify.verify(_text(parts), **GOLDS[name])

@@ -26,7 +26,7 @@ _TWO = re.compile(rf"{_LETTER}{{2}}")
 # All but letters and their marks, the vowels of Hindi and the tones of Thai, and signs of numbers
 _PUNCTUATION = re.compile(r"[^\w\s.\u0300-\u036f\u0900-\u0dff\u0e30-\u0e4e-]|[.-](?![0-9])|_")
 _ARTICLE = re.compile(r"(?<!\S)(?:[aA][nN]|[tT][hH][eE]|a(?= \S\S))(?!\S)|^A(?= \S\S)")
-_BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
+_BRACE = re.compile(r"\\boxed\s{0,3}\{|(?<!\\)[{}]")
 _WRAPPED = re.compile(
     rf"\\(?:{tokens.ROMAN}|mathbf|mathit|boldsymbol|underline|boxed)\s?\{{([^{{}}]*)\}}"
 )
@@ -53,13 +53,13 @@ def boxes(text: str) -> list[tuple[int, int, int]]:
 
     Places, not contents: those of ten thousand nested boxes would be gigabytes.
     """
-    found, opened = [], []
+    spans, opened = [], []
     for match in _BRACE.finditer(text):
-        if match[0].endswith("{") and match[0] != "\\{":
+        if match[0].endswith("{"):
             opened.append(match.span() if match[0] != "{" else None)
-        elif match[0] == "}" and opened and (opening := opened.pop()):
-            found.append((*opening, match.end()))
-    return sorted(found)
+        elif opened and (opening := opened.pop()):
+            spans.append((*opening, match.end()))
+    return sorted(spans)
 
 
 def extract_boxed(text: str) -> str | None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
@@ -75,11 +75,7 @@ class Process:
             )
 
     def call(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        timeout_s: float | None = None,
-        in_thread: bool = False,
+        self, function: Callable, *arguments: Any, timeout_s: float | None = None, in_thread=False
     ) -> Any:
         """Returns `function(*arguments)`, pickled, and awaited if it is a coroutine.
 
@@ -145,9 +141,6 @@ def serve(fd: int) -> None:
         lines.append((line, in_thread))
         loop.stop()
 
-    def wait_in_thread(coroutine: Coroutine) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
     lifeline.set_inheritable(False)
     # The run decides when it ends: a scheduler sends SIGTERM to all processes, and the run then saves.
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -160,16 +153,19 @@ def serve(fd: int) -> None:
             if line is None:
                 return
             if in_thread:
-                threading.Thread(target=_reply, args=(line, wait_in_thread), daemon=True).start()
+                threading.Thread(target=_reply, args=(line, loop, True), daemon=True).start()
             else:
-                _reply(line, loop.run_until_complete)
+                _reply(line, loop, False)
 
 
-def _reply(line: connection.Connection, wait: Callable[[Coroutine], Any]) -> None:
+def _reply(line: connection.Connection, loop: asyncio.AbstractEventLoop, in_thread: bool) -> None:
     try:
         function, arguments = pickle.loads(line.recv_bytes())
         value = function(*arguments)
-        answer = (wait(value) if inspect.iscoroutine(value) else value, None)
+        if inspect.iscoroutine(value):
+            task = asyncio.run_coroutine_threadsafe(value, loop) if in_thread else None
+            value = task.result() if task else loop.run_until_complete(value)
+        answer = (value, None)
     except BaseException as error:
         answer = (None, told(error))
     with contextlib.suppress(OSError, ValueError):  # it is closed
