@@ -1,4 +1,4 @@
-"""Verdicts on whole answers, where the table of verdicts.txt has no column for it: options, reasons, seconds."""
+"""Verdicts on whole answers, where verdicts.txt has no column for it: options, reasons, seconds."""
 
 import time
 
