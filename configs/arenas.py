@@ -9,7 +9,7 @@ those of the sweeps.
 from ml_collections import ConfigDict
 
 from configs import arms
-from vade_jax.report import controls
+from experiments.arenas import controls
 
 DOSE_FACTOR = 3  # times the prompts a step that the control `dose` has
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, FieldReference
 
+import experiments.diva  # noqa: F401  the selector diva
 from vade_jax import samplers, settings
 
 

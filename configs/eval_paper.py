@@ -8,14 +8,14 @@ unless --judge_model=NAME names another. The wording of its prompts is our own, 
 rules. docs/evaluation.md describes everything else that can be evaluated.
 
 Arguments: `cot` (the policy reasons and boxes its answer: a different protocol with different numbers);
-`seed=3`. vade_jax/evals/settings.py explains every field.
+`seed=3`. experiments/evals/settings.py explains every field.
 """
 
 from ml_collections import ConfigDict
 
 from configs import arguments
-from vade_jax.evals.benchmarks import PAPER_JUDGE
-from vade_jax.evals.settings import Evaluation
+from experiments.evals.benchmarks import PAPER_JUDGE
+from experiments.evals.settings import Evaluation
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

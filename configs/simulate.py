@@ -13,8 +13,8 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from configs import arguments
-from experiments.simulation.selectors import Settings
-from experiments.simulation.worlds import KINDS
+from experiments.arenas.simulation.selectors import Settings
+from experiments.arenas.simulation.worlds import KINDS
 
 DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
@@ -49,7 +49,7 @@ def get_config(arg=None):
 
 
 def worlds() -> ConfigDict:
-    """Returns the worlds, each a kind and its constants; see experiments/simulation/worlds.py."""
+    """Returns the worlds, each a kind and its constants; see experiments/arenas/simulation/worlds.py."""
     drift, skills = (
         {"kind": kind, **dataclasses.asdict(KINDS[kind].Constants())}
         for kind in ("drift", "skills")
@@ -81,7 +81,7 @@ def entries() -> ConfigDict:
 
     `max_rounds`: the most rounds of rollouts for one batch of groups to keep. `measure_first`: a pass over
     all items before step 1, without training, whose rollouts are "paid" or "free"; `measure_every`: another
-    such pass after this many rounds. See experiments/simulation/selectors.py.
+    such pass after this many rounds. See experiments/arenas/simulation/selectors.py.
     """
     refill = {"max_rounds": 3}
     # The simulated answers have no text, so no prompt's answers are more diverse than another's.

@@ -24,7 +24,7 @@ and what the runs vary:
 
 selectors  for the tiny job: Table 1 of VADE (arXiv 2511.18902), all selectors, with GSPO and GRPO
 controls   for an arena: `uniform`, `dose` (three times the prompts a step) and `oracle` (which is told the
-           pass rate of every kind of prompt); vade_jax/report/controls.py says what they have to show
+           pass rate of every kind of prompt); experiments/arenas/controls.py says what they have to show
 ablations  for a base: Table 2 and more, VADE with one option changed; a variant that changes nothing is left
            out
 decays     both decays of Eq. 5 and 6, four values each: 16 arms, and decays.png
@@ -54,7 +54,7 @@ import os
 import pathlib
 
 from configs import arenas, arguments, arms, tiny
-from vade_jax.report import controls
+from experiments.arenas import controls
 
 KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
 ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2

@@ -3,7 +3,7 @@
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
         --checkpoint=DIR
 
-SOURCE has a directory for each `path` of SUBSETS in vade_jax/recipes/vade_9k/settings.py, with the
+SOURCE has a directory for each `path` of SUBSETS in experiments/vade_9k/settings.py, with the
 .parquet, .arrow, .jsonl or .json files as published: the configs of LLaVA-OneVision-Data with these names,
 HuggingFaceM4's ChartQA, and ScienceQA. How the paper chose its rows is not known; here rows are taken in a
 seeded order. `--config.own="('mine',)"` adds directories of your own, with all their rows: verl's or EasyR1's
@@ -17,7 +17,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from configs import arguments
-from vade_jax.recipes.vade_9k import settings
+from experiments.vade_9k import settings
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -21,9 +21,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, paths
-from vade_jax.evals import benchmarks
-from vade_jax.recipes.vade_9k import audit, build
-from vade_jax.recipes.vade_9k.settings import Build
+from experiments.evals import benchmarks
+from experiments.vade_9k import audit, build
+from experiments.vade_9k.settings import Build
 
 
 @contextlib.contextmanager

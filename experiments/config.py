@@ -22,6 +22,7 @@ from typing import Any
 
 from absl import app, flags
 
+import experiments.diva  # noqa: F401  the selector diva
 from experiments import cli, errors
 from vade_jax import fields, samplers, settings, tables
 

@@ -27,9 +27,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, paths
-from vade_jax.evals import by_arm, evaluation, results
-from vade_jax.evals.chat import ServerLost
-from vade_jax.evals.settings import Evaluation
+from experiments.evals import by_arm, evaluation, results
+from experiments.evals.chat import ServerLost
+from experiments.evals.settings import Evaluation
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.directory import own

@@ -21,9 +21,9 @@ from typing import ClassVar
 from absl import app, flags
 
 from experiments import commands, errors, paths
-from vade_jax.evals import chat as chats
-from vade_jax.evals import settings
-from vade_jax.recipes.diva import offline
+from experiments.diva import offline
+from experiments.evals import chat as chats
+from experiments.evals import settings
 from vade_jax.run.directory import own
 
 

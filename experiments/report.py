@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 
 from experiments import errors, paths, results
+from experiments.arenas import sweep_page
 from vade_jax import report
-from vade_jax.report import sweep_page
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,18 +20,18 @@ import sys
 from collections.abc import Sequence
 
 from experiments import errors, paths
-from vade_jax import atomic, fields, settings
-from vade_jax.report import (
+from experiments.arenas import (
     across,
     comparison,
     controls,
     cost,
-    curves,
     figures,
     foresight,
     records,
     sweep_page,
 )
+from vade_jax import atomic, fields, settings
+from vade_jax.report import curves
 from vade_jax.run import directory
 from vade_jax.run.checks import place
 

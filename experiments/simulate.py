@@ -20,7 +20,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import cli, errors
-from experiments.simulation import arena, results, selectors
+from experiments.arenas.simulation import arena, results, selectors
 from vade_jax import atomic
 from vade_jax.run.directory import own
 

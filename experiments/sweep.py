@@ -18,11 +18,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
-from experiments.sweeps import moves
-from experiments.sweeps.programs import Ended, Program, ProgramPool
-from experiments.sweeps.runs import PlannedRun, pinned, planned
+from experiments.arenas import comparison, moves, records, sweep_page
+from experiments.arenas.programs import Ended, Program, ProgramPool
+from experiments.arenas.runs import PlannedRun, pinned, planned
 from vade_jax import atomic, imports
-from vade_jax.report import comparison, curves, records, sweep_page
+from vade_jax.report import curves
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
 

@@ -9,7 +9,7 @@ import pytest
 
 from configs import arguments, default
 from experiments import hooks
-from experiments.sweeps import runs
+from experiments.arenas import runs
 from vade_jax import samplers, settings
 from vade_jax.run import checks, cluster
 

@@ -40,6 +40,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 import jax
 import pytest
 
+import experiments.diva  # noqa: F401  in every process, so that all see the same selectors
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
 from experiments import errors
 

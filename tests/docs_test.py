@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import pages as tables
+from experiments.arenas import pages as tables
 from tests.samplers import environment
 from vade_jax import imports, samplers, settings
 
@@ -57,7 +57,7 @@ def test_tables_are_those_of_the_records():
     paths = [path for name in tables.PAGES for path in (ROOT / "docs").glob(name)]
     assert sum(path.read_text().count("[[[cog") for path in paths) > 10
     check = ["cog", "--check", "--diff", "-P", *map(str, paths)]
-    assert cogapp.Cog().main(check) == 0, "run python -m experiments.pages"
+    assert cogapp.Cog().main(check) == 0, "run python -m experiments.arenas.pages"
 
 
 def test_pictures_and_records_are_small_and_none_is_there_twice():

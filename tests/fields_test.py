@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from experiments.evals import in_training
+from experiments.evals import settings as evaluation
+from experiments.vade_9k.settings import Build
 from vade_jax import fields, imports, settings
 from vade_jax.data import sources
-from vade_jax.evals import in_training
-from vade_jax.evals import settings as evaluation
-from vade_jax.recipes.vade_9k.settings import Build
 
 
 @dataclasses.dataclass(frozen=True)

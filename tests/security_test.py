@@ -11,10 +11,10 @@ import pathlib
 
 import pytest
 
+from experiments.evals import chat
+from experiments.evals import settings as evaluation
 from tests import http_server
 from vade_jax import http, settings
-from vade_jax.evals import chat
-from vade_jax.evals import settings as evaluation
 from vade_jax.rewards import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,7 +29,7 @@ KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
 ALLOWED = {
     # The pages' own templates, from the package; what a run wrote is escaped.
     ("vade_jax/report/page.py", "jinja2.Environment"),
-    ("vade_jax/report/sweep_page.py", "jinja2.Environment"),
+    ("experiments/arenas/sweep_page.py", "jinja2.Environment"),
     # The user's own function, its arguments and verdicts, between a run and a process that it has started.
     ("vade_jax/rewards/functions.py", "cloudpickle"),
     ("vade_jax/rewards/functions.py", "pickle"),

@@ -14,10 +14,10 @@ from PIL import Image
 
 from configs import tiny_gspo
 from experiments.bench import timing
+from experiments.vade_9k import arrow_files
 from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
-from vade_jax.recipes.vade_9k import arrow_files
-from vade_jax.rewards import pool, reading, verify
+from vade_jax.rewards import process, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
 
@@ -209,7 +209,7 @@ def _by_kind(count: int) -> timing.Table:
 
 def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
     reading.read.cache_clear()
-    pool.ask.cache_clear()
+    process.ask.cache_clear()
     _verify(asked)
 
 

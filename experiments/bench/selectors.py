@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import tiny_gspo
+from experiments.arenas.simulation import arena
 from experiments.bench import timing
-from experiments.simulation import arena
 from vade_jax import samplers, settings, types
 from vade_jax.run import build, job, states, warm_start
 from vade_jax.samplers import beta, per_item, ranking

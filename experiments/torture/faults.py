@@ -38,7 +38,7 @@ OF_TRAINING: Moments = {
     "first save": _any("checkpoints/*"),
     "second save": _any("checkpoints/2*"),
     "later saves": _any("checkpoints/3*"),
-    "report": _any("figures/progress.png"),
+    "report": _any("report.html"),
     "export": _any(".policy.*", "policy/*"),
 }
 OF_OTHERS: Moments = {START: OF_TRAINING[START]}

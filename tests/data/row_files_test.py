@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from experiments.vade_9k import arrow_files
 from vade_jax.data import loading, row_files, sources
-from vade_jax.recipes.vade_9k import arrow_files
 
 
 def row(number):

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from experiments import build_data
-from tests.recipes.vade_9k import build_test
+from experiments.vade_9k import settings
+from tests.experiments.vade_9k import build_test
 from vade_jax import settings as run_settings
 from vade_jax.data import loading, tokens
-from vade_jax.recipes.vade_9k import settings
 from vade_jax.run import build
 
 ROOT = pathlib.Path(__file__).parents[2]

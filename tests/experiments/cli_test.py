@@ -102,7 +102,7 @@ def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
         ),
         (["train", "--help"], 0, "--workdir: The run directory; an existing one is resumed."),
         (["train", "--config=configs/tiny.py"], 2, "the file has no function get_config: name one"),
-        (["pages", "--help"], 0, "usage: experiments.pages [-h]"),
+        (["pages", "--help"], 0, "usage: experiments.arenas.pages [-h]"),
     ],
 )
 def test_help_and_mistakes_of_a_process(command, code, message):

@@ -19,12 +19,12 @@ import pytest
 
 from configs import eval_paper
 from experiments import evaluate
-from tests.evals.benchmarks import files
+from experiments.evals import evaluation, results
+from experiments.evals.benchmarks import BENCHMARKS
+from tests.experiments.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from tests.trainer import small
 from vade_jax.data import procedural
-from vade_jax.evals import evaluation, results
-from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.models.qwen import presets, tiny_checkpoint
 from vade_jax.rollout import fake
 from vade_jax.run import directory, engines

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from tests.experiments.diva.offline_test import question, read, teacher, write
 from tests.http_server import KEY, ScriptedChat
-from tests.recipes.diva.offline_test import question, read, teacher, write
 from vade_jax.run.directory import own
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from experiments import train
+from experiments.evals import results
 from tests.experiments import evaluate_test, train_test
 from tests.http_server import ScriptedChat, said
 from vade_jax import imports, settings
-from vade_jax.evals import results
 from vade_jax.rewards import functions, process
 from vade_jax.run import build
 from vade_jax.store import metrics, rollout_log

@@ -8,7 +8,7 @@ import pytest
 
 from configs import simulate as config
 from experiments import simulate
-from experiments.simulation import arena, selectors
+from experiments.arenas.simulation import arena, selectors
 
 
 def small(**changes):

@@ -8,8 +8,8 @@ import pytest
 
 from configs import sweep as sweep_config
 from experiments import sweep
-from experiments.sweeps.runs import planned
-from vade_jax.report import records
+from experiments.arenas import records
+from experiments.arenas.runs import planned
 from vade_jax.run.directory import own
 from vade_jax.store import rollout_log
 

@@ -19,10 +19,11 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import train
+from experiments.arenas import figures
 from vade_jax import run
 from vade_jax.data import hub, row_files
 from vade_jax.models.qwen import files
-from vade_jax.report import curves, figures, headline
+from vade_jax.report import curves, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import mesh

@@ -21,9 +21,9 @@ from pyarrow import parquet
 
 from configs import eval_paper
 from experiments import evaluate
-from tests.evals.benchmarks import files as published
+from experiments.evals import results
+from tests.experiments.evals.benchmarks import files as published
 from tests.models.qwen import oracle
-from vade_jax.evals import results
 from vade_jax.models.qwen import files, tiny_checkpoint, weights
 from vade_jax.rollout.vllm import process
 

@@ -13,16 +13,16 @@ import types
 
 import pytest
 
+from experiments.evals import answers as saved
+from experiments.evals import chat, decisions
+from experiments.evals import settings as evaluation
+from experiments.evals.benchmarks import BENCHMARKS
 from tests.cpu_limit import cpu_limit
 from tests.hostile import texts
 from tests.http_server import ScriptedChat
 from tests.report import report_run
 from vade_jax import report
 from vade_jax.data import tokens
-from vade_jax.evals import answers as saved
-from vade_jax.evals import chat, decisions
-from vade_jax.evals import settings as evaluation
-from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.rewards import answers, servers, verify
 from vade_jax.store import rollout_log
 from vade_jax.types import Item

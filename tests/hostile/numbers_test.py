@@ -10,11 +10,11 @@ import pytest
 import safetensors.numpy
 
 from experiments import train
+from experiments.arenas import figures
 from tests.run.selectors_test import NAMES, fake_parts, smoke  # noqa: F401 (a fixture)
 from tests.trainer import fakes, loop_test, small, update_test
 from vade_jax import settings
 from vade_jax.data import procedural
-from vade_jax.report import figures
 from vade_jax.rollout import fake
 from vade_jax.run import checks, datasets, engines, job
 from vade_jax.store import metrics

@@ -21,7 +21,7 @@ def make_records(scores, ratio=0.5):
 
 
 def test_the_summary_says_what_was_learned_and_spent(tmp_path):
-    (tmp_path / "figures").mkdir()
+    (tmp_path / "rollouts").mkdir()
     text = headline.summary(make_records([0.25, 0.75, 0.5]), workdir=tmp_path)
     assert text.startswith("  tiny accuracy (mean@4)  ")
     assert "  0.250 first, 0.750 best (step 1), 0.500 last\n" in text
@@ -30,7 +30,7 @@ def test_the_summary_says_what_was_learned_and_spent(tmp_path):
     assert "2 steps, 128 rollouts, 2,000 tokens" in text
     assert "  40.00 s a step (median)\n" in text and " min " not in text  # one clock: train's
     assert "500 tokens/s" in text
-    assert str(tmp_path / "figures") in text
+    assert str(tmp_path / "rollouts") in text
     assert "rollouts/" not in text  # only what is there
 
 

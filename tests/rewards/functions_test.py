@@ -9,7 +9,7 @@ import threading
 import PIL.Image
 import pytest
 
-from vade_jax.rewards import functions, mix
+from vade_jax.rewards import functions
 from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
 from vade_jax.types import Item
 
@@ -81,7 +81,7 @@ def test_rewards_alone_or_with_what_is_correct():
 
 def test_two_rewards_in_a_tuple_are_no_pair():
     found = judge(lambda **_: (0.25, None))(ITEM, TEXTS[:2], TOKENS[:2])
-    assert found[0] == mix.Judgement(0.25, None)
+    assert found[0] == functions.Judgement(0.25, None)
     assert math.isnan(found[1].reward)
 
 
@@ -122,7 +122,7 @@ def test_the_first_that_says_what_is_correct_is_believed():
 
 
 def test_the_rules_are_a_judge_like_others():
-    rules = mix.by_rules("boxed", 0.1)
+    rules = functions.by_rules("boxed", 0.1)
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     both = SumOfJudges([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
     assert [x.correct for x in both] == [1, 0, 0]
@@ -246,7 +246,7 @@ f, g = Counting(), lambda completions, **_: [0] * len(completions)
 
 
 def test_what_a_function_counts_has_its_name(own):
-    both = SumOfJudges([*own(COUNTING, "f", "g"), mix.by_rules("boxed", 0.1)], [1, 1, 1])
+    both = SumOfJudges([*own(COUNTING, "f", "g"), functions.by_rules("boxed", 0.1)], [1, 1, 1])
     for _ in range(2):
         both(ITEM, TEXTS, TOKENS)
     assert both.metrics() == {"reward/f/calls": 2}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.cpu_limit import cpu_limit
 from vade_jax import types
-from vade_jax.rewards import pool, process, reading, values, verify
+from vade_jax.rewards import process, reading, values, verify
 from vade_jax.rewards.values import Number
 
 
@@ -136,9 +136,9 @@ class Worker:
 
 
 def use(monkeypatch, worker):
-    monkeypatch.setattr(pool, "_live_worker", lambda: worker)
-    monkeypatch.setattr(pool, "_idle", [])
-    pool.ask.cache_clear()
+    monkeypatch.setattr(process, "_live_worker", lambda: worker)
+    monkeypatch.setattr(process, "_idle", [])
+    process.ask.cache_clear()
 
 
 def test_verdicts_are_remembered_but_failures_are_not(monkeypatch):
@@ -166,7 +166,7 @@ def test_an_answer_with_many_formulas_has_seconds_for_all_of_them(monkeypatch):
     ],
 )  # fmt: skip
 def test_what_cannot_be_evaluated_reaches_no_worker(given, monkeypatch):
-    monkeypatch.setattr(pool, "_live_worker", None)
+    monkeypatch.setattr(process, "_live_worker", None)
     assert reason(given, "x+1", "expr") == "unreadable"
     assert reason("x+1", given, "expr") == "bad_key"
     assert reason("0.51", "\\frac{1}{2}", "expr") == "different"  # nor do numbers

@@ -7,8 +7,8 @@ import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
+from experiments.arenas import figures
 from vade_jax.models.qwen import presets
-from vade_jax.report import figures
 from vade_jax.store import metrics
 
 

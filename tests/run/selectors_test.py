@@ -10,10 +10,10 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import train
+from experiments.arenas import figures
 from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
-from vade_jax.report import figures
 from vade_jax.rollout import fake
 from vade_jax.run import build, checks, datasets, engines, job, states
 from vade_jax.store import metrics

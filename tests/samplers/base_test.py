@@ -57,7 +57,7 @@ def test_every_file_with_a_method_is_listed():
         for x in pkgutil.iter_modules(package.__path__)
     ]
     names = {file.SPEC.name for file in files if hasattr(file, "SPEC")}
-    assert names | {"remind"} == samplers.SAMPLERS.keys()
+    assert names | {"remind", "diva"} == samplers.SAMPLERS.keys()
 
 
 def test_what_methods_need():

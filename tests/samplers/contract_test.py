@@ -345,7 +345,6 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
             r"band=\(0\.7, 0\.3\)",
         ),
         ("remind", {"base": "remind"}, "base='remind'.*mopps"),
-        ("remind", {"base": "diva"}, "base='diva' asks for variants"),
         (
             "remind",
             {"base": "vade", "base_options": {"decay": 1}},

@@ -1,4 +1,4 @@
-"""What people read about runs: the page (report.html), figures, and comparison tables.
+"""What people read about a run: its page, report.html.
 
 This package reads run directories. No run depends on anything that it writes.
 """

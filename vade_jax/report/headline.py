@@ -16,7 +16,6 @@ from vade_jax.types import PathLike
 # What to look at in a run directory, in the order in which a reader needs it: (name, description).
 PLACES = (
     ("report.html", "everything on one page: open it in a browser"),
-    ("figures", "validation, effective ratio, gradients, rollouts"),
     ("rollouts", "every answer, as parquet"),
     ("metrics.jsonl", "one line a step"),
     ("checkpoints", "start again with the same --workdir to resume"),

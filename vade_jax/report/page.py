@@ -15,16 +15,7 @@ import jinja2
 
 from vade_jax import atomic
 from vade_jax.data import sources
-from vade_jax.report import (
-    charts,
-    contact_sheet,
-    curves,
-    examples,
-    figures,
-    headline,
-    pictures,
-    run,
-)
+from vade_jax.report import charts, contact_sheet, curves, examples, headline, pictures, run
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import PathLike
 
@@ -46,11 +37,10 @@ def at_start(workdir: PathLike, items: sources.Source) -> None:
 
 
 def at_end(workdir: PathLike, items: sources.Source) -> pathlib.Path:
-    """Draws the figures of a run that has just ended, and writes its versions, page and pictures.
+    """Writes the page of a run that has just ended, its versions and pictures.
 
     `items` is the source of the run's training data, by row.
     """
-    figures.draw(workdir)
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Compares expressions, trees of `values`, in a worker of `pool`: nothing else imports SymPy."""
+"""Compares expressions, trees of `values`, in a worker of `process`: nothing else imports SymPy."""
 
 import operator
 import resource
@@ -27,7 +27,7 @@ _FUNCTIONS: dict[str, Any] = {
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_ALARM = 10.0  # seconds; `pool` sets the deadline, and this is for when the run is dead
+_ALARM = 10.0  # seconds; `process` sets the deadline, and this is for when the run is dead
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
 _CONSTANTS_SEEN = 3  # next to which are points

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import pool, quantities, units, values
+from vade_jax.rewards import process, quantities, units, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
@@ -32,7 +32,7 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _region(given), _region(key)
     if left and right and not rules.lists and any(map(_is_certain, (left, right))):
         is_one = len(_names(left) | _names(right)) < 2
-        return is_one and (left == right or pool.ask(right, left, _EXACTLY, rules.clock))
+        return is_one and (left == right or process.ask(right, left, _EXACTLY, rules.clock))
     if isinstance(given, Relation) and isinstance(key, Relation):
         mine, other = named(given, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
@@ -69,7 +69,7 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
     if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
         sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
-        return pool.ask(*sizes, _EXACTLY, rules.clock)
+        return process.ask(*sizes, _EXACTLY, rules.clock)
     orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
     return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
 

@@ -1,13 +1,13 @@
 """Compares two numbers, formulas, names or words; `matching` compares what is made of them.
 
-Numbers, names and words are compared here. SymPy, in a worker of `pool`, compares formulas.
+Numbers, names and words are compared here. SymPy, in a worker of `process`, compares formulas.
 """
 
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
 
-from vade_jax.rewards import pool, units, values
+from vade_jax.rewards import process, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
@@ -24,7 +24,7 @@ class Rules:
     ordered: bool | None = None  # whether the order of a list counts; None: its kind says so
     formulas: bool = True  # whether a formula may stand for a number; then a percent sign counts
     exact: bool = False  # of the steps of a chain: no percent sign may be left out
-    clock: pool.Clock = dataclasses.field(default_factory=pool.Clock)  # of this answer
+    clock: process.Clock = dataclasses.field(default_factory=process.Clock)  # of this answer
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
@@ -106,4 +106,4 @@ def is_near(given: values.Tree, key: values.Tree, room: Fraction, rules: Rules) 
     x, y = values.exact(given), values.exact(key)
     if x is not None and y is not None:
         return abs(x - y) <= room
-    return pool.ask(key, given, room, rules.clock)
+    return process.ask(key, given, room, rules.clock)

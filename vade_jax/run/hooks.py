@@ -1,4 +1,4 @@
-"""The hooks that a caller gives to a run, so that runs import nothing of reports, evaluations or recipes.
+"""The hooks that a caller gives to a run, so that runs import nothing of pages, evaluations or studies.
 
     from vade_jax import report, run
     run.train(job, "runs/mine", hooks=run.Hooks(page=report))
@@ -31,7 +31,7 @@ class Page(Protocol):
 
 
 class Benchmarks(Protocol):
-    """Runs benchmarks during training: `vade_jax.evals.in_training`."""
+    """Runs benchmarks during training: `experiments.evals.in_training`."""
 
     def paths(self, section: settings.Eval) -> Mapping[str, str]:
         """Returns the file of each benchmark in `eval.benchmarks`; raises ValueError if one is wrong."""
@@ -45,7 +45,7 @@ class Benchmarks(Protocol):
 
 
 class Variants(Protocol):
-    """Makes the variants that a selector asks for: `vade_jax.recipes.diva.hook`."""
+    """Makes the variants that a selector asks for: `experiments.diva.hook`."""
 
     def check(self, run: settings.Run) -> None:
         """Raises ValueError if the settings do not allow variants."""

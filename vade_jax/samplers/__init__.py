@@ -8,7 +8,6 @@ from vade_jax.samplers.rivals import (
     bots,
     cures,
     dare,
-    diva,
     dps,
     gdro,
     greso,
@@ -28,7 +27,7 @@ from vade_jax.samplers.rivals import (
 
 _OWN = (vade, uniform, dapo, pooled, informed)
 _RIVALS = (
-    *(arcus, bots, cures, dare, diva, dps, gdro, greso, insight, kalman),
+    *(arcus, bots, cures, dare, dps, gdro, greso, insight, kalman),
     *(kgps, knapsack, mapp, mmr1, mopps, retire, sec, strata, vcrl),
 )
 _BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}

@@ -145,13 +145,13 @@ def check_hooks(given: hooks.Hooks, run: settings.Run, asks_for_variants: bool) 
     elif run.eval.benchmarks:
         raise ValueError(
             f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
-            "hooks=run.Hooks(benchmarks=vade_jax.evals.in_training), as experiments.train does"
+            "hooks=run.Hooks(benchmarks=experiments.evals.in_training), as experiments.train does"
         )
     if not asks_for_variants:
         return
     if given.variants is None:
         raise ValueError(
             f"selector.name={run.selector.name!r} asks for variants of items: give "
-            "hooks=run.Hooks(variants=vade_jax.recipes.diva.hook), as experiments.train does"
+            "hooks=run.Hooks(variants=experiments.diva.hook), as experiments.train does"
         )
     given.variants.check(run)

@@ -36,7 +36,7 @@ NOT_QUEUED = -1
 
 @dataclasses.dataclass(frozen=True)
 class RemindOptions(base.AroundOptions):
-    """The hyperparameters of ReMind's queue; `base` is any selector of this package without variants."""
+    """The hyperparameters of ReMind's queue; `base` is any other selector of this package."""
 
     every: int = fields.number(5, at_least=1)  # Steps from one review to the next
     share: float = fields.fraction(0.1)  # Share of the batch that reviews take in such a step
@@ -61,12 +61,9 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
     """Returns the selector of `specs` that `options.base` names, with ReMind's queue around it.
 
     Raises:
-        ValueError: `base` or one of its options is unknown, or it asks for variants of items, which
-            must stay together.
+        ValueError: `base` or one of its options is unknown.
     """
     below = base.below(specs, options)
-    if below.needs.variants:
-        raise ValueError(f"base={options.base!r} asks for variants of prompts: choose another one")
 
     def init(num_items: int, **arrays: Array) -> RemindState:
         return RemindState(

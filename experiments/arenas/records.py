@@ -1,0 +1,302 @@
+"""The runs of a sweep, for its tables and figures: read from run directories, or from one small file.
+
+A run directory has megabytes: checkpoints and every answer. The file of a sweep (its table of runs) has
+only what a comparison needs, a kilobyte a run.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+import math
+import operator
+import pathlib
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from experiments.arenas import cost, foresight, outcome
+from experiments.arenas.foresight import Foresight
+from vade_jax import atomic
+from vade_jax.report import curves
+from vade_jax.store import metrics, rollout_log
+from vade_jax.types import PathLike
+
+# The metrics that the table keeps, at every step that has them.
+KEPT = re.compile(
+    "|".join(
+        [
+            *("vade/coverage", curves.PREDICTED, "response_length/mean"),
+            *(name for name, *_ in cost.COSTS),
+            *(curves.EFFECTIVE, curves.EFFECTIVE_CORRECT, curves.EFFECTIVE_TRAINED),
+            *(curves.GRADIENT_NORM, r"val/.+/acc/mean@\d+", "val-aux/.+"),
+        ]
+    )
+)
+DIGITS = 5  # significant digits of a number that is read from a table
+# Bits of a number that is no accuracy, such as the seconds of a step: an error of at most 0.025 %. The bits
+# below are chance, which cannot be compressed.
+BITS = 12
+# Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own
+# checksums do not cover, the columns and these settings.
+SHARED = b"settings"
+CHECKSUM = b"crc32"
+ENCODINGS = {
+    pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
+    pa.list_(pa.int32()): "DELTA_BINARY_PACKED",
+    pa.list_(pa.int64()): "DELTA_BINARY_PACKED",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What a comparison needs of a finished run."""
+
+    name: str  # where it was read from
+    config: Mapping[str, Any]
+    records: Sequence[metrics.Record]
+    hopeless: float  # share of rollouts on prompts that cannot be answered correctly; NaN: unknown
+    foresight: Foresight = dataclasses.field(default_factory=dict)  # empty: unknown
+
+    @property
+    def seed(self) -> int:
+        """The seed, by which runs of different arms are paired."""
+        return int(self.config["seed"])
+
+    @functools.cached_property
+    def outcome(self) -> outcome.Outcome:
+        """The run in numbers, which one table after another asks for."""
+        return outcome.of_run(self.records, self.hopeless)
+
+
+Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
+
+
+def of_directory(directory: PathLike) -> Recorded:
+    """Returns the run in a directory.
+
+    Raises:
+        FileNotFoundError: the directory has no config.json or no metrics.jsonl.
+    """
+    found = metrics.read(directory)
+    path = pathlib.Path(directory) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} has no config.json, so no seed")
+    config = json.loads(path.read_text())
+    return Recorded(
+        str(directory), config, found, hopeless_share(directory), foresight.of_directory(directory)
+    )
+
+
+def hopeless_share(workdir: PathLike) -> float:
+    """Returns the share of a run's rollouts on prompts that cannot be answered correctly, or NaN.
+
+    These prompts are the stratum "impossible" of the built-in data, and prompts with a wrong gold. NaN:
+    the run has no rollout logs, or its data do not mark these prompts.
+    """
+    counted = collections.Counter()
+    for path in rollout_log.paths(workdir):
+        counted.update(rollout_log.read(path, ["metadata"])["metadata"])
+    fields = [(json.loads(text), count) for text, count in counted.items()]
+    if not any("stratum" in of for of, _ in fields):
+        return math.nan
+    hopeless = sum(
+        count for of, count in fields if of.get("stratum") == "impossible" or of.get("mislabelled")
+    )
+    return hopeless / counted.total()
+
+
+# ------------------------------------------------------------------------------ as one file
+def write(groups: Groups, path: PathLike) -> None:
+    """Writes the table of a sweep: a row for each run, a column for each metric, one value for each step.
+
+    Settings that all runs share are written once, in the metadata of the file.
+    """
+    runs = [run for arms in groups.values() for of_arm in arms.values() for run in of_arm]
+    configs = [dict(_leaves(_without_places(run.config))) for run in runs]
+    shared = {
+        field: value
+        for field, value in configs[0].items()
+        if all(field in config and config[field] == value for config in configs)
+    }
+    names = [(name, arm) for name, arms in groups.items() for arm in arms for _ in arms[arm]]
+    own = [{k: v for k, v in config.items() if k not in shared} for config in configs]
+    found = {name for run in runs for x in run.records for name in x if KEPT.fullmatch(name)}
+    columns = {
+        "group": pa.array([name for name, _ in names]),
+        "arm": pa.array([arm for _, arm in names]),
+        "settings": pa.array([json.dumps(fields) for fields in own]),
+        "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
+        "foresight": pa.array([_short(run.foresight) for run in runs]),
+        "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
+        **{name: _column([run.records for run in runs], name) for name in sorted(found)},
+    }
+    _write_small(pa.table(columns), shared, path)
+
+
+def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
+    """Writes a table with options that make it a third smaller than parquet's defaults."""
+    options: dict[str, Any] = {
+        "use_dictionary": ["group", "arm", "settings"],
+        "column_encoding": {
+            f"{field.name}.list.element": ENCODINGS[field.type]
+            for field in table.schema
+            if field.type in ENCODINGS
+        },
+        "compression": "zstd",
+        "compression_level": 22,
+        "write_statistics": False,
+        "write_page_checksum": True,
+        "store_schema": False,
+    }
+    told = json.dumps(shared).encode()
+    with (
+        atomic.replacing(path) as partial,
+        pq.ParquetWriter(partial, table.schema, **options) as file,
+    ):
+        file.write_table(table)
+        file.add_key_value_metadata({SHARED: told, CHECKSUM: _checksum(table.schema, told)})
+
+
+def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of a table by data/loss, then by arm.
+
+    Raises:
+        ValueError: the file is not a table that `write` has written.
+    """
+    groups: dict[str, dict[str, list[Recorded]]] = {}
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table, told = file.read(), file.metadata.metadata
+        if told[CHECKSUM] != _checksum(table.schema, told[SHARED]):
+            raise ValueError("its columns or settings are not those that were written")
+        shared = json.loads(told[SHARED])
+        for row in table.to_pylist():
+            group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
+            config = _nested(shared | settings)
+            name = f"{path}: {group}/{arm} with seed {operator.index(config['seed'])}"
+            known = json.loads(row.pop("foresight", "{}"))  # older tables have none
+            hopeless = row.pop("hopeless")
+            run = Recorded(name, config, _records(row), hopeless, known)
+            groups.setdefault(group, {}).setdefault(arm, []).append(run)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(
+            f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
+        ) from error
+    return groups
+
+
+def _short(foresight: Foresight) -> str:
+    return json.dumps({name: [float(f"{x:.4g}") for x in xs] for name, xs in foresight.items()})
+
+
+def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
+    """Returns the records of a run from its columns; null in a column means: this step has no value."""
+    found = [{"step": step} for step in row.pop("step") or ()]
+    short = f"%.{DIGITS}g".__mod__  # the fastest way, and a table has a million numbers
+    for name, values in row.items():
+        for record, value in zip(found, values, strict=True) if values else ():
+            if value is not None:
+                record[name] = float(short(value)) if isinstance(value, float) else value
+    return found
+
+
+def _checksum(schema: pa.Schema, shared: bytes) -> bytes:
+    """Returns a checksum of columns and shared settings, which parquet's checksums of pages leave out."""
+    # Arrow and parquet name the values of a list differently, so only their type counts.
+    values = lambda kind: f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
+    columns = [(field.name, values(field.type)) for field in schema]
+    return str(zlib.crc32(repr(columns).encode() + shared)).encode()
+
+
+def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
+    """Returns a metric's values, a row for each run: null at steps without it; null for a run without it."""
+    values = [[record.get(name) for record in run] for run in runs]
+    present = [x for of_run in values for x in of_run if x is not None]
+    whole = all(isinstance(x, int) for x in present)
+    number = int if whole else float if name.startswith("val") else _rounded
+    rows = [
+        [None if x is None else number(x) for x in of_run]
+        if any(x is not None for x in of_run)
+        else None
+        for of_run in values
+    ]
+    return pa.array(rows, pa.list_(pa.int64() if whole else pa.float32()))
+
+
+def _rounded(x: float) -> float:
+    mantissa, exponent = np.frexp(x)
+    return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
+
+
+def completed(new: Groups, earlier: Groups) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of `new`; what they lack because their rollouts were deleted comes from `earlier`."""
+
+    def known(name: str, arm: str, run: Recorded) -> Recorded:
+        before = [x for x in earlier.get(name, {}).get(arm, ()) if x.seed == run.seed]
+        if not before:
+            return run
+        hopeless = before[0].hopeless if math.isnan(run.hopeless) else run.hopeless
+        foresight = run.foresight or before[0].foresight
+        return dataclasses.replace(run, hopeless=hopeless, foresight=foresight)
+
+    return {
+        name: {arm: [known(name, arm, run) for run in runs] for arm, runs in arms.items()}
+        for name, arms in new.items()
+    }
+
+
+def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
+    both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
+    for name, arms in new.items():
+        of_group = both.setdefault(name, {})
+        for arm, runs in arms.items():
+            seeds = {run.seed for run in runs}
+            of_group[arm] = [run for run in of_group.get(arm, ()) if run.seed not in seeds] + [
+                *runs
+            ]
+    return both
+
+
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings without places of the models, which mean nothing on other machines."""
+    config = dict(config)
+    if "warm_start" in config:
+        config["warm_start"] = {**config["warm_start"], "directory": ""}
+    place = pathlib.PurePath(config.get("model", {}).get("checkpoint", ""))
+    if place.is_absolute():  # otherwise it is a name on the hub
+        config["model"] = {**config["model"], "checkpoint": place.name}
+    return config
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the value of every setting; an empty mapping counts as a value."""
+    for name, value in config.items():
+        name = name.replace("~", "~0").replace(".", "~1")  # an engine's option may have a dot
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@functools.cache
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Inverts `_leaves`."""
+    config: dict[str, Any] = {}
+    for name, value in leaves.items():
+        *parents, last = _path(name)
+        section = config
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    return config

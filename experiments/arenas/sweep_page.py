@@ -1,0 +1,129 @@
+"""The page of a sweep, sweep.html: means over seeds, paired differences, curves, and costs.
+
+It is made from the numbers and figures that a sweep leaves, so it can be made again without the runs. Like
+report.html, the file contains everything and loads nothing from a server.
+"""
+
+import base64
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from experiments.arenas import cost
+from experiments.arenas.comparison import NOTES, Arm, Comparison, costs
+from experiments.arenas.controls import Control
+from experiments.arenas.records import Groups
+from vade_jax import atomic
+from vade_jax.report import page
+from vade_jax.report.curves import Mean
+from vade_jax.types import PathLike
+
+FILE = "sweep.html"
+# Figures in their order, with captions; figures that a sweep does not have are left out.
+FIGURES = {
+    "arms.png": "Every arm: mean, 95 % interval and single seeds",
+    "learning.png": "Over the steps: validation, effective ratio, gradient norm",
+    "rollouts.png": "Over the answers paid for",
+    "effective_ratio.png": "Groups that teach, over the steps",
+    "calibration.png": "What each posterior forecast of the effective ratio, and what came out",
+    "decays.png": "Over the two decays",
+    "rates.png": "Over learning rates",
+    "batches.png": "Over sizes of a batch",
+    "map.png": "Over batch, answers to a prompt and pool",
+}
+
+
+def write(
+    groups: Groups,
+    compared: Comparison,
+    directory: PathLike,
+    checked: Mapping[str, Sequence[Control]] = {},
+) -> pathlib.Path:
+    """Writes the page into the directory of a sweep's figures, and returns its path.
+
+    Args:
+        groups: the runs by data/loss, then by arm.
+        compared: the same in numbers.
+        directory: holds the figures; the page is written into it.
+        checked: the controls of an arena, by data/loss; a sweep may have none.
+    """
+    folder = pathlib.Path(directory)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    text = environment.get_template(FILE).render(
+        title=folder.resolve().name,
+        baseline=compared.baseline,
+        late=cost.LATE,
+        at=compared.at,
+        switch={axis: words for axis, words in cost.EQUAL.items() if _has(compared, axis)},
+        style=(page.ASSETS / "style.css").read_text("utf-8"),
+        groups=[
+            _group(name, compared.groups[name], compared, checked.get(name, ())) for name in groups
+        ],
+        figures=[_figure(folder / name, says) for name, says in FIGURES.items()],
+        notes=[
+            note.format(baseline=compared.baseline, at=compared.at_equal)
+            for note in (*NOTES, *cost.NOTES)
+        ],
+    )
+    atomic.write_text(folder / FILE, text)
+    return folder / FILE
+
+
+def _has(compared: Comparison, axis: str) -> bool:
+    """Returns whether a difference at equal `axis` is known of any arm."""
+    arms = (arm for of_group in compared.groups.values() for arm in of_group.values())
+    return any(arm.equal[axis].count for arm in arms)
+
+
+def _group(
+    name: str, arms: Mapping[str, Arm], compared: Comparison, controls: Sequence[Control]
+) -> dict[str, Any]:
+    """Returns what the page shows of one data/loss: the baseline first, then the arms, best to worst."""
+    baseline = compared.baseline
+    rank = lambda label: (label != baseline, -arms[label].means["late"].mean)
+    ordered = {label: arms[label] for label in sorted(arms, key=rank)}
+    # Differences are in the table above, by a switch.
+    head, rows = costs(ordered, baseline)
+    shown = [i for i, words in enumerate(head) if words not in cost.EQUAL.values()]
+    return {
+        "name": name,
+        "rows": [_row(label, arm, label == baseline) for label, arm in ordered.items()],
+        "costs": [[row[i] for i in shown] for row in (head, *rows)],
+        "controls": controls,
+    }
+
+
+def _row(label: str, arm: Arm, is_baseline: bool) -> dict[str, Any]:
+    seeds = len(arm.seeds)
+    return {
+        "arm": label,
+        "seeds": seeds,
+        "late": arm.means["late"].text("{:.3f}", of=seeds),
+        "differences": {
+            axis: ("", "")
+            if is_baseline
+            else (mean.text("{:.3f}", sign=True, of=seeds), _verdict(mean))
+            for axis, mean in arm.equal.items()
+        },
+        "effective": arm.means["effective_ratio"].text("{:.2f}", of=seeds),
+    }
+
+
+def _verdict(difference: Mean) -> str:
+    """Returns a color if the interval of a difference does not contain 0."""
+    if difference.count < 2 or abs(difference.mean) <= difference.half:
+        return ""
+    return "right" if difference.mean > 0 else "wrong"
+
+
+def _figure(path: pathlib.Path, says: str) -> dict[str, str] | None:
+    if not path.is_file():
+        return None
+    data = base64.b64encode(path.read_bytes()).decode()
+    return {"says": says, "uri": f"data:image/png;base64,{data}"}

@@ -1,0 +1,310 @@
+"""Paraphrases of the built-in questions and steps to their answers, from what their pictures show.
+
+They are computed from the item by drawing it again. The last step leaves a little to do. A step may name the
+answer only where a part is all there is: if one half of a picture has no shapes, the other half's number is
+the answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.diva import pictures
+from experiments.diva.variants import Texts
+from vade_jax.data import procedural
+from vade_jax.data.procedural import canvas
+from vade_jax.types import Item
+
+_PARAPHRASES = {
+    "color": (
+        "What is the color of the {shape}?",
+        "Which color is the {shape}?",
+        "The {shape}: what color is it?",
+        "Name the color of the {shape}.",
+        "There is one {shape}. What color is it?",
+    ),
+    "shape": (
+        "What is the shape of the {color} one?",
+        "Which shape is the {color} one?",
+        "The {color} one: what shape is it?",
+        "Name the shape of the {color} one.",
+        "There is one {color} shape. What shape is it?",
+    ),
+    "count": (
+        "What is the number of {what}?",
+        "Count the {what}. How many are there?",
+        "The {what}: how many are there?",
+        "How many {what} are in the picture?",
+        "Count all {what}.",
+    ),
+    "compare": (
+        "Are there fewer {second} than {first}?",
+        "Is the number of {first} above that of {second}?",
+        "Do the {first} outnumber the {second}?",
+        "Count {first} and {second}. Are there more {first}?",
+        "Are the {second} fewer than the {first}?",
+    ),
+    "subtract": (
+        "All {color} {what} are gone. How many shapes are left?",
+        "How many shapes are left without the {color} {what}?",
+        "Take away all {color} {what}. How many shapes are left?",
+        "How many are left if all {color} {what} are gone?",
+        "Count all shapes but the {color} {what}.",
+    ),
+    "value": (
+        "What value is bar {letter}?",
+        "Bar {letter}: what is the value?",
+        "What is the height of bar {letter}?",
+        "How tall is bar {letter}?",
+        "Name the value of bar {letter}.",
+    ),
+    "extreme": (
+        "Which of the bars is {which}?",
+        "What is the letter of the {which} bar?",
+        "Name the {which} bar.",
+        "The {which} bar: which is it?",
+        "There is one {which} bar. Which is it?",
+    ),
+    "triangle": (
+        "What is x?",
+        "How many degrees is the angle x?",
+        "The angle x: what is it?",
+        "What is the number of degrees of x?",
+        "Name the angle x.",
+    ),
+    "cell": (
+        "Which number is in row {row} column {letter}?",
+        "What number is in column {letter} row {row}?",
+        "Row {row}, column {letter}: what number is there?",
+        "Name the number in row {row} column {letter}.",
+        "Column {letter}, row {row}: which number is it?",
+    ),
+    "sum": (
+        "What is the total of column {letter}?",
+        "Column {letter}: what is the sum?",
+        "What is the sum of all numbers in column {letter}?",
+        "Name the sum of column {letter}.",
+        "Sum all numbers of column {letter}.",
+    ),
+    "written": (
+        "Which number is written?",
+        "What is the written number?",
+        "Name the written number.",
+        "What number is there?",
+        "The written number: which is it?",
+    ),
+    "hidden": (
+        "Which number is hidden?",
+        "What is the hidden number?",
+        "Name the hidden number.",
+        "What number is under the box?",
+        "The hidden number: which is it?",
+    ),
+    "letter": (
+        "Which is the {which} letter of the {shape}'s color?",
+        "The {shape}'s color: what is the {which} letter?",
+        "What letter is {which} in the {shape}'s color?",
+        "Name the {which} letter of the {shape}'s color.",
+        "The color of the {shape}: what is its {which} letter?",
+    ),
+    "initials": (
+        "The first letters of the colors: {named}?",
+        "What are the colors' first letters: {named}?",
+        "Name the colors' first letters: {named}.",
+        "{named}: what are the colors' first letters?",
+        "With which letters do the colors begin: {named}?",
+    ),
+    "read": (
+        "Which number do you read?",
+        "What number is there?",
+        "What is the number?",
+        "Name the number that you read.",
+        "The number: which is it?",
+    ),
+    "add": (
+        "Sum all digits.",
+        "What is the total of the digits?",
+        "The sum of the digits: what is it?",
+        "What do all digits sum to?",
+        "Name the sum of all digits.",
+    ),
+    "largest": (
+        "What is the largest digit?",
+        "Name the largest digit.",
+        "The largest digit: which is it?",
+        "Which of the digits is the largest?",
+        "What digit is the largest?",
+    ),
+    "larger": (
+        "Is the right digit the lower one?",
+        "The left digit: is it larger?",
+        "Is the left digit above the right one?",
+        "Is the left number larger?",
+        "Is the left one the larger digit?",
+    ),
+    "spell": (
+        "Which is the {which} letter of the digit's name?",
+        "The digit's name: what is the {which} letter?",
+        "What letter is {which} in the digit's name?",
+        "Name the {which} letter of the digit's name.",
+        "The name of the digit: what is its {which} letter?",
+    ),
+}
+_HANDWRITTEN = ("read", "add", "largest", "larger", "spell")
+_STEPS = {
+    "color": (
+        "Find the {shape}.",
+        "It is in the {height} half.",
+        "It is on the {side}.",
+        "It is {two}.",
+    ),
+    "shape": (
+        "Find the {color} one.",
+        "It is in the {height} half.",
+        "It is on the {side}.",
+        "It is {two}.",
+    ),
+    "count": (
+        "Count the upper half, then the lower half.",
+        "The upper half has {upper}.",
+        "The lower half has {lower}.",
+        "The number is {upper} + {lower}.",
+    ),
+    "compare": (
+        "Count the {first}, then the {second}.",
+        "The number of {first} is {num_first}.",
+        "The number of {second} is {num_second}.",
+        "Is {num_first} more than {num_second}?",
+    ),
+    "subtract": (
+        "Count all shapes, then the {color} {what}.",
+        "The number of all shapes is {total}.",
+        "The number of {color} {what} is {num_gone}.",
+        "The number left is {total} - {num_gone}.",
+    ),
+    "value": (
+        "Find {letter} below the bars.",
+        "The value of bar {letter} {where}.",
+        "It is between {below:g} and {above:g}.",
+        "It is {low:g} or {high:g}.",
+    ),
+    "extreme": (
+        "Look at the top of each bar.",
+        "Bar {first}.",
+        "Bar {others}.",
+        "Which number is {end}?",
+    ),
+    "triangle": (
+        "The angles of a triangle sum to 180.",
+        "The other angles are {first} and {second}.",
+        "The sum of both is {sum}.",
+        "The angle x is 180 - {sum}.",
+    ),
+    "cell": (
+        "Find row {row}.",
+        "Row {row} is {listed}.",
+        "Find column {letter}.",
+        "It is number {column} of the row.",
+    ),
+    "sum": (
+        "Find column {letter}.",
+        "Column {letter} is {listed}.",
+        "The sum of all but the last is {sum}.",
+        "The sum is {sum} + {last}.",
+    ),
+    "written": (
+        "Look at the large number.",
+        "The number has one digit.",
+        "It is between {low} and {high}.",
+        "It is {two}.",
+    ),
+    **dict.fromkeys(("hidden", "letter", "initials", *_HANDWRITTEN), ()),
+}
+_GRAINS = {"gaussian", "salt_pepper", "speckle"}
+_NEVER = {
+    "written": {"rotate"},  # a digit alone does not say which way is up: 6 and 9
+    **{family: {"rotate", *_GRAINS} for family in _HANDWRITTEN},
+    # Characters of 11 to 20 pixels drown in grains: with all else known, a third of the digits of
+    # a noisy table could not be told from each other.
+    **{family: _GRAINS for family in ("value", "extreme", "triangle", "table")},
+}
+
+
+def texts(item: Item) -> Texts:
+    """Returns the paraphrases and steps of an item of `Procedural`.
+
+    An item whose gold is wrong on purpose has no steps: none lead to it, as none would be kept of a
+    solution that is checked against the gold.
+
+    Raises:
+        ValueError: the item is not built in.
+    """
+    sample = procedural.draw_again(item)
+    asks, facts = item.metadata["family"], sample.facts
+    if asks == "table":
+        asks = "cell" if "row" in facts else "sum"
+    clues = {**facts, **_clues(asks, facts)}
+    steps = _STEPS[asks] if sample.answer == item.answer else ()
+    return Texts(
+        paraphrases=tuple(text.format(**facts) for text in _PARAPHRASES[asks]),
+        steps=tuple(text.format(**clues) for text in steps),
+    )
+
+
+def allowed(item: Item) -> frozenset[str]:
+    """Returns the changes of the picture that leave the answer of a built-in item as it is."""
+    return frozenset(pictures.CHANGES) - _NEVER.get(item.metadata["family"], set())
+
+
+def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the steps' texts other than facts of the picture."""
+    middle = canvas.UNITS / 2
+    match asks:
+        case "color" | "shape":
+            x, y = facts["centre"]
+            options = tuple(canvas.COLORS) if asks == "color" else canvas.SHAPES
+            return {
+                "height": "upper" if y < middle else "lower",
+                "side": "left" if x < middle else "right",
+                "two": _either(facts[asks], options),
+            }
+        case "count":
+            upper = sum(y < middle for y in facts["heights"])
+            return {"upper": upper, "lower": len(facts["heights"]) - upper}
+        case "subtract":
+            return {"total": facts["num_gone"] + facts["num_left"]}
+        case "value":
+            value = facts["value"]
+            low, high = sorted((value, value + 1 if value < 9 else value - 1))
+            where = "is written above it" if facts["labelled"] else "is where its top is"
+            around = {"below": low - 1, "above": high + 1}
+            return {"where": where, "low": low, "high": high, **around}
+        case "extreme":
+            bars = zip(facts["letters"], facts["values"], strict=True)
+            heights = [f"{letter} is {value:g}" for letter, value in bars]
+            half = (len(heights) + 1) // 2
+            return {
+                "first": ", ".join(heights[:half]),
+                "others": ", ".join(heights[half:]),
+                "end": "largest" if facts["which"] == "tallest" else "smallest",
+            }
+        case "triangle":
+            first, second = facts["angles"]
+            return {"first": first, "second": second, "sum": first + second}
+        case "cell":
+            return {"listed": ", ".join(map(str, facts["numbers"]))}
+        case "sum":
+            *first, last = facts["numbers"]
+            listed = ", ".join(map(str, facts["numbers"]))
+            return {"listed": listed, "sum": sum(first), "last": last}
+        case "written":
+            low, high = (0, 4) if int(facts["digit"]) < 5 else (5, 9)
+            two = _either(facts["digit"], tuple("0123456789"))
+            return {"low": low, "high": high, "two": two}
+    return {}
+
+
+def _either(right: str, options: Sequence[str]) -> str:
+    """Returns the right option and the one after it, in the order of the options."""
+    i = options.index(right)
+    pair = sorted((i, (i + 1) % len(options)))
+    return " or ".join(options[j] for j in pair)

@@ -1,0 +1,273 @@
+"""An evaluation from its settings to its report: look at everything, ask, score, write.
+
+    prepared = evaluation.prepare(settings, workdir)
+    evaluation.answer(prepared)
+    evaluation.check_answers(prepared)
+    print(evaluation.write_report(prepared))
+
+Answers and the judge's replies are saved as they come. Started again with the same settings and directory,
+an evaluation continues where it stopped.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import tqdm
+
+from experiments.evals import answers, chat, policies, results, summary, tasks
+from experiments.evals.settings import Evaluation
+from vade_jax.data import hub, tokens
+from vade_jax.models.qwen import files
+from vade_jax.rewards import functions
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.run import build, checks, cluster, datasets, engines
+from vade_jax.run.directory import claim
+from vade_jax.run.policy import Policy, compute_dtype, place_policy
+from vade_jax.trainer import mesh, processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """An evaluation whose inputs have been checked."""
+
+    settings: Evaluation
+    workdir: str
+    tasks: Sequence[tasks.Task]
+    # The settings of each task, which another evaluation must share to be compared
+    records: Mapping[str, Mapping]
+    others: Mapping[str, summary.Results]  # to compare with, by directory
+    # Who answers; None for saved answers
+    policy: policies.ServerPolicy | policies.EnginePolicy | None
+    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
+    judge: chat.Chat | functions.SumOfJudges | None  # None where rules decide
+
+    @property
+    def num_answers(self) -> int:
+        """How many answers are there."""
+        return sum(len(store) for store in self.stores.values())
+
+
+def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
+    """Reads all files, sends servers a test question, and builds every prompt once.
+
+    Raises:
+        ValueError: a setting, a file, a server or the directory of another evaluation is wrong; says
+            what to do.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    evaluation.check_complete()
+    chosen = tasks.read(evaluation)
+    others = {path: results.load_all(path) for path in evaluation.compare}
+    for path, other in others.items():
+        summary.check_pair(path, other, chosen)
+    policy, replies = None, os.path.join(workdir, answers.REPLIES)
+    stores = _open_stores(evaluation, chosen, workdir)
+    asks = any(policies.lacks(task, stores[task.name]) for task in chosen)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"), asks)
+    if evaluation.server.url:
+        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME), asks=asks)
+        policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
+    elif evaluation.model.checkpoint:
+        policy = _checkpoint_policy(evaluation, chosen, workdir)
+    directory, template = (policy.directory, policy.template) if policy else ("", "")
+    of_policy = tasks.policy_record(evaluation, directory, template)
+    records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
+    if evaluation.answers:
+        _check_whole(evaluation, chosen, stores)
+    for name, wanted in records.items():
+        path = pathlib.Path(workdir, name, "settings.json")
+        if evaluation.answers or not stores[name]:
+            path.unlink(missing_ok=True)  # no answer was made with them
+        claim(path, wanted, tasks.MAY_CHANGE)
+    if policy is not None:
+        for task in chosen:
+            store = stores[task.name]
+            assert isinstance(store, answers.Store)
+            policy.check(task, store)
+    return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
+
+
+def answer(prepared: Prepared) -> None:
+    """Asks for every missing answer.
+
+    Raises:
+        ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
+    """
+    if prepared.policy is None:
+        return
+    # The engine is closed before scoring, because the judge may need its memory.
+    with contextlib.closing(prepared.policy):
+        for task in prepared.tasks:
+            store = prepared.stores[task.name]
+            assert isinstance(store, answers.Store)
+            with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
+                for done in prepared.policy.ask(task, store):
+                    bar.update(done)
+
+
+def check_answers(prepared: Prepared) -> None:
+    """Raises ValueError if answers are missing, or says how many if the settings allow that."""
+    if prepared.policy is not None:  # saved answers were looked at before
+        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
+
+
+def write_report(prepared: Prepared) -> str:
+    """Scores all answers and writes results, the report and every decision.
+
+    Returns:
+        The part of the report that is shown.
+
+    Raises:
+        ServerLost: the judge is gone; what it has said is kept.
+        RewardFailure: a reward function failed.
+    """
+    evaluation, found = prepared.settings, {}
+    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
+    if not label:
+        path = evaluation.answers or evaluation.model.checkpoint
+        label = os.path.basename(os.path.normpath(path))
+    for task in prepared.tasks:
+        found[task.name] = results.score(
+            task,
+            prepared.stores[task.name],
+            prepared.judge,
+            os.path.join(prepared.workdir, task.name),
+            label=label,
+            settings=prepared.records[task.name],
+        )
+    return summary.write(
+        prepared.workdir,
+        found,
+        prepared.others,
+        skipped=evaluation.skipped,
+        size=evaluation.size,
+        seed=evaluation.seed,
+    )
+
+
+def _make_judge(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str, asks: bool
+) -> chat.Chat | functions.SumOfJudges | None:
+    """Returns the judge: a chat with a model, the user's functions, or None where rules decide all.
+
+    `asks`: answers are missing, so the judge's server has to be there before they are made.
+    """
+    if evaluation.reward.functions:
+        if evaluation.judge.rules or evaluation.judge.url:
+            raise ValueError(
+                f"reward.function={evaluation.reward.function!r} judges: give no --rules and no "
+                "--judge_server"
+            )
+        judge = build.make_judge(evaluation.reward)
+        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
+            try:
+                judge(task.items[0], [""], None)
+            except functions.RewardFailure as error:
+                raise ValueError(f"{task.name}: {error}") from error
+        return judge
+    if evaluation.judge.rules:
+        return None
+    names = [task.name for task in chosen if task.benchmark.judge]
+    if not names:
+        return None
+    if not evaluation.judge.url:
+        raise ValueError(
+            f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
+            "--judge_model, or --rules for rules of our own (not the published scores)"
+        )
+    return chat.connect(evaluation.judge, memory, asks=asks)
+
+
+def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
+    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in chosen}
+    if not evaluation.answers:
+        return {name: answers.Store(path) for name, path in paths.items()}
+    if taken := [path for path in paths.values() if os.path.exists(path)]:
+        raise ValueError(
+            f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
+            "another --workdir"
+        )
+    return answers.read_saved(evaluation.answers, chosen)
+
+
+def _check_whole(evaluation, chosen, stores) -> None:
+    for task in chosen:
+        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
+
+
+# ------------------------------------------------------------------------------ a checkpoint
+def _checkpoint_policy(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
+) -> policies.EnginePolicy:
+    """Returns the policy of a checkpoint, which reads its weights only when it is asked.
+
+    Raises:
+        ValueError: it is no checkpoint, or the engine cannot be started here.
+    """
+    if processes.several():
+        raise ValueError(
+            "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
+        )
+    directory = _weights(evaluation.model.checkpoint)
+    files.check(directory)
+    checks.machine.check_engine(evaluation.engine, evaluation.layout)
+    local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
+    if local:
+        cluster.take_gpus(evaluation.layout)
+    else:  # JAX only makes keys here, and must leave the GPUs' memory to vLLM
+        files.check_is_one(directory)  # vLLM reads the weights itself
+        jax.config.update("jax_platforms", "cpu")
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
+    sampling = Sampling(
+        top_p=evaluation.sampling.top_p,
+        top_k=evaluation.sampling.top_k,
+        max_tokens=max(task.sampling.max_tokens for task in chosen),
+    )
+
+    @functools.cache
+    def load() -> Policy:
+        if local:
+            devices = mesh.make(**evaluation.mesh.to_dict())
+            dtype = compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
+            return place_policy(directory, devices, dtype)
+        # vLLM reads the weights itself.
+        unused: dict[str, Any] = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
+        return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
+
+    @functools.cache
+    def make_engine(num_samples: int) -> Engine:
+        sections = engines.Sections(evaluation.data, evaluation.engine, evaluation.layout)
+        engine = engines.make_frozen(sections, load(), workdir, sampling, num_samples)
+        on_close.callback(engine.close)
+        return engine
+
+    for cached in (load, make_engine):  # the caches hold the weights
+        on_close.callback(cached.cache_clear)
+    return policies.EnginePolicy(
+        directory,
+        tokenizer,
+        datasets.prompt_builder(evaluation.data, tokenizer),  # pyright: ignore[reportArgumentType] (it has what is read here)
+        # The built-in engine is laid out for the size of a group; one server answers all.
+        make_engine if local else lambda num_samples: make_engine(0),
+        seed=evaluation.seed,
+        chunk=evaluation.chunk,
+        close=on_close.close,
+    )
+
+
+def _weights(path: str) -> str:
+    """Returns the Hugging Face directory of a path; of a run directory it is `policy`."""
+    if os.path.exists(os.path.join(path, "policy", files.CONFIG)):
+        return os.path.join(path, "policy")
+    if os.path.isdir(os.path.join(path, "checkpoints")):
+        raise ValueError(
+            f"--checkpoint={path} is a run that has not finished: export its policy by python "
+            f"-m experiments.convert --source={path} --target=DIR"
+        )
+    return hub.model(path)

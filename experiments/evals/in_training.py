@@ -1,0 +1,97 @@
+"""Benchmarks as validation of a run: their prompts and rules, without a judge model.
+
+The two functions are what `run.Hooks.benchmarks` asks for.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.evals import benchmarks, decisions, tasks
+from experiments.evals.benchmarks import base
+from vade_jax import fields, settings
+from vade_jax.data import prompts, tokens
+from vade_jax.rollout.engine import Sampling
+from vade_jax.trainer import validation
+from vade_jax.trainer.scoring import Scored, Scorer
+from vade_jax.types import Item, Prompt
+
+
+def paths(section: settings.Eval) -> dict[str, str]:
+    """Returns the file of each benchmark in `eval.benchmarks`, "mathvista:FILE,chartqa:FILE".
+
+    Raises:
+        ValueError: a benchmark is unknown or named twice, or a file is missing.
+    """
+    found = {}
+    for part in filter(None, section.benchmarks.split(",")):
+        name, _, path = part.partition(":")
+        label = f"eval.benchmarks: {part!r}"
+        path = fields.at_home("eval.benchmarks", path)
+        if name not in benchmarks.BENCHMARKS:
+            known = ", ".join(benchmarks.BENCHMARKS)
+            raise ValueError(f"{label}: write BENCHMARK:FILE; benchmarks are {known}")
+        if name in found:
+            raise ValueError(f"{label}: {name} is there twice: remove one")
+        if not os.path.exists(path):
+            raise ValueError(f"{label}: {path!r} does not exist")
+        found[name] = path
+    return found
+
+
+def make(
+    section: settings.Eval, data: settings.Data, tokenizer: tokens.Tokenizer
+) -> list[validation.Validate]:
+    """Returns a validation by its prompts and rules for each benchmark of `eval.benchmarks`.
+
+    It asks the first `eval.benchmark_items` of each, 0 for all.
+
+    Raises:
+        ValueError: a file is not of its benchmark, or an item makes no prompt.
+    """
+    build_prompt = prompts.PromptBuilder(
+        tokenizer,
+        instruction="",  # the benchmark's prompt has one
+        template=data.template,
+        min_pixels=data.min_pixels,
+        max_pixels=data.max_pixels,
+        max_length=data.max_prompt_length,
+    )
+
+    def of_benchmark(benchmark: base.Benchmark, found: Sequence[Item]) -> validation.Validate:
+        decide = decisions.by_rules(benchmark, section.profile)
+
+        def build(item: Item) -> Prompt:
+            question = benchmark.prompt(item, section.profile)
+            try:
+                return build_prompt(dataclasses.replace(tasks.opened(item), question=question))
+            except prompts.RejectedItem as error:
+                raise ValueError(
+                    f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
+                    "raise data.max_prompt_length, or lower eval.benchmark_items"
+                ) from error
+
+        def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
+            texts = [tokenizer.decode(tokens) for tokens in answers]
+            decided = [decide(item, text) for text in texts]
+            return [
+                Scored(text, decision.extracted, float(decision.correct), decision.correct)
+                for text, decision in zip(texts, decided, strict=True)
+            ]
+
+        return validation.of_items(
+            benchmark.name,
+            found,
+            build,
+            Scorer(score),
+            num_samples=section.num_samples,
+            sampling=Sampling(temperature=section.temperature, max_tokens=section.max_tokens),
+        )
+
+    size, made = section.benchmark_items or None, []
+    for name, path in paths(section).items():
+        benchmark = benchmarks.BENCHMARKS[name]
+        made.append(of_benchmark(benchmark, benchmark.read(path)[:size]))
+    return made

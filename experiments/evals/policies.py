@@ -1,0 +1,199 @@
+"""The policies of an evaluation: a model behind a server, or an engine with a checkpoint's weights.
+
+Both are asked only for answers that the store lacks, so an interrupted evaluation continues.
+"""
+
+import dataclasses
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.evals import chat as chats
+from experiments.evals import tasks
+from experiments.evals.answers import Answer, Key, Store
+from experiments.evals.settings import Data
+from experiments.evals.tasks import Task
+from vade_jax import types
+from vade_jax.data import images, prompts, tokens
+from vade_jax.rollout.engine import Engine
+from vade_jax.rollout.vllm.client import data_url
+
+
+# ------------------------------------------------------------------------------ a server
+@dataclasses.dataclass(frozen=True)
+class ServerPolicy:
+    """A server that answers: each answer has its own request and seed."""
+
+    chat: chats.Chat
+    data: Data  # the sizes of pictures, and what is put after every question
+    seed: int
+    directory = template = ""  # the server has the weights, and knows the template
+
+    def check(self, task: Task, store: Store) -> None:
+        """Asks for one word in the form of the task; raises ValueError if that or an image is refused.
+
+        Nothing is asked if no answer is missing.
+        """
+        if not lacks(task, store):
+            return
+        message = self._message(task.asked[0], "Reply with the word yes.")
+        try:
+            self.chat.ask([message], **_request(task, seed=0))
+        except (chats.Unanswered, chats.ServerLost) as error:
+            raise ValueError(
+                f"the server does not take the requests of {task.name} ({error}): correct "
+                "server.fields, such as --config.server.fields={}"
+            ) from error
+
+    def ask(self, task: Task, store: Store) -> Iterator[int]:
+        """Makes the missing answers; yields the number of answers as it grows.
+
+        A question without a reply leaves a gap.
+
+        Raises:
+            ServerLost: no question gets a reply any more.
+        """
+        missing = [(item, _missing(task, store, item)) for item in task.asked]
+        todo = [(item, samples) for item, samples in missing if samples]
+        yield task.num_samples * (len(missing) - len(todo))
+        for answers in self.chat.map(lambda asked: self._answers(task, *asked), todo):
+            store.add(answers)
+            yield task.num_samples
+
+    def close(self) -> None:
+        """Cancels requests in flight."""
+        self.chat.close()
+
+    def _answers(self, task: Task, item: types.Item, samples: Sequence[int]) -> list[Answer]:
+        """Returns answers to one item, as far as there are replies."""
+        message, found = self._message(item, item.question), []
+        for sample in samples:
+            # 31 bits for each answer, so that no two requests are equal by chance.
+            digest = hashlib.sha256(f"{self.seed} {item.uid} {sample}".encode()).digest()
+            seed = int.from_bytes(digest[:4]) >> 1
+            try:
+                reply = self.chat.reply([message], **_request(task, seed))
+            except chats.Unanswered:
+                continue
+            found.append(
+                Answer(
+                    uid=item.uid,
+                    sample=sample,
+                    text=chats.text(reply),
+                    num_tokens=chats.num_tokens(reply),
+                    finished=chats.finished(reply),
+                )
+            )
+        return found
+
+    def _message(self, item: types.Item, text: str) -> dict[str, Any]:
+        """Returns the user's turn, with the pixels that a Qwen2.5-VL in the built-in engine would see.
+
+        The server of a model with other patches resizes them once more.
+        """
+        limits = dict(
+            patch=images.PATCH, min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels
+        )
+        try:
+            pixels = [images.load(image, **limits) for image in tasks.opened(item).images]
+        except ValueError as error:
+            raise ValueError(f"{item.uid}: {error}") from error
+        urls = [data_url(image) for image in pixels]
+        text = "\n".join(filter(None, (text, self.data.instruction)))
+        return prompts.message(text, urls)
+
+
+def lacks(task: Task, store: Mapping[Key, Answer]) -> bool:
+    """Returns whether the store lacks an answer of a task."""
+    return any(_missing(task, store, item) for item in task.items)
+
+
+def _missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
+    """Returns the samples of an item that the store lacks."""
+    samples = range(task.num_samples)
+    return [g for g in samples if (item.uid, g) not in store]
+
+
+def _request(task: Task, seed: int) -> dict[str, Any]:
+    drawn = {name: getattr(task.sampling, name) for name in ("temperature", "top_p", "max_tokens")}
+    return drawn | {"seed": seed}
+
+
+# ------------------------------------------------------------------------------ an engine
+@dataclasses.dataclass(frozen=True)
+class EnginePolicy:
+    """A rollout engine that answers, a chunk of prompts at a time.
+
+    A chunk draws from keys of its own, so an evaluation that was cut off goes on with what the
+    uninterrupted one would have drawn.
+    """
+
+    directory: str  # of the weights
+    tokenizer: tokens.Tokenizer
+    build_prompt: Callable[[types.Item], types.Prompt]  # raises RejectedItem
+    make_engine: Callable[[int], Engine]  # of answers an item; called when the first one is missing
+    seed: int
+    chunk: int  # prompts whose answers are saved together
+    close: Callable[[], None]  # ends all engines that were made
+
+    @property
+    def template(self) -> str:
+        """The form of a question in the prompt."""
+        return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
+
+    def check(self, task: Task, store: Store) -> None:
+        """Builds the prompt of every item that lacks an answer.
+
+        Raises:
+            ValueError: an item makes no prompt.
+        """
+        for item in task.asked:
+            if _missing(task, store, item):
+                self._build(task, item)
+
+    def ask(self, task: Task, store: Store) -> Iterator[int]:
+        """Does what `ServerPolicy.ask` does; a chunk that lacks one answer is answered again as a whole.
+
+        Raises:
+            EngineFailure: vLLM cannot go on.
+        """
+        base = jax.random.key(self.seed)
+        base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))
+        for start in range(0, len(task.asked), self.chunk):
+            chunk = task.asked[start : start + self.chunk]
+            if any(_missing(task, store, item) for item in chunk):
+                key = jax.random.fold_in(base, start)
+                store.add(self._answers(task, chunk, key))
+            yield len(chunk) * task.num_samples
+
+    def _answers(self, task: Task, chunk: Sequence[types.Item], key: jax.Array) -> list[Answer]:
+        per_item = task.num_samples
+        built = [self._build(task, item) for item in chunk]
+        engine = self.make_engine(per_item)
+        rollouts = engine.generate(built, np.full(len(built), per_item), key, 0, task.sampling)
+        found = []
+        for n in np.flatnonzero(rollouts.valid_N):  # the others are missing
+            length = int(rollouts.length_N[n])
+            found.append(
+                Answer(
+                    uid=built[n // per_item].uid,
+                    sample=int(n % per_item),
+                    text=self.tokenizer.decode(np.asarray(rollouts.token_NT[n, :length])),
+                    num_tokens=length,
+                    finished=bool(rollouts.finished_N[n]),
+                )
+            )
+        return found
+
+    def _build(self, task: Task, item: types.Item) -> types.Prompt:
+        try:
+            return self.build_prompt(tasks.opened(item))
+        except prompts.RejectedItem as error:
+            raise ValueError(
+                f"{task.name}: {item.uid} makes no prompt ({error.reason}: {error.detail}); an "
+                "evaluation leaves no item out"
+            ) from error

@@ -1,0 +1,198 @@
+"""Every setting of an evaluation: its default, meaning, unit and range, written once.
+
+`Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, and shares the sections of a run
+that mean the same. Values that depend on files or servers are checked when those are read.
+
+    settings.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
+
+Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, ClassVar
+
+from experiments.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
+from vade_jax import fields, settings
+from vade_jax.fields import Section, at_home, check_no_secret, choice, location, mapping, number
+
+
+@dataclasses.dataclass(frozen=True)
+class Model(Section):
+    """A checkpoint that answers."""
+
+    path: ClassVar[str] = "model."
+
+    checkpoint: str = location()  # a run directory, or a Hugging Face directory
+    dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
+
+
+@dataclasses.dataclass(frozen=True)
+class Server(Section):
+    """A model behind a server that speaks OpenAI's chat API, which answers."""
+
+    path: ClassVar[str] = "server."
+
+    url: str = ""
+    model: str = ""  # the name it is served under
+    api_key_env: str = ""  # the environment variable that holds the key
+    # JSON put into every request; a null takes a field out. vLLM takes these two, APIs take {}
+    fields: str = '{"top_k": -1, "repetition_penalty": 1.0}'
+    concurrency: int = number(16, at_least=1)  # requests at once
+    retries: int = number(5, at_least=0)  # of a question
+    timeout_s: float = number(300.0, above=0)  # the longest wait for a reply
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.url and not self.model:
+            raise ValueError(f"{self.path}model is empty: give the name it is served under")
+        check_no_secret(f"{self.path}url", url=self.url)
+        check_no_secret(f"{self.path}api_key_env", variable=self.api_key_env)
+        self.request_fields()
+
+    def request_fields(self) -> dict[str, Any]:
+        """Returns what goes into every request."""
+        try:
+            found = json.loads(self.fields)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(
+                f'{self.path}fields={self.fields!r} is no JSON object like {{"top_k": 20}}'
+            )
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge(Server):
+    """A judge model behind a server, for the benchmarks that need one."""
+
+    path: ClassVar[str] = "judge."
+
+    fields: str = "{}"
+    rules: bool = False  # True: no judge; our own rules where the benchmark has none
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.rules and self.url:
+            raise ValueError(
+                "--rules and --judge_server: rules alone need no judge, give one of them"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling(Section):
+    """How answers are drawn where the benchmark's protocol samples; other protocols are greedy."""
+
+    path: ClassVar[str] = "sampling."
+
+    temperature: float = number(1.0, at_least=0)  # the paper says nothing
+    top_p: float = number(1.0, above=0, at_most=1)
+    top_k: int = number(0, at_least=0)  # of a checkpoint; a server's is in its fields
+    num_samples: int = number(0, at_least=0)  # answers to an item; 0: the protocol's, 4
+    max_tokens: int = number(0, at_least=0)  # of an answer; 0: the protocol's, 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Section):
+    """How questions become prompts, as `settings.Data` has it."""
+
+    path: ClassVar[str] = "data."
+
+    instruction: str = ""  # put after every question
+    template: Mapping[str, Any] = mapping()  # given to the chat template
+    min_pixels: int = number(
+        settings.Data.min_pixels,
+        at_least=1568,
+        why="as an image has at least two cells of 28 x 28",
+    )
+    max_pixels: int = settings.Data.max_pixels
+    max_prompt_length: int = number(settings.Data.max_prompt_length, at_least=1)
+    length_multiple: int = number(settings.Data.length_multiple, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation(Section):
+    """All settings of an evaluation."""
+
+    # The paper's protocols; or cot: the policy reasons and boxes its answer
+    profile: str = choice("paper", *base.PROFILES)
+    benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
+    num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
+    label: str = ""  # of the row in the table; empty: the policy's name
+    size: str = choice("", "", *PAPER_SCORES)  # the paper's rows of this size stand above
+    seed: int = fields.seed()
+    compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
+    allow_missing: bool = False  # True: items without an answer are wrong and counted
+
+    # Who answers: exactly one of `model.checkpoint`, `server.url` and `answers`.
+    model: Model = Model()
+    server: Server = Server()
+    answers: str = location()  # a .jsonl or .parquet file, or a directory: uid, text[, sample]
+
+    sampling: Sampling = Sampling()
+    judge: Judge = Judge()
+    # Functions of one's own that judge instead; of the rest what they need: docs/rewards.md
+    reward: settings.Reward = field(default_factory=settings.Reward)
+    data: Data = Data()
+    engine: settings.Engine = field(default_factory=settings.Engine)
+    layout: settings.Layout = field(default_factory=settings.Layout)
+    mesh: settings.Mesh = field(default_factory=settings.Mesh)
+    chunk: int = number(256, at_least=1)  # prompts whose answers are saved together
+
+    def __post_init__(self):
+        super().__post_init__()
+        if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
+            raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
+        files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
+        object.__setattr__(self, "benchmarks", fields.FrozenDict(files))
+        object.__setattr__(self, "compare", tuple(at_home("compare", x) for x in self.compare))
+        if self.data.min_pixels > self.data.max_pixels:
+            raise ValueError(
+                f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
+                f"{self.data.max_pixels}"
+            )
+        if self.server.url:
+            self._check_server()
+
+    def _check_server(self) -> None:
+        """Raises ValueError for what is set here and would not reach a server that answers."""
+        fixes = {
+            "sampling.top_k": 'which is sent server.fields: vLLM takes {"top_k": 20} there',
+            "data.template": "which builds the prompts: vLLM takes "
+            '{"chat_template_kwargs": {...}} in server.fields',
+            "data.max_prompt_length": "which builds the prompts: vLLM is started with "
+            "--max-model-len",
+        }
+        for path, fix in fixes.items():
+            section, name = path.split(".")
+            given = getattr(self, section)
+            value = getattr(given, name)
+            if value != getattr(type(given)(), name):
+                raise ValueError(f"{path}={value} does nothing with --server, {fix}")
+
+    def check_complete(self) -> None:
+        """Raises ValueError unless one policy is given, and a file of one benchmark at least."""
+        given = {
+            "--checkpoint": self.model.checkpoint,
+            "--server": self.server.url,
+            "--answers": self.answers,
+        }
+        named = [flag for flag, value in given.items() if value]
+        if len(named) != 1:
+            raise ValueError(
+                f"{' and '.join(named) or 'no policy'} given: give exactly one of "
+                f"{', '.join(given)}"
+            )
+        if not any(self.benchmarks.values()):
+            raise ValueError(
+                "no benchmark has a file: give one at least, such as "
+                "--config.benchmarks.mathvista=testmini.parquet"
+            )
+
+    @property
+    def skipped(self) -> list[str]:
+        """The paper's benchmarks that have no file."""
+        return [name for name in PAPER if not self.benchmarks.get(name)]

@@ -1,0 +1,219 @@
+"""The tasks of an evaluation: which items are asked, how often, how answers are drawn.
+
+A task's record contains everything that another evaluation must share to be comparable. It is written before
+the first answer, and an evaluation that continues in a directory must have the same record.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL import Image
+
+from experiments.evals import decisions
+from experiments.evals.benchmarks import BENCHMARKS, Benchmark, base
+from experiments.evals.settings import Evaluation
+from vade_jax import types
+from vade_jax.rollout.engine import Sampling
+
+PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
+OWN_RULES = "the benchmark's rules"  # the scorer if there is neither a judge nor a user's function
+# Parts of a record that may change when an evaluation continues, because no answer depends on them.
+MAY_CHANGE = ("scoring", "files", "versions")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One benchmark of an evaluation."""
+
+    benchmark: Benchmark
+    path: str  # of its files
+    profile: str  # "paper" or "cot"
+    items: Sequence[types.Item]  # in the order of the files
+    num_samples: int  # answers to each
+    sampling: Sampling  # how they are drawn; temperature 0 is greedy
+
+    @property
+    def name(self) -> str:
+        return self.benchmark.name
+
+    @functools.cached_property
+    def asked(self) -> list[types.Item]:
+        """The items with the benchmark's whole prompt as their question; see `opened`."""
+        prompt = self.benchmark.prompt
+        return [
+            dataclasses.replace(item, question=prompt(item, self.profile)) for item in self.items
+        ]
+
+    @functools.cached_property
+    def keys(self) -> list[tuple[str, int]]:
+        """(uid, sample) of every answer that is wanted."""
+        return [(i.uid, g) for i in self.items for g in range(self.num_samples)]
+
+
+def read(evaluation: Evaluation) -> list[Task]:
+    """Returns a task for each benchmark that has a file, with all its items, in the order of tables.
+
+    Raises:
+        ValueError: a file is missing, or not of its benchmark.
+    """
+    paths = {name: path for name, path in evaluation.benchmarks.items() if path}
+    for name, path in paths.items():
+        if not os.path.exists(path):
+            raise ValueError(f"benchmarks.{name}={path} does not exist")
+    if evaluation.skipped:
+        print(f"without files, so skipped: {', '.join(evaluation.skipped)}")
+    tasks = []
+    for name in sorted(paths, key=list(BENCHMARKS).index):
+        benchmark = BENCHMARKS[name]
+        protocol = benchmark.paper if evaluation.profile == "paper" else base.SAMPLED
+        drawn = evaluation.sampling
+        if protocol.greedy:
+            num_samples = protocol.num_samples
+            sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)
+        else:
+            num_samples = drawn.num_samples or protocol.num_samples
+            sampling = Sampling(
+                temperature=drawn.temperature,
+                top_p=drawn.top_p,
+                top_k=drawn.top_k,
+                max_tokens=drawn.max_tokens or protocol.max_tokens,
+            )
+        items = benchmark.read(paths[name])[: evaluation.num_items or None]
+        task = Task(benchmark, paths[name], evaluation.profile, items, num_samples, sampling)
+        tasks.append(task)
+    return tasks
+
+
+def opened(item: types.Item) -> types.Item:
+    """Returns a copy of an item with images of its own, which may be decoded in any thread.
+
+    PIL keeps what it has decoded, so decoding the images of a task's items themselves would fill the
+    memory.
+    """
+    images = [Image.open(io.BytesIO(image.fp.getvalue())) for image in item.images]
+    return dataclasses.replace(item, images=tuple(images))
+
+
+# ------------------------------------------------------------------------------ records
+def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of one task, as JSON.
+
+    `policy` is what `policy_record` returns, once for all tasks since it reads all weights.
+    """
+    return {
+        "benchmark": task.name,
+        "profile": task.profile,
+        "policy": policy["is"],
+        "data": {"sha256": sha256(task.path), "num_items": len(task.items)},
+        "prompt": {
+            "sha256": _digest([[item.uid, item.question] for item in task.asked]),
+            "first": task.asked[0].question,
+            "instruction": evaluation.data.instruction,
+            "template": dict(evaluation.data.template),
+        },
+        "sampling": _sampling(evaluation, task),
+        "images": {
+            "min_pixels": evaluation.data.min_pixels,
+            "max_pixels": evaluation.data.max_pixels,
+        },
+        "scoring": _scoring(evaluation, task),
+        "files": {"data": task.path, **policy["files"]},
+        "versions": _versions(),
+    }
+
+
+def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
+    """Returns the policy's identity ("is") and its "files", whose names may differ.
+
+    A checkpoint is known by the hash of its weights' `directory` and the `template` of its prompts.
+    """
+    if evaluation.answers:
+        files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
+        return {"is": {"from": "answers"}, "files": files}
+    server = evaluation.server
+    if server.url:
+        found = {"from": "server", "model": server.model, "fields": server.request_fields()}
+        return {"is": found, "files": {"server": server.url}}
+    found = {
+        "from": "checkpoint",
+        "sha256": sha256(directory),
+        "engine": evaluation.engine.name,
+        "dtype": evaluation.model.dtype,
+        "template": template,
+    }
+    return {"is": found, "files": {"checkpoint": directory}}
+
+
+def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
+    if evaluation.answers:
+        return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
+    drawn = task.sampling
+    found = {
+        "num_samples": task.num_samples,
+        "temperature": drawn.temperature,
+        "top_p": drawn.top_p,
+        "max_tokens": drawn.max_tokens,
+        "seed": evaluation.seed,
+    }
+    if evaluation.server.url:  # its other knobs are in the policy's fields
+        return found
+    return found | {"top_k": drawn.top_k, "repetition_penalty": 1.0, "chunk": evaluation.chunk}
+
+
+def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
+    """Returns who scores, down to the prompts of a judge."""
+    if evaluation.reward.functions:
+        return {"by": "functions of the user's", **evaluation.reward.to_dict()}
+    judge, item = task.benchmark.judge, task.items[0]
+    if judge is None:
+        return {"by": OWN_RULES}
+    if evaluation.judge.rules:
+        return {"by": "rules alone, ours where the benchmark has a judge"}
+    prompts = (judge.extraction_prompt, judge.judge_prompt)
+    return {
+        "by": "judge",
+        "model": evaluation.judge.model,
+        "fields": evaluation.judge.request_fields(),
+        "temperatures": list(decisions.TEMPERATURES),
+        "max_tokens": judge.max_tokens,
+        "prompts_sha256": _digest([p and p("ANSWER", item) for p in prompts]),
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Returns the versions of what makes and scores answers."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """Returns the hash of a file, or of the names and contents of all files under a directory.
+
+    Hidden directories do not count: a download keeps its times there, in .cache.
+    """
+    path = pathlib.Path(path)
+    if path.is_dir():
+        files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        shown = [file for file in files if not any(x.startswith(".") for x in file.parts[:-1])]
+        return _digest([[file.as_posix(), sha256(path / file)] for file in shown])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(value: Any) -> str:
+    """Returns the hash of JSON data."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -1,0 +1,239 @@
+"""Builds the data set: a directory with both splits, an index, and a report of what was rejected."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.evals import benchmarks
+from experiments.vade_9k import arrow_files, audit, draw, published
+from experiments.vade_9k.settings import TABLE_3, Build, Subset
+from vade_jax import tables
+from vade_jax.data import loading, prompts, tokens
+
+Splits = Mapping[str, Sequence[Mapping[str, Any]]]  # rows of "train" and "validation"
+INDEX = ("uid", "subset", "domain", "kind", "sha256", "num_tokens", "num_patches")
+_HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation")
+
+
+def build(settings: Build, target: str | os.PathLike) -> None:
+    """Writes `target` whole: nothing is there before all of it is.
+
+    Raises:
+        ValueError: a subset's files are missing, cannot be read, have no known form, or do not hold
+            as many usable questions as are to be taken; or there is a `target`.
+    """
+    target = pathlib.Path(target)
+    if target.exists():
+        raise ValueError(f"--target={target} exists: remove it or name another")
+    sources = open_sources(settings)
+    if settings.exclude != "none":
+        audit.check_files(settings.benchmarks)
+    check = prompts.PromptBuilder(
+        tokens.Tokenizer.load(settings.checkpoint),
+        instruction=settings.data.instruction,
+        min_pixels=settings.data.min_pixels,
+        max_pixels=settings.data.max_pixels,
+        max_length=settings.data.max_prompt_length,
+    )
+    building = _empty(target)
+    asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
+    pictures = building / "pictures"
+    order = {"seed": settings.seed, "per_row": settings.per_row}
+    drawn = []
+    with loading.Threads(settings.num_threads) as pool:
+        drawer = draw.Drawer(check, pictures, pool=pool, asked=asked, **order)
+        for name, (subset, rows) in sources.items():
+            drawn.append(one := drawer.draw(name, subset, rows))
+            print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
+    rows = [row for one in drawn for row in one.kept]
+    train, held = draw.split(rows, share=settings.validation, seed=settings.seed)
+    splits = {"train": train, "validation": held}
+    # Before anything can fail for want of questions: the report says why they are missing.
+    _write_report(building / "report", drawn, splits)
+    _check_enough(settings, drawn, splits, building / "report")
+    for name, rows in splits.items():
+        with_images = (
+            row | {"images": [(pictures / x).read_bytes() for x in row["pictures"]]} for row in rows
+        )
+        arrow_files.write(building / f"{name}.arrow", with_images)
+    shutil.rmtree(pictures)
+    _write_index(building / "index.json", settings, splits)
+    os.rename(building, target)
+    if warning := unlike_the_paper(drawn):
+        print(warning)
+
+
+def _empty(target: pathlib.Path) -> pathlib.Path:
+    """Makes the directory that becomes `target` when all is in it; raises ValueError if it cannot."""
+    building = target.with_name(f"{target.name}.tmp")
+    try:
+        if building.exists():
+            shutil.rmtree(building)  # of a build that was stopped
+        for inside in ("report", "pictures"):
+            (building / inside).mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"--target={target} cannot be written: {error}") from error
+    return building
+
+
+def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
+    """Returns each subset and its files by name, all of them opened and of a known form.
+
+    Raises:
+        ValueError: names every subset that is missing, or the first that cannot be read.
+    """
+    # In the order of their names: what two subsets share is the first one's.
+    wanted = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
+    for path in settings.own:
+        name = pathlib.Path(path).stem
+        if name in wanted:
+            raise ValueError(f"own={path!r}: a subset is called {name!r} already")
+        wanted[name] = Subset(path, domain="own")
+    if not wanted:
+        raise ValueError("nothing is to be taken: name a subsets.NAME.path or own")
+    root = pathlib.Path(settings.source)
+    missing = [s.path for s in wanted.values() if not (root / s.path).exists()]
+    if missing:
+        raise ValueError(
+            f"--source={settings.source} has no {', '.join(map(repr, missing))}: put the files "
+            "there, or leave a subset out with --config.subsets.NAME.path=''"
+        )
+    found = {n: (s, published.open_shards(root / s.path)) for n, s in wanted.items()}
+    for name, (subset, rows) in found.items():
+        form = published.detect(rows.columns, rows.name)
+        print(f"{name}: {len(rows):,} rows in the form of {form.name}")
+        if subset.take > len(rows) * settings.per_row:
+            raise ValueError(
+                f"subsets.{name}.take={subset.take}: {rows.name} has only {len(rows)} rows, "
+                f"and per_row={settings.per_row}"
+            )
+    return found
+
+
+def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
+    """Returns a function from a question to the uid of the benchmark's item that asks it, too, or None.
+
+    Prints which benchmarks have no file.
+    """
+    if settings.exclude == "none":
+        return lambda entry: None
+    if settings.exclude.endswith(".json"):
+        known = audit.load(settings.exclude)
+        return lambda entry: known.get(entry.uid)
+    paths = settings.benchmarks
+    if absent := [name for name, path in paths.items() if not path]:
+        print(f"what {', '.join(absent)} ask is not left out: --config.benchmarks.NAME=FILE")
+    limits = {name: getattr(settings.data, name) for name in ("min_pixels", "max_pixels")}
+    entries = []
+    for name, path in paths.items():
+        entries += audit.read(benchmarks.BENCHMARKS[name], path, **limits) if path else []
+    return functools.partial(audit.Asked(entries).shared, how=settings.exclude)
+
+
+def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:
+    """Returns a warning if a subset does not give the questions that Table 3 counts, "" if all do."""
+    found = [
+        f"{one.name} {len(one.kept):,} of {TABLE_3[one.name]:,}"
+        for one in drawn
+        if one.name in TABLE_3 and len(one.kept) != TABLE_3[one.name]
+    ]
+    found += [f"no {name}" for name in TABLE_3 if name not in {one.name for one in drawn}]
+    return (
+        f"WARNING: these are not the counts of the paper's Table 3: {', '.join(found)}"
+        if found
+        else ""
+    )
+
+
+def _check_enough(
+    settings: Build, drawn: Sequence[draw.Drawn], splits: Splits, report: pathlib.Path
+) -> None:
+    """Raises `ValueError` where a subset has too few questions, or a split none."""
+
+    def least(one):
+        return 1 if settings.allow_fewer else max(1, one.subset.take)
+
+    if short := [one for one in drawn if len(one.kept) < least(one)]:
+        listed = "; ".join(
+            f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected {one.counts}"
+            for one in short
+        )
+        raise ValueError(
+            f"too few usable questions: {listed}. See {report}; take fewer "
+            "(subsets.NAME.take), leave a subset out, or set allow_fewer=True"
+        )
+    for name, rows in splits.items():
+        if not rows:
+            raise ValueError(
+                f"validation={settings.validation} of {sum(map(len, splits.values()))} questions "
+                f"leaves none for {name} (those about one picture stay together): take more "
+                "questions"
+            )
+
+
+# ------------------------------------------------------------------------------ files
+def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
+    """Writes one line a question, in the order of the Arrow files."""
+    kept = dataclasses.asdict(settings)
+    for name in ("source", "checkpoint", "num_threads"):
+        del kept[name]  # where things lay changes nothing
+    # What they ask is left out.
+    kept["benchmarks"] = sorted(name for name, path in settings.benchmarks.items() if path)
+    tokenizer = pathlib.Path(settings.checkpoint) / "tokenizer.json"
+    kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    lines = [f'{{"settings": {json.dumps(kept, sort_keys=True)}']
+    for split, rows in splits.items():
+        entries = []
+        for row in rows:
+            hashes = [f"{h:016x}" for h in row["dhash"]]
+            entry = {name: row[name] for name in INDEX} | {"dhash": hashes}
+            entries.append(json.dumps(entry))
+        listed = ",\n".join(entries)
+        lines.append(f'"{split}": [\n{listed}\n]')
+    path.write_text(",\n".join(lines) + "}\n")
+
+
+def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: Splits) -> None:
+    """Writes report.md, report.json and rejects.jsonl.
+
+    Every question of a row that was looked at is kept, rejected, or one of other_turns.
+    """
+    found = {}
+    for one in drawn:
+        uids = {row["uid"] for row in one.kept}
+        found[one.name] = {
+            "rows": one.num_rows,
+            "looked_at": one.num_seen,
+            "wanted": one.subset.take,
+            "kept": len(one.kept),
+            "rejected": one.counts,
+            "other_turns": one.other_turns,
+            **{s: sum(r["uid"] in uids for r in rows) for s, rows in splits.items()},
+        }
+    (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
+    told = filter(None, (_table(found), unlike_the_paper(drawn)))
+    (directory / "report.md").write_text("\n\n".join(told) + "\n")
+    with (directory / "rejects.jsonl").open("w") as file:
+        for reject in (reject for one in drawn for reject in one.rejects):
+            file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+
+
+def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns a Markdown table with a row a subset, a sum, and a list of reasons."""
+    table = {}
+    for name, one in found.items():
+        seen = (one["rows"], one["looked_at"], sum(one["rejected"].values()))
+        table[name] = (*seen, one["kept"], one["train"], one["validation"])
+    table["all"] = [sum(column) for column in zip(*table.values(), strict=True)]
+    rows = [[name, *(f"{n:,}" for n in numbers)] for name, numbers in table.items()]
+    lines = [tables.markdown(_HEAD, rows), "", "Rejected, each listed in rejects.jsonl:", ""]
+    for name, one in found.items():
+        reasons = ", ".join(f"{why} {n:,}" for why, n in one["rejected"].items())
+        lines.append(f"- {name}: {reasons or 'none'}")
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""Numbers of a report by hand."""
+
+import numpy as np
+import pytest
+
+from experiments.arenas.simulation import arena, results
+from experiments.arenas.simulation.selectors import Shape
+
+SHAPE = Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
+
+
+def result():
+    """Two seeds, four rounds; a step takes two rounds of the second seed."""
+    paid_U = np.array([28, 36, 44, 52])
+    trains_SU = np.array([[1, 1, 1, 1], [0, 1, 0, 1]], bool)
+    used_SU = np.array([[1.0, 0.5, 0.5, 0.0], [0.0, 1.0, 0.0, 0.5]])
+    rounds = {
+        "used": used_SU,
+        "trains": trains_SU,
+        "mixed": np.array([[0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0]], float),
+        "predicted": np.array([[0.5, 1, 0.5, 1], [1, 1, 1, 1]], float),
+        "regret": np.full((2, 4), 0.25),
+        "progress": np.array([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.6]]),
+        "start": np.array([[0.05], [0.05]]),
+        "tokens": 1e6 * np.array([[1, 2, 3, 4], [1, 2, 3, 4]]),
+    }
+    return arena.Result(paid_U, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)
+
+
+def test_summary_by_hand():
+    values = results.summary(result(), SHAPE)["values"]
+    assert values["effective"]["seeds"] == pytest.approx([0.5, 0.75])
+    assert values["effective_last"]["seeds"] == pytest.approx([0.0, 0.5])
+    # 2 groups of a round and 4 rollouts each, of 52 paid: 20 of them were a measurement.
+    assert values["useful"]["seeds"] == pytest.approx([2 * 8 / 52, 1.5 * 8 / 52])
+    assert values["forecast_gap"]["seeds"] == pytest.approx([0.25, 0.5])
+    assert values["forecast_bias"]["seeds"] == pytest.approx([-0.25, -0.5])
+    # Two values 0.2 apart: sd 0.1414, its error 0.1, t(1) = 12.706.
+    assert values["progress"]["mean"] == pytest.approx(0.5)
+    assert values["progress"]["half"] == pytest.approx(1.2706, rel=1e-4)
+
+
+def test_between_steps_a_curve_keeps_its_value():
+    curves = results.summary(result(), SHAPE)["curves"]
+    assert curves["rollouts"] == [28, 36, 44, 52]
+    assert curves["effective"]["mean"] == [1.0, 0.75, 0.75, 0.25]
+    assert curves["effective"]["half"][0] is None  # one seed has trained
+    assert curves["progress"]["mean"] == pytest.approx([0.1, 0.2, 0.3, 0.5])
+
+
+def test_one_seed_has_no_interval_and_no_forecast_no_number():
+    assert results.interval(np.array([0.25])) == {
+        "mean": 0.25,
+        "half": None,
+        "seeds": [0.25],
+    }
+    nothing = results.interval(np.array([np.nan, np.nan]))
+    assert nothing["mean"] is None and results.number(nothing, 3) == "-"
+    assert results.number(results.interval([0.25]), 2, True) == "0.25"
+
+
+def test_a_table_is_sorted_and_aligned():
+    cell = results.summary(result(), SHAPE)
+    cell["values"] |= {
+        name: results.interval(np.zeros(2)) for name in ("visited", "max_visits", "hopeless")
+    }
+    worse = cell | {"values": cell["values"] | {"progress": results.interval([0.1, 0.2])}}
+    text = results.table("skills", SHAPE, {"worse": worse, "better": cell})
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[1] for line in lines[2:]] == ["better", "worse"]
+    assert "0.500 ± 1.271" in lines[2]
+
+
+def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
+    """Of 4 million tokens, 3.25 are halfway between .3 and .5, of the third and the last round."""
+    cell = results.summary(result(), SHAPE)
+    cheap = results.summary(result(), SHAPE)
+    cheap["values"]["tokens"] = results.interval([3.5e6, 3.5e6])
+    cheap["curves"]["tokens"]["mean"] = [0.5e6, 1e6, 2e6, 3.5e6]
+    assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
+    found = results.at_equal_tokens({"a": cell, "cheap": cheap})
+    assert found == {"a": pytest.approx(0.4), "cheap": pytest.approx(0.5)}
+    for one in (cell, cheap):
+        zeros = {name: results.interval([0, 0]) for name in ("visited", "max_visits", "hopeless")}
+        one["values"] |= zeros
+    text = results.table("long", SHAPE, {"a": cell, "cheap": cheap})
+    row = next(line for line in text.splitlines() if line.startswith("| cheap"))
+    assert [x.strip() for x in row.split("|")[-4:-2]] == ["3.50", "0.500"]
+
+
+def test_the_overview_has_the_worlds_in_which_something_is_learned():
+    def cell(progress, hopeless, forecast, start=0.1):
+        found = {"progress": progress, "start": start, "useful": 0.5, "hopeless": hopeless}
+        gap = results.interval([np.nan if forecast is None else forecast])
+        return {
+            "values": {k: results.interval([x]) for k, x in found.items()} | {"forecast_gap": gap}
+        }
+
+    easy = {"a": cell(0.5, 0, 0.2), "b": cell(0.6, 0, None)}
+    hard = {"a": cell(0.4, 0.3, 0.4), "b": cell(0.2, 0.1, None), "only_here": cell(0.9, 0, 0)}
+    still = {"a": cell(0.1, 0, 0), "b": cell(0.1, 0, 0)}
+    lines = results.overview({"easy": easy, "still": still, "hard": hard}).splitlines()
+    rows = [[x.strip() for x in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    heads = ["selector", "easy", "hard", "of paid", "hopeless", "forecast off by"]
+    assert rows[0] == heads and len(rows) == 4
+    assert rows[2] == ["a", "0.500", "0.400", "0.500", "0.300", "0.300"]
+    assert rows[3] == ["b", "0.600", "0.200", "0.500", "0.100", "-"]
+    assert results.overview({"still": still, "hard": hard}) == ""

@@ -1,0 +1,128 @@
+"""Entries: what a config's entry becomes, and what is wrong with one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.arenas.simulation import selectors
+from experiments.arenas.simulation.selectors import Entry, Shape, schedule
+from vade_jax.samplers import informed
+
+FEATURES = np.random.default_rng(0).normal(size=(2, 9, 3))  # of two seeds
+
+
+def test_an_entry_of_a_config():
+    options = {"base": "vade", "base_options": {"draw": "mean"}}
+    found = Entry.of("mine", {"name": "dapo", "options": options})
+    assert (found.name, found.max_rounds, found.measure_first) == ("dapo", 1, "")
+    same = Entry.of("mine", {"options": dict(reversed(options.items())), "name": "dapo"})
+    assert found.functions(4) is same.functions(4)  # one compilation
+    proposal = found.functions(4).propose(
+        found.begin(4, np.arange(9), FEATURES)[0], jax.random.key(0), 3
+    )
+    assert proposal.num_rollouts_M.tolist() == [4, 4, 4]
+    assert Entry.of("vade", {}).name == "vade"
+
+
+def test_a_selector_plays_as_it_is_made():
+    """Without its passes strata would draw evenly, and with one round vcrl would lose its second."""
+    with pytest.raises(
+        ValueError, match=r"selector strata: strata needs the pass_rate of every item"
+    ):
+        Entry.of("strata", {}).check(4)
+    Entry.of("strata", {"measure_every": 5}).check(4)
+    with pytest.raises(
+        ValueError, match=r"max_rounds=1, but vcrl with these options is made for 2"
+    ):
+        Entry.of("vcrl", {}).check(4)
+    with pytest.raises(ValueError, match=r"vcrl would take a measurement .* for a round: set"):
+        next_step = {"replay": "next_step"}
+        Entry.of("vcrl", {"options": next_step, "measure_every": 2}).check(4)
+
+
+def test_each_seed_gets_its_own_features():
+    states, axis = Entry.of("informed", {}).begin(8, np.arange(9), FEATURES)
+    assert axis == 0 and states.alpha_I.shape == (2, 9)
+    alone = informed.components(FEATURES[1].astype(np.float32), 16)
+    np.testing.assert_array_equal(states.feature_ID[1], alone)
+
+
+def test_sec_gets_the_categories():
+    state, axis = Entry.of("sec", {}).begin(8, np.array([3, 5, 5, 3]), FEATURES[:, :4])
+    assert axis is None
+    assert state.category_I.tolist() == [0, 1, 1, 0]
+
+
+def test_the_oracle_takes_the_best_true_pass_rates():
+    p_I = jnp.array([0.0, 0.34, 0.5, 0.9, 1.0])
+    state = selectors.OracleState(pass_rate_I=p_I)
+    choose = lambda number, **options: set(
+        selectors.SELECTORS["oracle"](**options)
+        .propose(state, jax.random.key(0), number)
+        .index_M.tolist()
+    )
+    assert choose(1) == {1}
+    assert choose(1, info_gain="p(1-p)") == {2}
+    assert choose(3) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("label", "settings", "message"),
+    [
+        ("vaed", {}, r"the selector 'vaed' is unknown: did you mean 'vade'\? known are"),
+        ("x", {"name": "diva"}, "selector x: the selector 'diva' is unknown"),
+        ("vade", {"option": {}}, "the setting 'option' is unknown: did you mean 'options'"),
+        ("vade", {"options": {"darw": ""}}, "vade's option 'darw' is unknown: did you mean 'draw'"),
+        ("vade", {"options": {"draw": "best"}}, "selector vade: draw=.best.: .*known are"),
+        ("vade", {"max_rounds": 0}, r"max_rounds=0: must be in \[1, inf\)"),
+        ("vade", {"measure_every": -1}, "measure_every=-1"),
+        ("vade", {"measure_first": "yes"}, "measure_first='yes': .*known are"),
+        ("vade", {"max_rounds": "3"}, "selector vade: max_rounds='3': must be of type int"),
+        ("vade", {"options": "draw"}, "selector vade: options='draw': must be of type mapping"),
+        ("vade", 3, r"selector\.vade=3: must be of type mapping, not int"),
+    ],
+)
+def test_a_bad_entry(label, settings, message):
+    with pytest.raises(ValueError, match=message):
+        Entry.of(label, settings).functions(8)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, r"world mine: the kind '' is unknown: known are \['drift', 'skills'\]"),
+        ({"kind": "drift", "num_prompts": "64"}, "mine: num_prompts='64': must be of type int"),
+        ({"kind": "drift", "num_items": 1e3}, "num_items=1000.0: must be of type int, not float"),
+        ({"kind": "drift", "selectors": ["vade"]}, r"selectors=\['vade'\]: must be of type str"),
+        ("drift", r"world\.mine='drift': must be of type mapping, not str"),
+    ],
+)
+def test_a_bad_world(entry, message):
+    with pytest.raises(ValueError, match=message):
+        selectors.cells(selectors.Settings(worlds="mine", world={"mine": entry}))
+
+
+def test_a_schedule_by_hand():
+    # 10 items, 5 prompts, 2 answers: a round costs 10 rollouts, a measurement 20.
+    shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=95)
+    plan = lambda **settings: schedule(Entry.of("vade", settings), shape)
+    assert plan().paid_U.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert not plan().measure_U.any()
+    assert plan(measure_first="paid").paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
+    assert plan(options={"warmup": "measured"}).paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
+    assert plan(measure_first="free").paid_U.tolist() == plan().paid_U.tolist()
+    again = plan(measure_first="paid", measure_every=2)
+    assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
+    assert again.measure_U.tolist() == [True, False, True, False]
+    assert plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
+
+
+def test_too_small_a_budget():
+    with pytest.raises(ValueError, match=r"rollouts=9: .* takes 10; set it to that"):
+        Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=9)
+    shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
+    with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
+        schedule(Entry.of("vade", {"measure_first": "paid"}), shape)
+    with pytest.raises(ValueError, match="num_prompts=11: must be in"):
+        Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99)

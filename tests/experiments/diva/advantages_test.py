@@ -1,0 +1,232 @@
+"""DIVA's two-level advantages: by hand, by independent loops, and by the definitions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.diva import advantages
+
+OFF = {"norm": "off", "weight": 0.0, "balance": "off"}
+
+
+def two_level(reward_N, group_N, problem_M, difficulty_M, **options):
+    arrays = (reward_N, group_N, problem_M, difficulty_M)
+    return np.asarray(advantages.two_level(*map(jnp.asarray, arrays), **options))
+
+
+def z_score(x):
+    """Of a group, ddof 1 and 1e-6; 0 if all are equal."""
+    if len(x) < 2 or np.ptp(x) == 0:
+        return np.zeros(len(x))
+    return (x - x.mean()) / (x.std(ddof=1) + 1e-6)
+
+
+def over_tokens(a_N, length_N, padded):
+    """A literal [answers, tokens] array with zeros behind each answer."""
+    token_NT = np.zeros((len(a_N), padded))
+    for row, a, length in zip(token_NT, a_N, length_N, strict=True):
+        row[:length] = a
+    std = token_NT.std(ddof=1)
+    normal_NT = (token_NT - token_NT.mean()) / (std if std else 1)
+    return normal_NT[:, 0]  # every answer has a first token
+
+
+def loop(reward_N, group_N, problem_M, difficulty_M, valid_N, length_N, **options):
+    """Everything once more, one group after another, in float64."""
+    o = {"weight": 0.1, "weighted": "global", "balance": "range", "norm": "sequence"}
+    o |= {"local_share": 1.0, "global_share": 1.0, "padded": 0} | options
+    reward_N, out_N = np.asarray(reward_N, float), np.zeros(len(reward_N))
+    parts = {"local": np.asarray(group_N), "global": np.asarray(problem_M)[group_N]}
+    for level, of_N in parts.items():
+        a_N, factor_N = np.zeros(len(reward_N)), np.ones(len(reward_N))
+        for g in np.unique(of_N):
+            member_N = (of_N == g) & valid_N
+            r = reward_N[member_N]
+            a_N[member_N] = z_score(r)
+            if o["balance"] == "range" and len(r):
+                factor_N[member_N] = r.max() - r.min()
+            if o["balance"] == "low_reward" and np.all(r < 0.15):
+                factor_N[member_N] = 0.1
+        live_N = np.flatnonzero(valid_N)
+        if o["norm"] == "sequence":
+            std = a_N[live_N].std(ddof=1)
+            a_N[live_N] = (a_N[live_N] - a_N[live_N].mean()) / (std + 1e-6)
+        elif o["norm"] == "code":
+            a_N[live_N] = over_tokens(a_N[live_N], length_N[live_N], o["padded"])
+        if level == "global" or o["weighted"] == "both":
+            for n in live_N:
+                of_problem_M = np.asarray(problem_M) == problem_M[group_N[n]]
+                mean = np.mean(np.asarray(difficulty_M, float)[of_problem_M])
+                relative = difficulty_M[group_N[n]] - mean
+                a_N[n] *= np.exp(o["weight"] * relative * np.sign(a_N[n]))
+        out_N += o[f"{level}_share"] * a_N * factor_N
+    return np.where(valid_N, out_N, 0)
+
+
+def example(seed):
+    """Uneven problems and groups, shuffled answers, some invalid, some groups constant."""
+    rng = np.random.default_rng(seed)
+    problem_M = np.repeat(np.arange(5), rng.permutation([1, 2, 2, 3, 4]))
+    difficulty_M = rng.uniform(1, 9, 12).astype(np.float32)
+    group_N = np.repeat(np.arange(12), rng.permutation([2, 5, 7] * 4))
+    group_N = rng.permutation(group_N)
+    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
+    reward_N[group_N % 3 == 0] = 0.1
+    reward_N[problem_M[group_N] == 1] = 1
+    return {
+        "reward_N": reward_N,
+        "group_N": group_N,
+        "problem_M": problem_M,
+        "difficulty_M": difficulty_M,
+        "valid_N": rng.random(len(group_N)) < 0.85,
+        "length_N": rng.integers(1, 21, len(group_N)).astype(np.int32),
+    }
+
+
+# ------------------------------------------------------------------------------ by hand
+def agrees(actual, expected, rtol=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=rtol)
+
+
+def test_local_and_global_z_scores_by_hand():
+    # Two variants, rewards (1, 0) and (1, 1). Local: +-1/sqrt(2) and 0. All four: mean 3/4, variance
+    # (3 (1/4)^2 + (3/4)^2) / 3 = 1/4, so +1/2, -3/2, +1/2, +1/2.
+    args = [1.0, 0, 1, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]
+    local_N = np.array([1, -1, 0, 0]) / np.sqrt(2)
+    global_N = np.array([0.5, -1.5, 0.5, 0.5])
+    agrees(two_level(*args, **OFF, global_share=0.0), local_N)
+    agrees(two_level(*args, **OFF, local_share=0.0), global_N)
+    both_N = two_level(*args, **OFF, local_share=2.0, global_share=3.0)
+    agrees(both_N, 2 * local_N + 3 * global_N)
+
+
+def test_success_on_the_harder_variant_counts_more():
+    # difficulties 4 and 8, mean 6, k = 0.1: e^{+-0.2}; the global part is +-sqrt(3)/2
+    args = [1.0, 0, 1, 0], [0, 0, 1, 1], [0, 0], [4.0, 8.0]
+    options = {"norm": "off", "balance": "off"}
+    up, down = np.exp(0.2), np.exp(-0.2)
+    weighted_N, plain_N = np.array([down, -up, up, -down]), np.array([1, -1, 1, -1])
+    only_global = {**options, "local_share": 0.0}
+    agrees(two_level(*args, **only_global), weighted_N * np.sqrt(3) / 2)
+    only_local = {**options, "global_share": 0.0}
+    agrees(two_level(*args, **only_local), plain_N / np.sqrt(2))
+    both_N = two_level(*args, **only_local, weighted="both")
+    agrees(both_N, weighted_N / np.sqrt(2))
+
+
+def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
+    """The paper's example: equal z-scores, -0.447 and 1.789, for rewards of very different size."""
+    reward_N = np.array([0, 0, 0, 0, 0.1, 0, 0, 0, 0, 1])
+    args = reward_N, np.repeat([0, 1], 5), [0, 1], [5.0, 5.0]
+    only_local = {"norm": "off", "weight": 0.0, "global_share": 0.0}
+    z = np.array([-0.4472136] * 4 + [1.7888544])
+    for options, low, high in (
+        ({"balance": "off"}, 1, 1),
+        ({}, 0.1, 1),
+        ({"balance": "low_reward"}, 0.1, 1),
+    ):
+        a_N = two_level(*args, **only_local, **options)
+        agrees(a_N, [*(low * z), *(high * z)], rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [10.0, 0.01, -1.0])
+def test_the_range_is_a_share_of_the_highest_reward(scale):
+    """A judge that pays up to ten teaches as much as one that pays up to one."""
+    reward_N = np.array([0, 0, 0, 0, 0.5, 0, 0, 0, 0, 1])
+    args = np.repeat([0, 1], 5), [0, 1], [5.0, 6.0]
+    plain_N = two_level(reward_N, *args)
+    agrees(np.sign(scale) * two_level(scale * reward_N, *args), plain_N, rtol=1e-3)
+    assert two_level(0 * reward_N, *args).tolist() == [0] * 10
+    # Where it is known, a batch without a right answer does not set it.
+    options = {"norm": "off", "weight": 0.0, "global_share": 0.0, "highest": 1.0}
+    agrees(two_level(0.1 * reward_N, *args, **options)[4], 0.05 * 1.7888544, rtol=1e-3)
+
+
+def test_low_rewards_are_looked_for_on_each_level():
+    """A variant of 0 and 0.1 beside one with a right answer: only its local part is damped."""
+    args = [0.0, 0.1, 0, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]
+    options = {"norm": "off", "weight": 0.0, "balance": "low_reward"}
+    local_N = np.array([-0.1, 0.1, -1, 1]) / np.sqrt(2)
+    agrees(two_level(*args, **options, global_share=0.0), local_N, rtol=1e-4)
+    global_N = z_score(np.array([0, 0.1, 0, 1]))
+    agrees(two_level(*args, **options, local_share=0.0), global_N, rtol=1e-4)
+
+
+def test_problems_begin_at_variant_0():
+    variant_M = np.array([0, 1, 2, 0, 0, 1])
+    assert advantages.problems(variant_M).tolist() == [0, 0, 0, 1, 2, 2]
+
+
+# ------------------------------------------------------------------------------ by a loop
+@pytest.mark.parametrize(
+    ("norm", "balance", "weighted"),
+    [
+        ("sequence", "range", "global"), ("sequence", "low_reward", "both"),
+        ("code", "range", "both"), ("code", "low_reward", "global"),
+        ("off", "off", "both"), ("off", "range", "global"),
+    ],
+)  # fmt: skip
+def test_uneven_groups_agree_with_a_loop(norm, balance, weighted):
+    options = {"norm": norm, "balance": balance, "weighted": weighted}
+    options |= {"local_share": 0.7, "global_share": 1.3, "weight": 0.15}
+    for seed in range(4):
+        x = example(seed)
+        expected_N = loop(**x, **options, padded=24)
+        x["reward_N"] = np.where(x["valid_N"], x["reward_N"], np.nan)  # must not leak
+        a_N = two_level(**x, **options, padded_length=24.0)
+        np.testing.assert_allclose(a_N, expected_N, rtol=2e-4, atol=2e-5)
+        assert not np.any(a_N[~x["valid_N"]])
+
+
+def test_groups_of_one_size_are_divided_by_the_root_of_the_effective_ratio():
+    # 8 groups of k = 5, 3 of them mixed: e = 3/8, std = sqrt(e (k - 1) / k), of 40 with ddof 1
+    reward_N = np.zeros(40)
+    reward_N[[0, 11, 12, 23]] = 1
+    group_N = np.repeat(np.arange(8), 5)
+    options = {"weight": 0.0, "balance": "off", "global_share": 0.0}
+    args = reward_N, group_N, np.arange(8), np.full(8, 5.0)
+    plain_N = two_level(*args, norm="off", **options)
+    std = np.sqrt(3 / 8 * 4 / 5 * 40 / 39)
+    normal_N = two_level(*args, **options)
+    np.testing.assert_allclose(normal_N, plain_N / std, rtol=1e-5)
+
+
+def test_only_the_code_gives_equal_rewards_an_advantage():
+    """Its mean over tokens is not 0 where right answers are shorter: dead groups get -mean/std."""
+    reward_N = np.array([1.0, 0, 1, 1])
+    args = reward_N, [0, 0, 1, 1], [0, 1], [5.0, 5.0]
+    options = {"balance": "off", "weight": 0.0, "global_share": 0.0}
+    options |= {"length_N": np.array([3, 5, 4, 4]), "padded_length": 20.0}
+    assert two_level(*args, **options)[2:].tolist() == [0, 0]
+    dead_N = two_level(*args, norm="code", **options)[2:]
+    assert dead_N[0] == dead_N[1] > 0.01
+
+
+# ------------------------------------------------------------------------------ as a program
+def test_another_weight_is_the_same_program():
+    args = [1.0, 0, 1, 1], [0, 0, 1, 1], [0, 0], [5.0, 6.0]
+    two_level(*args, weight=0.1)
+    before = advantages.two_level._cache_size()
+    two_level(*args, weight=0.2)
+    assert advantages.two_level._cache_size() == before
+
+
+@pytest.mark.parametrize("norm", advantages.OPTIONS["norm"])
+def test_no_difference_and_no_answer_at_all_are_zero(norm):
+    args = [0, 0, 1, 1], [0, 0], [5.0, 6.0]
+    lengths = {"length_N": np.arange(1, 5), "padded_length": 9.0, "norm": norm}
+    for reward_N, valid_N in ((np.ones(4), True), (np.full(4, np.nan), False)):
+        a_N = two_level(reward_N, *args, valid_N=np.full(4, valid_N), **lengths)
+        assert a_N.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("option", ["norm", "weighted", "balance"])
+def test_an_unknown_option_is_an_error(option):
+    args = [1.0, 0], [0, 0], [0], [5.0]
+    with pytest.raises(ValueError, match=f"{option}='best': choose one of"):
+        two_level(*args, **{option: "best"})
+
+
+def test_single_answers_are_compared_across_the_variants():
+    a_N = two_level([1.0, 0], [0, 1], [0, 0], [5.0, 5.0])
+    assert np.all(np.isfinite(a_N)) and a_N[0] > 0 > a_N[1]

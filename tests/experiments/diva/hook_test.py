@@ -1,0 +1,129 @@
+"""DIVA in a run: what is wrong with its settings, the advantages of a proposal, the variants."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.diva import advantages, hook
+from vade_jax import samplers, settings
+from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.types import Item
+
+
+def run(**changes):
+    """Returns settings with dotted fields changed."""
+    limits = {"min_pixels": 12544, "max_pixels": 12544, "max_prompt_length": 400}
+    values = settings.Run(
+        selector=settings.Selector(name="diva"),
+        data=settings.Data(train="procedural", **limits),
+        **{"num_prompts": 8, "num_rollouts": 4, "batch": settings.Batch(8, 8)},
+    ).to_dict()
+    for name, value in changes.items():
+        section, _, field = name.rpartition("__")
+        (values[section] if section else values)[field] = value
+    return settings.Run.from_dict(values)
+
+
+def test_an_unknown_change_is_an_error_before_the_run():
+    hook.check(run())
+    message = "diva.changes=.*no 'crop', choose from rotate"
+    with pytest.raises(ValueError, match=message):
+        hook.check(run(diva__changes=("rotate", "crop")))
+
+
+def test_questions_without_a_picture_are_an_error():
+    with pytest.raises(ValueError, match="'plus' has none: leave it out"):
+        hook.check(run(data__mixture={"color_0": 1, "plus_0": 1}))
+
+
+def test_a_batch_is_whole_problems():
+    nine = {"num_prompts": 9, "batch": settings.Batch(9, 9)}
+    with pytest.raises(ValueError, match=r"num_prompts=9.*multiple of 2"):
+        hook.check(run(**nine))
+    hook.check(run(**nine, selector__options={"num_variants": 2}))
+
+
+def propose(num_variants, num_prompts=8):
+    selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    state = selector.init(20)
+    return jax.device_get(selector.propose(state, jax.random.key(0), num_prompts))
+
+
+@pytest.mark.parametrize("num_variants", [0, 3])
+def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
+    rng = np.random.default_rng(0)
+    proposal = propose(num_variants)
+    group_N = np.repeat(np.arange(8), 4)
+    reward_N = rng.choice([0, 0.1, 1], 32).astype(np.float32)
+    valid_N = rng.random(32) < 0.9
+    ours_N = hook.advantage(run())(reward_N, group_N, 8, valid_N, np.ones(32, np.int32), proposal)
+    expected_N = advantages.two_level(
+        jnp.asarray(reward_N),
+        jnp.asarray(group_N),
+        jnp.arange(8) // (1 + num_variants),
+        jnp.asarray(proposal.extra_M["difficulty"]),
+        valid_N=jnp.asarray(valid_N),
+    )
+    np.testing.assert_allclose(ours_N, expected_N, rtol=1e-5, atol=1e-6)
+
+
+def test_the_norm_of_the_code_pads_to_the_longest_answer_that_may_be():
+    reward_N, group_N = np.array([1.0, 0, 1, 0], np.float32), np.array([0, 0, 1, 1])
+    length_N, valid_N = np.array([3, 9, 4, 8], np.int32), np.ones(4, bool)
+    args = (reward_N, group_N, 2, valid_N, length_N, propose(1, 2))
+    small_N, large_N = (
+        hook.advantage(run(diva__norm="code", sampling__max_tokens=n))(*args) for n in (50, 500)
+    )
+    assert np.all(np.abs(large_N) > np.abs(small_N) * 1.5)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    texts = [item.question for item in procedural.Procedural(0, 50)]
+    return tokens.build(tmp_path_factory.mktemp("tokens"), texts, 512)
+
+
+def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):
+    item = procedural.Procedural(0, 1, mixture={("count", 1): 1})[0]
+    limits = {"min_pixels": 112 * 112, "max_pixels": 112 * 112, "instruction": ""}
+    long, short = (
+        hook.vary(run(), prompts.PromptBuilder(tokenizer, max_length=n, **limits))
+        for n in (400, 60)
+    )
+    hinted, difficulty = long(item, 9.0, 2.0, np.random.default_rng(0))
+    assert "steps help" in hinted.question and difficulty == 2
+    same, difficulty = short(item, 9.0, 2.0, np.random.default_rng(0))
+    assert same.question == item.question and difficulty == 9
+    assert short.counts["too_long"] == 1
+
+
+def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
+    texts = {"paraphrases": ["1 + 1 = ?"], "steps": ["A"]}
+    rows = [
+        {"question": "1+1?", "answer": "2", **texts},
+        {"question": "1+2?", "answer": "3", "paraphrases": ["1 + 2 = ?"]},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings_of_file = run(data__train=str(path))
+    source = sources.rows(path)
+    items = [source[0], source[1]]
+    hook.check_texts(settings_of_file, items)
+    assert "'steps': 1" in capsys.readouterr().out
+    builder = prompts.PromptBuilder(
+        tokenizer, instruction="", min_pixels=3136, max_pixels=9999, max_length=400
+    )
+    variant, difficulty = hook.vary(settings_of_file, builder)(
+        items[0], 5.0, 4.0, np.random.default_rng(0)
+    )
+    assert variant.question.endswith(" A") and difficulty == 4
+
+
+def test_rows_without_texts_are_an_error_that_names_the_command():
+    rows = [Item("a", "Why?", (), "1", "int")]
+    with pytest.raises(ValueError, match=r"'paraphrases'.*experiments\.make_variants"):
+        hook.check_texts(run(data__train="rows.jsonl"), rows)
+    hook.check_texts(run(), rows)  # the built-in data need none

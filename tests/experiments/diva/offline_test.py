@@ -1,0 +1,273 @@
+"""A user's file, a scripted server, and the file that comes out: read again as training does."""
+
+import base64
+import datetime
+import io
+import json
+import os
+import pathlib
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from experiments.diva import offline
+from experiments.evals.chat import Chat, ServerLost
+from experiments.evals.settings import Server
+from tests.http_server import ScriptedChat, said
+from vade_jax.data import sources
+
+
+def teacher(body):
+    """Knows every answer, but not of questions with WRONG; its third wording has it, its last is cut."""
+    text = said(body)
+    number = re.search(r"the number (\d+)", text)[1]
+    if "<wording>" in text:
+        ways = ("Which follows", "Name what follows", "WRONG: what follows")
+        made = [f"<wording>{way} the number {number}?</wording>" for way in ways]
+        return "Sure.\n" + "\n".join(made) + "\n<wording>And"
+    answer = -1 if "WRONG" in text else int(number) + 1
+    if "<step>" in text:
+        hints = ("Step 1: Count on by one.", f"That gives {answer}.", "Done.")
+        listed = "".join(f"<step>{hint}</step>" for hint in hints)
+        return rf"{listed} \boxed{{{answer}}}"
+    return rf"Counting on gives \boxed{{{answer}}}"
+
+
+def png(color):
+    file = io.BytesIO()
+    Image.new("RGB", (56, 84), color).save(file, "PNG")
+    return file.getvalue()
+
+
+def question(n, **more):
+    return {"question": f"What comes after the number {n}?", "answer": n + 1, **more}
+
+
+def write(path, *rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def read(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+@pytest.fixture
+def server():
+    with ScriptedChat(teacher) as server:
+        yield server
+
+
+@pytest.fixture
+def make(server, tmp_path):
+    """Makes tmp_path/out.jsonl of a source; a later call is another process."""
+
+    def make(source, *, concurrency=4, retries=1, **wanted):
+        target = tmp_path / "out.jsonl"
+        memory = offline.replies_directory(str(target)) / "replies.jsonl"
+        asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
+        chat = Chat(asked, memory, backoff_s=0.0)
+        wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
+        opened = offline.open_source(str(source))
+        return offline.write(opened, str(target), chat, wanted), chat.counts()
+
+    return make
+
+
+# ------------------------------------------------------------------------------ what comes out
+def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
+    source = write(tmp_path / "a" / "mine.jsonl", question(3, topic="x"), question(8))
+    report, counts = make(source)
+    rows = sources.rows(tmp_path / "out.jsonl")
+    assert len(rows) == report.num_rows == 2
+    for item, n in zip((rows[0], rows[1]), (3, 8), strict=True):
+        assert item.metadata["paraphrases"] == [
+            f"Which follows the number {n}?",
+            f"Name what follows the number {n}?",
+        ]
+        assert item.metadata["steps"] == ["Count on by one."]
+        assert (item.answer, item.kind) == (str(n + 1), "int")
+    assert (rows[0].uid, rows.row(0)["topic"]) == ("mine:0", "x")
+    assert report.kept == {"paraphrases": 4, "steps": 2}
+    per_row = {("paraphrases", "not_confirmed"): 2, ("paraphrases", "unreadable"): 2}
+    assert report.rejected == per_row
+    rejects = read(tmp_path / "out_replies" / "rejects.jsonl")
+    assert [(r["index"], r["uid"], r["reason"]) for r in rejects] == [
+        (i, f"mine:{i}", reason) for i in (0, 1) for reason in ("unreadable", "not_confirmed")
+    ]
+    assert rejects[1]["detail"] == "WRONG: what follows the number 3?"
+    # A row asks for wordings, hints, and twice of three times for each of three wordings.
+    assert counts == dict(asked=16, remembered=0, retries=0, unanswered=0)
+    summary = report.table(counts)
+    assert "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2" in summary
+    assert "questions    16 asked, 0 remembered" in summary
+
+
+@pytest.mark.parametrize(
+    ("tries", "right", "kept", "asked"),
+    [
+        (0, "", True, 0), (1, "1", True, 1), (1, "0", False, 1), (2, "11", True, 2),
+        (2, "10", False, 2), (2, "0", False, 1), (3, "101", True, 3), (3, "00", False, 2),
+        (4, "1110", True, 3), (4, "1100", False, 4),
+    ],
+)  # fmt: skip
+def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(tries, right, kept, asked):
+    seeds = []
+
+    def ask(text, seed):
+        if "<wording>" in text:
+            return "<wording>The other</wording>"
+        seeds.append(seed)
+        return rf"\boxed{{{7 if right[seed] == '1' else 8}}}"
+
+    item = sources.types.Item("a", "What?", (), "7", "int")
+    found, others = offline.find_paraphrases(item, ask, 1, tries)
+    assert found == (["The other"] if kept else [])
+    assert others == ([] if kept else [("not_confirmed", "The other")])
+    assert seeds == list(range(asked))
+
+
+def test_hints_are_sought_in_several_solutions(make, server, tmp_path):
+    wrong = r"<step>Guess.</step> \boxed{0}"
+    server.answer = lambda body: wrong if body["seed"] < 2 else teacher(body)
+    source = write(tmp_path / "mine.jsonl", question(3))
+    report, _ = make(source, paraphrases=0, tries=2)
+    assert report.rejected == {("steps", "wrong_answer"): 1}
+    report, counts = make(source, paraphrases=0, tries=3)
+    assert report.kept["steps"] == 1
+    assert (counts["asked"], counts["remembered"]) == (1, 2)
+    (row,) = read(tmp_path / "out.jsonl")
+    assert row["steps"] == ["Count on by one."] and "paraphrases" not in row
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
+    bad = [
+        "broken",
+        question(3, image="none.png"),
+        question(4, kind="choice"),
+        {"question": "In <image> and <image>, the number 1?", "answer": 2},
+        {"question": "The number 1 \ud83d?", "answer": 2},
+    ]
+    source = write(tmp_path / "mine.jsonl", *bad, question(5))
+    report, _ = make(source)
+    reasons = ("bad_row", "bad_image", "bad_answer", "image_count", "bad_text")
+    listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
+    assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
+    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:5"
+
+
+def test_half_of_a_surrogate_pair_costs_its_text_alone(make, server, tmp_path):
+    def broken(body):
+        if body["seed"] and "<step>" in said(body):
+            return teacher(body)
+        return teacher(body).replace("Name", "Name \ud83d").replace("Count", "\ud83d")
+
+    server.answer = broken
+    source = write(tmp_path / "mine.jsonl", question(3, topic="sí \ude00"))
+    for remembered in (0, 7):
+        report, counts = make(source)
+        assert report.rejected["paraphrases", "bad_text"] == 1
+        assert (report.kept["paraphrases"], counts["remembered"]) == (1, remembered)
+    (row,) = read(tmp_path / "out.jsonl")
+    assert (row["topic"], row["steps"]) == ("sí \ude00", ["Count on by one."])
+    rejects = read(tmp_path / "out_replies" / "rejects.jsonl")
+    assert [r["detail"] for r in rejects if r["reason"] == "bad_text"] == [
+        "Name \ud83d what follows the number 3?"
+    ]
+    assert make(source, paraphrases=0, tries=1)[0].rejected == {("steps", "bad_text"): 1}
+
+
+# ------------------------------------------------------------------------------ images
+def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, tmp_path):
+    (tmp_path / "a" / "pics").mkdir(parents=True)
+    (tmp_path / "a" / "pics" / "red.png").write_bytes(png("red"))
+    asked = {"question": "Behind <image>, the number 3?", "answer": 4}
+    source = write(tmp_path / "a" / "m.jsonl", {**asked, "images": ["pics/red.png"]})
+    make(source, paraphrases=0)
+    (row,) = read(tmp_path / "out.jsonl")
+    assert row["images"] == ["a/pics/red.png"]
+    assert sources.rows(tmp_path / "out.jsonl")[0].images[0].size == (56, 84)
+    (tmp_path / "elsewhere").mkdir()
+    row = offline.portable(offline.open_source(source), 0, tmp_path / "elsewhere")
+    again = write(
+        tmp_path / "elsewhere" / "m.jsonl", row
+    )  # a path out of its directory is not read
+    assert sources.rows(again)[0].images[0].size == (56, 84)
+    first, picture, second = server.bodies[0]["messages"][0]["content"]
+    assert first["text"] == "Behind " and second["text"].startswith(", the number 3?")
+    shown = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
+    shown = np.asarray(Image.open(io.BytesIO(shown)))
+    assert shown.shape == (84, 56, 3) and (shown == [255, 0, 0]).all()
+
+
+def test_parquet_rows_with_bytes_become_rows_with_data_urls(make, tmp_path):
+    row = question(3, images=[{"bytes": png("blue"), "path": None}], id=17)
+    row |= {"answer": "4", "day": datetime.date(2025, 1, 2)}
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "mine.parquet")
+    make(tmp_path / "mine.parquet")
+    (written,) = read(tmp_path / "out.jsonl")
+    assert written["day"] == "2025-01-02"
+    item = sources.rows(tmp_path / "out.jsonl")[0]
+    assert (item.uid, len(item.metadata["paraphrases"])) == ("17", 2)
+    assert item.images[0].getpixel((0, 0)) == (0, 0, 255)
+    parquet.write_table(pa.Table.from_pylist([row | {"x": b"1"}]), tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"row 0 .* bytes besides its images: leave"):
+        offline.open_source(str(tmp_path / "b.parquet"))
+
+
+# ------------------------------------------------------------------------------ faults
+def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_path):
+    source = write(tmp_path / "mine.jsonl", question(3))
+    server.faults = [400]  # the wordings
+    report, _ = make(source, concurrency=1)
+    assert report.rejected == {("paraphrases", "unanswered"): 1}
+    assert report.kept == {"paraphrases": 0, "steps": 1}
+    os.remove(tmp_path / "out.jsonl")
+    server.faults = [None, 500, 500]  # the first answer to the first wording, twice
+    report, counts = make(source, concurrency=1)
+    assert report.rejected["paraphrases", "unanswered"] == 1
+    assert report.kept == {"paraphrases": 1, "steps": 1}
+    assert (counts["remembered"], counts["retries"]) == (1, 1)
+    os.remove(tmp_path / "out.jsonl")
+    report, counts = make(source)
+    assert report.kept == {"paraphrases": 2, "steps": 1}
+    assert counts["asked"] == 2  # both answers that were missing
+
+
+def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(make, server, tmp_path):
+    source = write(tmp_path / "mine.jsonl", *map(question, range(3, 33)))
+    server.faults = [None] * 20 + [401] * 100
+    with pytest.raises(ServerLost, match="given up: HTTP 401"):
+        make(source)
+    assert not (tmp_path / "out.jsonl").exists()
+    server.faults = []
+    report, counts = make(source)
+    known = counts["remembered"]  # three others were being asked as it ended
+    assert report.num_rows == 30 and 17 <= known <= 20
+    assert counts["asked"] == 30 * 8 - known
+
+
+def test_no_file_without_any_variant(make, server, tmp_path):
+    server.answer = lambda body: "I cannot help with that."
+    source = write(tmp_path / "mine.jsonl", question(3))
+    report, _ = make(source)
+    assert report.rejected == {("paraphrases", "unreadable"): 4, ("steps", "answer_no_box"): 1}
+    assert not (tmp_path / "out.jsonl").exists()
+    assert sorted(os.listdir(tmp_path / "out_replies")) == ["rejects.jsonl", "replies.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"tries": -1}, "tries=-1: must be at least 0"),
+        ({"paraphrases": 0, "steps": 0}, "ask for nothing"),
+    ],
+)
+def test_impossible_wishes(wanted, message):
+    with pytest.raises(ValueError, match=message):
+        offline.Wanted(**wanted)

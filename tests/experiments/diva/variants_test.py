@@ -1,0 +1,229 @@
+"""From a wanted difficulty to a variant: what it is, how hard it says it is, and its answer."""
+
+import dataclasses
+import io
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.diva import built_in, variants
+from vade_jax import samplers
+from vade_jax.data import images, procedural
+from vade_jax.rewards import verify
+from vade_jax.types import Item
+
+LIMITS = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
+PARTS = [(f, n - 1) for f, (_, n, kind) in procedural.FAMILIES.items() if kind != "text"]
+TEXTS = {"paraphrases": ["So?", "Well?"], "steps": ["One.", "Two.", "Three.", "Four."]}
+
+
+def of_built_in(**options):
+    return variants.Vary(built_in.texts, allowed=built_in.allowed, **LIMITS, **options)
+
+
+def of_users(**options):
+    return variants.Vary(variants.from_metadata, **LIMITS, **options)
+
+
+def user_item(**changes):
+    picture = Image.fromarray(np.full((112, 112, 3), 200, np.uint8))
+    item = Item("a:1", "Why?", (picture,), "1", "int", TEXTS)
+    return dataclasses.replace(item, **changes)
+
+
+def made(vary, item, delta, *, own=5.0, seed=0):
+    """Returns the variant that is to be `delta` harder, and by how much it says it is."""
+    variant, difficulty = vary(item, own, own + delta, np.random.default_rng(seed))
+    assert difficulty == pytest.approx(own + variant.metadata["delta"])
+    return variant, variant.metadata["delta"]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_every_family_keeps_its_answers_and_its_size(part):
+    """Gold, kind and options are the item's, the gold verifies, and nothing recompiles."""
+    source, vary = procedural.Procedural(0, 4, mixture={part: 1}), of_built_in()
+    for index in range(4):
+        item = source[index]
+        graded = (item.answer, item.kind, item.metadata.get("choices"))
+        for delta in range(-4, 5):
+            variant, found = made(vary, item, delta, seed=3)
+            assert (variant.answer, variant.kind, variant.metadata.get("choices")) == graded
+            assert variant.metadata.get("tolerance") == item.metadata.get("tolerance")
+            assert verify.verify_item(procedural.target_text(item), variant).correct
+            picture = images.load(variant.images[0], patch=14, **LIMITS)
+            assert picture.shape == (112, 112, 3)
+            # Without steps, as of what is hidden or read, there are no hints to make it easier.
+            easiest = -1 if built_in.texts(item).steps else 0
+            assert np.sign(found) == max(np.sign(delta), easiest)
+
+
+@pytest.mark.parametrize("delta", range(-8, 9))
+def test_the_difficulty_is_the_one_wanted_where_that_can_be_made(delta):
+    vary = of_users()
+    for own in (1.3, 5.0, 8.75):
+        variant, found = made(vary, user_item(), delta, own=own)
+        sort = {-1: "hints", 0: "paraphrase", 1: "picture"}[np.sign(delta)]
+        assert found == delta and variant.metadata["variant"].split()[0] == sort
+        assert variant.uid != "a:1" and variant.uid.startswith("a:1 ")
+    assert not set(vary.counts) - {"hints", "paraphrase", "picture"}
+
+
+def test_texts_do_not_travel_with_the_variant_and_a_generator_repeats():
+    item = user_item(metadata=TEXTS | {"tolerance": 0.1})
+    variant, _ = made(of_users(), item, 0)
+    assert variant.metadata == {"tolerance": 0.1, "variant": "paraphrase", "delta": 0}
+    assert variant.question in TEXTS["paraphrases"]
+    one, other = (made(of_users(), item, 4, seed=7)[0] for _ in "ab")
+    assert (one.uid, one.question) == (other.uid, other.question)
+    np.testing.assert_array_equal(*(np.asarray(x.images[0]) for x in (one, other)))
+
+
+def test_half_of_the_changed_pictures_have_other_words():
+    vary = of_users(changes=("blur",))
+    asked = [made(vary, user_item(), 1, seed=s)[0].question for s in range(200)]
+    assert 70 < asked.count("Why?") < 130 and set(asked) == {"Why?", "So?", "Well?"}
+
+
+def test_what_is_missing_is_counted_and_said_in_the_difficulty():
+    vary = of_users()
+    variant, found = made(vary, user_item(metadata={}), -4)
+    assert (variant.question, found) == ("Why?", 0)
+    assert vary.counts == {"no_steps": 1, "no_paraphrases": 1, "original": 1}
+    assert made(vary, user_item(metadata={"steps": ["One."]}), -7)[1] == -2
+    assert made(vary, user_item(images=()), 2)[1] == 0
+    assert vary.counts["no_pictures"] == 1
+
+
+def test_changes_that_are_not_allowed_are_not_made():
+    vary = of_built_in(changes=("rotate", "gaussian"))
+    table = procedural.Procedural(0, 1, mixture={("table", 2): 1})[0]  # no grains
+    digit = procedural.Procedural(0, 1, mixture={("written", 0): 1})[0]  # no turn
+    for seed in range(20):
+        variant, found = made(vary, table, 8, seed=seed)
+        what = variant.metadata["variant"]
+        assert "turned" in what and "gaussian" not in what and found == 4
+        assert "turned" not in made(vary, digit, 2, seed=seed)[0].uid
+
+
+def test_a_question_that_no_picture_holds_is_not_written():
+    vary = of_users(changes=("write", "blur"))
+    long = user_item(question="Why? " * 300, metadata={"steps": []})
+    for seed in range(10):
+        variant, found = made(vary, long, 2, seed=seed)
+        assert variant.question == long.question and found == 2
+    assert vary.counts["no_room"] > 0
+
+
+def test_a_variant_that_is_no_prompt_gives_way_to_the_item():
+    vary = of_users(fits=lambda item: "steps help" not in item.question)
+    variant, found = made(vary, user_item(), -4)
+    assert (variant.question, found) == ("Why?", 0)
+    assert vary.counts == {"too_long": 1, "original": 1}
+
+
+def test_an_upside_down_photo_is_set_upright_first():
+    """What a camera noted of its position is applied before a turn is."""
+    pixels = np.arange(112 * 112 * 3).reshape(112, 112, 3).astype("u1")
+    exif = Image.Exif()
+    exif[0x0112] = 3  # stored upside down
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", exif=exif)
+    item = user_item(images=(Image.open(file),))
+    variant, _ = made(of_users(changes=("rotate",)), item, 1)
+    quarters = int(variant.metadata["variant"].split()[-1]) // 90
+    expected = np.rot90(pixels[::-1, ::-1], quarters)
+    np.testing.assert_array_equal(np.asarray(variant.images[0]), expected)
+
+
+# ------------------------------------------------------------------------------ texts
+def blank(question="Why?", num_images=1, **metadata):
+    return Item("a:3", question, (None,) * num_images, "1", "int", metadata)
+
+
+def test_the_lists_of_a_users_row_are_the_texts():
+    found = variants.from_metadata(blank(paraphrases=[" So? ", ""], steps=["1 + 1."]))
+    assert found == variants.Texts(paraphrases=("So?",), steps=("1 + 1.",))
+    assert variants.from_metadata(blank(steps=None)) == variants.Texts()
+
+
+@pytest.mark.parametrize("value", ["one text", [1, 2]])
+def test_what_is_no_list_of_texts_is_an_error_that_names_the_row(value):
+    with pytest.raises(ValueError, match=r"a:3: steps=.*make_variants"):
+        variants.from_metadata(blank(steps=value))
+
+
+@pytest.mark.parametrize(
+    ("question", "num_images", "paraphrase", "good"),
+    [
+        ("Why?", 1, "So?", True),
+        ("<image>Why?", 1, "So?", True),  # a lone image comes first
+        ("<image>Why?", 1, "So <image>?", True),
+        ("Why?", 1, "<image>So?", False),
+        ("Is <image> or <image> red?", 2, "Which is red, <image> or <image>?", True),
+        ("Is <image> or <image> red?", 2, "Which is red?", False),
+        ("Why <image>?", 2, "So?", False),
+    ],
+)
+def test_a_paraphrase_shows_the_images_where_the_question_does(
+    question, num_images, paraphrase, good
+):
+    found = variants.usable(blank(question, num_images), (paraphrase,))
+    assert found == ([paraphrase] if good else [])
+
+
+def test_the_easier_the_more_steps_as_far_as_there_are_any():
+    of = lambda num: np.transpose([variants.hints(-k, num) for k in range(1, 9)]).tolist()
+    assert of(5) == [[1, 1, 2, 2, 3, 3, 5, 5], [*range(-1, -9, -1)]]
+    assert of(3) == [[1, 1, 2, 2, 3, 3, 3, 3], [-1, -2, -3, -4, -5, -6, -6, -6]]
+    assert of(2)[0] == [1, 1, *[2] * 6] and of(1)[1] == [-1, *[-2] * 7]
+    variant, _ = made(of_users(), user_item(), -3, own=9.0)
+    assert variant.question.startswith("Why?\n")
+    assert variant.question.endswith(": One. Two.") and len(variant.images) == 1
+
+
+def test_missing_texts_are_counted():
+    rows = [
+        blank(paraphrases=["So?"], steps=["1."]),
+        blank(paraphrases=["<image><image>"], steps=["1."]),
+        blank(paraphrases=["So?", "Well?"]),
+    ]
+    lacking = variants.count_lacking(rows)
+    assert lacking == {"paraphrases": 1, "steps": 1, "unusable_paraphrases": 1}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [({"steps": ["1."]}, "paraphrases"), ({"paraphrases": ["So?"]}, "steps")],
+)
+def test_data_without_any_is_an_error_that_says_how_to_make_them(metadata, name):
+    message = f"none of 3 training items has usable '{name}'.*experiments.make_variants"
+    with pytest.raises(ValueError, match=message):
+        variants.count_lacking([blank(**metadata)] * 3)
+
+
+# ------------------------------------------------------------------------------ of a proposal
+@pytest.mark.parametrize("num_variants", [0, 1, 3])
+def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
+    asked = []
+
+    class Noted(variants.Vary):
+        def __call__(self, item, own, wanted, rng):
+            asked.append((item.uid, own, wanted, rng.random()))
+            return dataclasses.replace(item, uid=f"{item.uid}+"), wanted + 0.5
+
+    selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    proposal = jax.device_get(selector.propose(selector.init(20), jax.random.key(0), 8))
+    items, key = [Item(str(i), "Why?", (), "1", "int") for i in proposal.index_M], jax.random.key(5)
+    made, expanded = Noted(variants.from_metadata, **LIMITS).expand(items, proposal, key)
+    variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]
+    for m, variant in enumerate(variant_M):
+        is_made = variant > 0
+        assert made[m].uid == items[m].uid + "+" * int(is_made)
+        assert expanded.extra_M["difficulty"][m] == wanted_M[m] + 0.5 * is_made
+        if is_made:  # the draws depend on the key and the slot alone
+            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), m])
+            own = wanted_M[m - variant]
+            assert asked.pop(0) == (items[m].uid, own, wanted_M[m], rng.random())
+    assert not asked

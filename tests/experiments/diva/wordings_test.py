@@ -1,0 +1,132 @@
+"""Which wordings and hints may be used, by hand."""
+
+import pytest
+
+from experiments.diva import wordings
+from vade_jax.types import Item
+
+
+def item(question="How far is it?", answer="7", kind="int", **metadata):
+    return Item("a", question, (), answer, kind, metadata)
+
+
+ABC = item("Which is it?\n(A) a red cube\n(B) a cone\n(C) nothing", "B", "choice")
+
+
+# ------------------------------------------------------------------------------ requests
+def test_requests_hold_the_question_and_ask_for_what_can_be_read():
+    asked = item("What is {x} in <image>?")
+    for text in (wordings.rephrase(asked, 4), wordings.hint(asked, 4)):
+        assert "What is {x} in <image>?" in text and "4" in text
+    assert "<wording>" in wordings.rephrase(asked, 4)
+    assert "<step>" in wordings.hint(asked, 4) and r"\boxed{}" in wordings.hint(asked, 4)
+    assert wordings.solve("Q?").startswith("Q?\n") and r"\boxed{}" in wordings.solve("Q")
+
+
+# ------------------------------------------------------------------------------ wordings
+def test_wordings_are_read_and_the_others_have_a_reason():
+    reply = (
+        "<think><wording>a draft</wording></think> Here they are:\n"
+        "<wording> What is\nthe distance? </wording>\n1. <wording>HOW FAR IS IT</wording>"
+        "<wording>what is the distance</wording><wording></wording>"
+        "<wording>Is it 7 far? The answer is seven.</wording><wording>Cut off"
+    )
+    kept, reasons = wordings.read_wordings(reply, item(), 6)
+    assert kept == ["What is\nthe distance?"]
+    assert sorted(reasons) == ["same", "same", "states_answer", *["unreadable"] * 2]
+
+
+def test_no_more_wordings_than_asked_for():
+    reply = "".join(f"<wording>wording {c}</wording>" for c in "abc")
+    assert wordings.read_wordings(reply, item(), 2) == (["wording a", "wording b"], [])
+
+
+def test_image_marks_stay():
+    asked = item("In <image>, how many?")
+    reply = "<wording>How many?</wording><wording>How many in <image>?</wording>"
+    kept, reasons = wordings.read_wordings(reply, asked, 2)
+    assert (kept, reasons) == (["How many in <image>?"], ["image_marks"])
+
+
+def test_a_wording_may_name_what_the_question_names():
+    asked = item("Which is larger, 3 or 7?")
+    reply = "<wording>Of 3 and 7, name the larger.</wording>"
+    assert wordings.read_wordings(reply, asked, 1)[0]
+
+
+# ------------------------------------------------------------------------------ steps
+def steps(*texts, box="7"):
+    return "".join(f"<step>{t}</step>\n" for t in texts) + f"So \\boxed{{{box}}}."
+
+
+def test_steps_of_a_right_solution_without_their_labels():
+    reply = steps("Step 1: Look at the scale.", "2. Multiply the two.")
+    kept = ["Look at the scale.", "Multiply the two."]
+    assert wordings.read_steps(reply, item(), 5) == (kept, "")
+    assert wordings.read_steps(reply, item(), 1) == (kept[:1], "")
+
+
+def test_steps_end_before_the_one_that_states_the_answer():
+    reply = steps("Look at the scale.", "It shows 7 km.", "Check the unit.")
+    assert wordings.read_steps(reply, item(), 5) == (["Look at the scale."], "")
+    reply = steps("It shows seven km.", "Check the unit.")
+    assert wordings.read_steps(reply, item(), 5) == ([], "states_answer")
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (steps("Look.", box="8"), "wrong_answer"),
+        ("<step>Look.</step> It is 7.", "answer_no_box"),
+        (steps("Look.", box="many"), "answer_unreadable"),
+        ("Look. \\boxed{7}", "unreadable"),
+        ("<think>\\boxed{7} <step>Look.</step></think>", "answer_no_box"),
+    ],
+)
+def test_other_replies_give_no_steps_and_a_reason(reply, reason):
+    assert wordings.read_steps(reply, item(), 5) == ([], reason)
+
+
+def test_an_answer_to_a_wording():
+    assert wordings.is_answered(r"so \boxed{7}", item())
+    assert not wordings.is_answered(r"<think>\boxed{7}</think> \boxed{8}", item())
+    assert not wordings.is_answered("7", item())
+
+
+# ------------------------------------------------------------------------------ giving away
+@pytest.mark.parametrize(
+    ("text", "asked", "expected"),
+    [
+        (r"Hence \boxed{x}", item(), True),
+        ("The length is 7.", item(), True),
+        ("It measures 7.0 cm", item(), True),
+        ("It is 14/2 long", item(), True),
+        ("There are Seven of them", item(), True),
+        ("Take 70, 17 and 0.7, or x7", item(), False),
+        ("Step 7: Look closely.", item(), False),
+        ("Subtract 3 from ten.", item(), False),
+        (r"that is \frac{1}{4}", item(answer="0.25", kind="float"), True),
+        ("about 0.3", item(answer="0.25", kind="float"), False),
+        # named by the question: only where it is announced
+        ("Compare 3 and 7.", item("Which is larger, 3 or 7?"), False),
+        ("Compare them. Therefore it is 7.", item("Which is larger, 3 or 7?"), True),
+        ("The difference gives 10 - 3 = 7.", item("Is 7 right?"), True),
+        ("Therefore compare. Both 3 and 7.", item("Which is larger, 3 or 7?"), False),
+        # letters and options
+        ("The answer is B.", ABC, True),
+        ("Option (B), not (A).", ABC, True),
+        ("Compare (A) and (B) by their shape.", ABC, False),
+        ("Thus it must be a cone.", ABC, True),
+        ("Does a cone have edges?", ABC, False),
+        ("So the correct one is the red cube.", ABC, False),
+        ("The result is a ball", item("?", "B", "choice", choices=["x", "ball"]), True),
+        # words
+        ("Yes, they touch.", item(answer="yes", kind="yesno"), True),
+        ("The answer is no.", item(answer="no", kind="yesno"), True),
+        ("There are no two equal sides.", item(answer="no", kind="yesno"), False),
+        ("It is dark blue!", item(answer="Dark blue", kind="text"), True),
+        ("It is dark, bluish", item(answer="dark blue", kind="text"), False),
+    ],
+)
+def test_whether_a_text_states_the_answer(text, asked, expected):
+    assert wordings.gives_away(text, asked) is expected

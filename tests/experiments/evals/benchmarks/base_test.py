@@ -1,0 +1,198 @@
+"""Each published schema is read; whatever is odd names file, row and column."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.evals.benchmarks import BENCHMARKS, PAPER
+from tests.experiments.evals.benchmarks import files
+from vade_jax.data import images
+
+MAKE = {
+    "mathvista": lambda n: files.mathvista(str(n)),
+    "mathverse": lambda n: files.mathverse(str(n)),
+    "mathvision": lambda n: files.mathvision(str(n)),
+    "scienceqa": lambda n: files.scienceqa(question=f"What colour {n}?"),
+    "chartqa": lambda n: files.chartqa(question=f"How many {n}?"),
+    "mmk12": lambda n: files.mmk12(id=str(n)),
+}
+IMAGE = {"mathvista": "decoded_image", "mathvision": "decoded_image"}
+
+
+def read(name, path):
+    return BENCHMARKS[name].read(path)
+
+
+def test_the_five_of_the_paper():
+    assert tuple(MAKE)[:5] == PAPER
+    assert [BENCHMARKS[n].num_items for n in PAPER] == [1000, 3940, 3040, 2017, 2500]
+    assert [bool(BENCHMARKS[n].judge) for n in PAPER] == [True, True, *[False] * 3]
+    protocols = [BENCHMARKS[n].paper for n in PAPER]
+    assert [p.num_samples for p in protocols] == [4, 4, 4, 1, 1]
+    assert [p.max_tokens for p in protocols] == [2048, 2048, 2048, 16, 16]
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_shards_of_parquet(tmp_path, name):
+    for shard in range(2):
+        path = tmp_path / f"test-{shard:05d}-of-00002-abc{shard}.parquet"
+        files.save(path, *[MAKE[name](10 * shard + i) for i in range(2)])
+    items = read(name, tmp_path)
+    assert len({item.uid for item in items}) == 4
+    assert all(uid.startswith(f"{name}:") for uid in {item.uid for item in items})
+    assert all(item.images[0].size == (40, 30) for item in items)
+    files.save(tmp_path / "train-00000-of-00001.parquet", MAKE[name](99))
+    with pytest.raises(ValueError, match=r"several splits.*test.*train"):
+        read(name, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+@pytest.mark.parametrize("name", MAKE)
+def test_json_with_pictures_beside_the_file(tmp_path, name, suffix):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/a.png").write_bytes(files.picture())
+    row = MAKE[name](1) | {"image": "images/a.png"}
+    row.pop("decoded_image", None)  # the JSON files have paths only
+    (item,) = read(name, files.save(tmp_path / f"a.{suffix}", row))
+    assert np.asarray(item.images[0]).shape == (30, 40, 3)
+
+
+def test_json_by_id(tmp_path):
+    row = files.mathvista("7", decoded_image=None, image="a.png")
+    (tmp_path / "a.png").write_bytes(files.picture())
+    (tmp_path / "testmini.json").write_text(json.dumps({"7": row}))
+    assert read("mathvista", tmp_path / "testmini.json")[0].uid == "mathvista:7"
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_missing_column(tmp_path, name):
+    row = MAKE[name](1)
+    row["other"] = row.pop("question")
+    path = files.save(tmp_path / "a.parquet", row)
+    with pytest.raises(ValueError, match=r"a.parquet: row 0 has no column 'question'"):
+        read(name, path)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_truncated_images_are_counted_and_named(tmp_path, name):
+    broken = files.struct(files.picture("JPEG", size=(200, 200))[:-300])
+    column = IMAGE.get(name, "image")
+    rows = [MAKE[name](i) | ({column: broken} if i % 2 else {}) for i in range(5)]
+    path = files.save(tmp_path / "a.parquet", *rows)
+    with pytest.raises(ValueError, match=f"2 of 5 rows are bad: a.*row 1, column {column}.*row 3"):
+        read(name, path)
+
+
+@pytest.mark.parametrize("name", [n for n in MAKE if n != "scienceqa"])
+def test_null_images(tmp_path, name):
+    none = {"image": None} | ({"decoded_image": None} if name in IMAGE else {})
+    path = files.save(tmp_path / "a.parquet", MAKE[name](0), MAKE[name](1) | none)
+    with pytest.raises(ValueError, match=r"row 1, column \w*image: no image"):
+        read(name, path)
+
+
+def test_scienceqa_without_a_picture(tmp_path):
+    path = files.save(tmp_path / "a.parquet", files.scienceqa(), files.scienceqa(image=None))
+    with_one, without = read("scienceqa", path)
+    assert len(with_one.images) == 1 and without.images == ()
+
+
+@pytest.mark.parametrize("name", ["mathvista", "mathverse", "mathvision"])
+def test_duplicate_ids(tmp_path, name):
+    path = files.save(tmp_path / "a.parquet", *[MAKE[name](i) for i in (1, 2, 1)])
+    with pytest.raises(ValueError, match=f"row 2 of a.parquet has the id .*{name}:1"):
+        read(name, path)
+
+
+PICTURES = {
+    **{mode: files.picture("JPEG", mode, (28, 56)) for mode in ("CMYK", "L")},
+    **{mode: files.picture("PNG", mode, (28, 56)) for mode in ("RGBA", "P")},
+    "turned": files.rotated(),
+}
+
+
+@pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
+def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, picture):
+    row = files.chartqa(image=files.struct(picture))
+    (item,) = read("chartqa", files.save(tmp_path / "a.parquet", row))
+    loaded = images.load(item.images[0], patch=14, min_pixels=1568, max_pixels=10**6)
+    assert loaded.shape == (56, 28, 3)
+
+
+METADATA = MAKE["mathvista"](0)["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("mathvista", {"answer": ""}, "column answer: is empty; splits with hidden"),
+        ("mathvista", {"choices": None}, "column choices: .* multi_choice"),
+        ("mathvista", {"metadata": {"task": "t"}}, "metadata: has no field 'language'"),
+        ("mathvista", {"question_type": "mc"}, "question_type: 'mc' is none of"),
+        ("mathverse", {"problem_version": "Text Only"}, "'Text Only' is none of"),
+        ("mathverse", {"metadata": None}, "metadata: None is no struct"),
+        ("mathvision", {"answer": "F"}, "'F' is no letter of 5 options"),
+        ("mathvision", {"options": "ABCDE"}, "'ABCDE' is no list of texts"),
+        ("mathvista", {"metadata": METADATA | {"skills": 3}}, "skills 3 is no list of texts"),
+        ("scienceqa", {"answer": 3}, "answer: 3 is none of"),
+        ("scienceqa", {"answer": 1.0}, "answer: 1.0 is none of"),
+        ("scienceqa", {"choices": ["red"]}, "is no choice"),
+        ("mmk12", {"answer": "4"}, "answer: '4' is no letter; this is the form of the test split"),
+        ("scienceqa", {"grade": "seven"}, "is not like 'grade7'"),
+        ("chartqa", {"type": "val"}, "type: 'val' is none of"),
+        ("chartqa", {"answer": ["1", "2"]}, "is not one answer"),
+    ],
+)
+def test_odd_values(tmp_path, name, change, message):
+    row = MAKE[name](0) | {"image": "a.png"} | change
+    row.pop("decoded_image", None)
+    path = files.save(tmp_path / "a.jsonl", row)
+    (tmp_path / "a.png").write_bytes(files.picture())
+    with pytest.raises(ValueError, match=f"1 of 1 rows .*a.jsonl, row 0.*{message}"):
+        read(name, path)
+
+
+def test_files_that_are_no_benchmark(tmp_path):
+    for name, text in (("a.txt", "x"), ("a.json", "{"), ("a.parquet", "PAR1")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=rf"{name} (is no|cannot be read)"):
+            read("chartqa", tmp_path / name)
+    (tmp_path / "a.jsonl").write_text("\n[1]\n{")
+    with pytest.raises(ValueError, match=r"a\.jsonl cannot be read: line 3: "):
+        read("chartqa", tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="is no"):
+        read("chartqa", tmp_path / "absent.json")
+    (tmp_path / "b.json").write_text("[]")
+    with pytest.raises(ValueError, match="has no rows"):
+        read("chartqa", tmp_path / "b.json")
+    (tmp_path / "c.json").write_text("[1]")
+    with pytest.raises(ValueError, match="row 0 is no object"):
+        read("chartqa", tmp_path / "c.json")
+
+
+# ------------------------------------------------------------------------------ forms of ChartQA
+def test_the_form_of_the_training_repository(tmp_path):
+    rows = [
+        {"image": files.struct(), "query": "?", "label": [x], "human_or_machine": who}
+        for who, x in enumerate(["3", "4"])
+    ]
+    items = read("chartqa", files.save(tmp_path / "a.parquet", *rows))
+    assert [i.answer for i in items] == ["3", "4"]
+    groups = [BENCHMARKS["chartqa"].groups(i)["type"] for i in items]
+    assert groups == [("human",), ("augmented",)]
+
+
+def test_the_raw_form_is_two_files_and_a_folder(tmp_path):
+    (tmp_path / "png").mkdir()
+    (tmp_path / "png/a.png").write_bytes(files.picture())
+    row = {"imgname": "a.png", "query": "How many?", "label": "3"}
+    human = files.save(tmp_path / "test_human.json", row)
+    files.save(tmp_path / "test_augmented.json", row)
+    items = read("chartqa", tmp_path)
+    assert [i.metadata["type"] for i in items] == ["human", "augmented"]
+    assert len({i.uid for i in items}) == 2
+    assert len(read("chartqa", human)) == 1
+    odd = files.save(tmp_path / "png/test.json", row | {"imgname": "../a.png"})
+    with pytest.raises(ValueError, match=r"neither human nor augmented|decoded"):
+        read("chartqa", odd)

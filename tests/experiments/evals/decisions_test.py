@@ -1,0 +1,161 @@
+"""Decisions: texts as policies write them, read without a judge; judges that talk nonsense, fail and hang."""
+
+import pytest
+
+from experiments.evals import decisions
+from experiments.evals.benchmarks import BENCHMARKS
+from experiments.evals.chat import Chat
+from experiments.evals.settings import Judge
+from tests.experiments.evals.benchmarks import files
+from tests.http_server import ScriptedChat, said
+
+# ------------------------------------------------------------------------------ rules alone
+FREE = {"choices": None, "question_type": "free_form"}
+INTEGER = FREE | {"answer_type": "integer", "answer": "1200"}
+
+
+def decided(tmp_path, name, text, **changes):
+    found = files.item(tmp_path, name, **changes)
+    return decisions.by_rules(BENCHMARKS[name], "paper")(found, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "extracted", "correct"),
+    [
+        ("140°", "140°", True),  # literally a choice: the benchmark's own rule
+        ("I add them up.\nThe answer is B. It is wide.", "B", True),
+        ("I add them up.\nThe answer is (C).", "C", False),
+        ("I add them up.\nThe answer is 140°.", "140°", True),
+        ("Answer: (B) 140°", "B", True),
+        ("The answer is A. No, wait: the answer is B", "B", True),
+        ("**Answer:** B", "B", True),
+        (r"So it is \boxed{B}, not A.", "B", True),
+        (r"The answer is A. \boxed{B}", "B", True),
+        ("B", "B", True),
+        ("I look at the picture for a long time and\nsee many angles.", None, False),
+        ("who knows", None, False),  # near some choice, as every text is
+        ("The answer is E.", None, False),
+    ],
+)
+def test_a_choice_is_read_from_box_tail_or_short_text(tmp_path, text, extracted, correct):
+    decision = decided(tmp_path, "mathvista", text)
+    outcome = "undecided" if extracted is None else "rules"
+    assert decision == decisions.Decision(extracted, correct, outcome)
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_text_is_no_choice(tmp_path, text):
+    decision = decided(tmp_path, "mathvista", text)
+    assert decision == decisions.Decision(None, False, "undecided")
+
+
+@pytest.mark.parametrize("text", ["1200", "It is 1,200 cm:\nAnswer: 1,200 cm"])
+def test_a_number_loses_commas_and_unit(tmp_path, text):
+    decision = decided(tmp_path, "mathvista", text, **INTEGER)
+    assert (decision.extracted, decision.correct) == ("1200", True)
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "correct"),
+    [
+        ("B", "The answer is B", True),
+        ("B", "The answer is A", False),
+        ("2\\sqrt{3}", r"\boxed{\sqrt{12}}", True),
+        ("2\\sqrt{3}", r"\boxed{\sqrt{13}}", False),
+        ("2\\sqrt{3}+\\pi", r"\boxed{2\sqrt{3}-\pi}", False),
+        ("y=x^2+x", r"\boxed{y=x+x^2}", True),
+        ("y=x^2+x", r"\boxed{y=x^2-x}", False),
+        ("6 units", r"\boxed{6 units}", True),
+    ],
+)
+def test_a_decision_that_a_judge_would_give(tmp_path, gold, text, correct):
+    kind = "multi-choice" if gold == "B" else "free-form"
+    changes = {"answer": gold, "question_type": kind}
+    decision = decided(tmp_path, "mathverse", text, **changes)
+    assert (decision.correct, decision.outcome) == (correct, "rules")
+
+
+def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
+    decision = decided(tmp_path, "chartqa", "the answer is 10")
+    assert decision == decisions.Decision("the answer is 10", False, "rules")
+
+
+# ------------------------------------------------------------------------------ a judge model
+TEXT = "I would say the second one."
+
+
+@pytest.fixture
+def verse(tmp_path):
+    return files.item(tmp_path, "mathverse")
+
+
+def decide(server, tmp_path, item, text=TEXT, name="mathverse", **options):
+    options = {"retries": 0, "concurrency": 2, "timeout_s": 5.0} | options
+    chat = Chat(Judge(url=server.url, model="m", **options), tmp_path / "judge.jsonl")
+    return decisions.by_judge(BENCHMARKS[name], "paper", chat)(item, text)
+
+
+def says(*texts):
+    """Returns what says them one after another, the last one for ever."""
+    left = list(texts)
+    return lambda body: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_thoughts_that_were_cut_off_say_nothing(tmp_path, verse):
+    cut = "<think>Extracted Answer: B is what it says first, but"
+    with ScriptedChat(says(cut, "<think>B?</think>Extracted Answer: B", cut, "1")) as server:
+        decision = decide(server, tmp_path, verse)
+    assert (decision.extracted, decision.correct, len(decision.replies)) == ("B", True, 4)
+
+
+def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
+    with ScriptedChat(says("Extracted Answer: B", "Judgement: 1")) as server:
+        decision = decide(server, tmp_path, verse)
+    assert (decision.extracted, decision.correct, decision.outcome) == ("B", True, "judge")
+    assert decision.replies == ("Extracted Answer: B", "Judgement: 1")
+    first, second = server.bodies
+    assert (first["temperature"], first["seed"], first["max_tokens"]) == (0.0, 0, 256)
+    assert TEXT in said(first) and "Find x." not in said(first)
+    assert said(second).endswith("[Standard Answer]: B\n[Model answer]: B\nJudgement: ")
+
+
+def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
+    with ScriptedChat(says("B", "maybe")) as server:
+        decision = decide(server, tmp_path, verse)
+    assert (decision.extracted, decision.correct) == ("B", False)
+    assert decision.outcome == "judge_failed"
+    assert decision.replies == ("B", *["maybe"] * 5)
+    asked = [(body["temperature"], body["seed"]) for body in server.bodies[1:]]
+    assert asked == [(0.0, 0), (0.5, 1), (0.5, 2), (1.0, 3), (1.0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("replies", "correct"),
+    [
+        (("A", "<think>1 or\n0?</think>\n0"), False),  # thoughts are not the reply
+        (("", "", "B", "right!", "1"), True),  # a later attempt may be readable
+    ],
+)
+def test_the_first_readable_replies_decide(tmp_path, verse, replies, correct):
+    with ScriptedChat(says(*replies)) as server:
+        decision = decide(server, tmp_path, verse)
+    assert (decision.correct, decision.outcome) == (correct, "judge")
+    assert decision.replies == replies
+
+
+@pytest.mark.parametrize("fault", ["hang", 400])
+def test_a_server_that_fails_is_counted(tmp_path, verse, fault):
+    with ScriptedChat() as server:
+        server.faults = [fault]
+        decision = decide(server, tmp_path, verse, timeout_s=0.3)
+    assert (decision.correct, decision.outcome) == (False, "judge_unanswered")
+
+
+def test_rules_come_first_and_need_no_judge(tmp_path):
+    item = files.item(tmp_path, "mathvista")
+    with ScriptedChat(says("B")) as server:
+        decision = decide(server, tmp_path, item, "140°", "mathvista")
+        assert (decision.correct, decision.outcome, server.bodies) == (True, "rules", [])
+        decision = decide(server, tmp_path, item, "It is B.", "mathvista")
+    assert (decision.correct, decision.outcome) == (True, "judge")
+    assert server.bodies[0]["max_tokens"] == 1024

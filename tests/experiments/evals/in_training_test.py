@@ -1,0 +1,90 @@
+"""Benchmarks' files as validation of a run, by an engine whose answers are known."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.evals import in_training
+from experiments.evals.benchmarks import BENCHMARKS
+from tests.experiments.evals.benchmarks import files
+from tests.trainer.validation_test import Engine, own
+from vade_jax import settings
+from vade_jax.data import tokens
+from vade_jax.rollout.engine import Sampling
+from vade_jax.trainer import validation
+
+TEXTS = ["How many? Answer the question with a single word.", r"\boxed{10}"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    rows = [files.chartqa(answer=answer) for answer in ("B", "no", "7")]
+    return files.save(tmp_path / "chart.parquet", *rows)
+
+
+def make_run(benchmarks, max_prompt_length=512, **changes):
+    return settings.Run(
+        data=settings.Data(min_pixels=3136, max_prompt_length=max_prompt_length),
+        eval=settings.Eval(benchmarks=benchmarks, max_tokens=9, **changes),
+    )
+
+
+def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
+    path, tmp_path, monkeypatch
+):
+    rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
+    vista = files.save(tmp_path / "vista.parquet", *rows)
+    run = make_run(f"chartqa:{path},mathvista:{vista}", benchmark_items=2, num_samples=4)
+    tokenizer = tokens.build(tmp_path / "tokens", TEXTS, 512)
+    made = in_training.make(run.eval, run.data, tokenizer)
+    validate = validation.together([own([""]), *made])
+    # the fake engine's token 1 stands for what is right for the first items
+    say = lambda ids: r"so \boxed{B}" if ids[0] == 1 else "who knows"
+    monkeypatch.setattr(tokenizer, "decode", say)
+    for rate, right in ((1.0, 0.5), (0.0, 0.0)):
+        uids = ["chartqa:chart:0", "chartqa:chart:1", "mathvista:1", "mathvista:2"]
+        engine = Engine({"0": 0.0} | dict.fromkeys(uids, rate), version=7)
+        metrics, _ = validate(engine, jax.random.key(0), 7, frozenset())
+        assert metrics == {
+            "val/mine/acc/mean@4": 0.0,  # without families there is one number
+            "val/chartqa/acc/mean@4": right,
+            "val/mathvista/acc/mean@4": right,
+        }
+    assert engine.sampling == Sampling(temperature=run.eval.temperature, max_tokens=9)
+    first = engine.prompts[0]
+    assert "Hint: Answer by" in first.text and r"\boxed{}." in first.text
+    assert first.images[0].dtype == np.uint8
+    with pytest.raises(ValueError, match=r"chartqa:chart:0 makes no prompt \(too_long"):
+        in_training.make(run.eval, settings.Data(max_prompt_length=8), tokenizer)
+
+
+def test_pictures_of_benchmarks_are_not_kept_decoded(path, tmp_path, monkeypatch):
+    run, items = make_run(f"chartqa:{path}"), BENCHMARKS["chartqa"].read(path)
+    read = dataclasses.replace(BENCHMARKS["chartqa"], read=lambda path: items)
+    monkeypatch.setitem(BENCHMARKS, "chartqa", read)
+    in_training.make(run.eval, run.data, tokens.build(tmp_path / "tokens", TEXTS, 512))
+    images = [image for item in items for image in item.images]
+    assert len(images) == 3
+    assert not any(image.fp is None for image in images)  # Pillow lets the file go once it is read
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "message"),
+    [
+        ("chart:x", "'chart:x': write BENCHMARK:FILE; benchmarks are mathvista, "),
+        ("chartqa", "'' does not exist"),
+        ("chartqa:gone.parquet", "'gone.parquet' does not exist"),
+        ("chartqa:{path},chartqa:{path}", "chartqa is there twice"),
+    ],
+)
+def test_mistakes_in_the_settings(path, benchmarks, message):
+    with pytest.raises(ValueError, match=message):
+        in_training.paths(make_run(benchmarks.format(path=path)).eval)
+
+
+def test_no_benchmark_is_the_default_and_the_profile_is_checked_all_the_same():
+    assert in_training.paths(settings.Eval()) == {}
+    with pytest.raises(ValueError, match=r"eval\.profile='chain': known are cot, paper"):
+        settings.Eval(profile="chain")

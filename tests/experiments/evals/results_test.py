@@ -1,0 +1,72 @@
+"""Results: summaries by hand, and through their file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.evals import results, tasks
+from experiments.evals.answers import Answer
+from experiments.evals.settings import Evaluation, Sampling
+from tests.experiments.evals.benchmarks import files
+from tests.experiments.evals.scored import CORRECT, result
+
+
+def test_summary():
+    found = results.summary(result(extracted=[["1", "2"], ["1", "1"], ["1", "2"], ["1"] * 2]))
+    assert found["accuracy"] == 0.625 and found["pass"] == 0.75
+    assert found["majority"] == (0.5 + 1 + 0 + 1) / 4
+    assert found["breakdown"] == {"type": {"human": (0.25, 2), "augmented": (1.0, 2)}}
+    assert (found["num_items"], found["num_samples"]) == (4, 2)
+
+
+def test_files(tmp_path):
+    path = tmp_path / "chartqa.json"
+    saved = result(settings={"temperature": 0.0}, counts={"judge_failed": 1})
+    results.save(path, saved)
+    loaded = results.load(path)
+    np.testing.assert_array_equal(loaded.correct_MG, saved.correct_MG)
+    assert loaded.correct_MG.dtype == bool
+    for name in ("uids", "settings", "counts", "extracted", "clusters", "profile"):
+        assert getattr(loaded, name) == getattr(saved, name)
+    assert json.loads(path.read_text())["summary"]["accuracy"] == 0.625
+    for text in ("{}", "[", "[1]"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"chartqa.json holds no result"):
+            results.load(path)
+
+
+def test_the_file_of_one_cluster_is_json_and_has_no_error(tmp_path):
+    found = result(clusters=["a"] * len(CORRECT))
+    results.save(tmp_path / "result.json", found)
+    assert "NaN" not in (tmp_path / "result.json").read_text()
+    assert results.summary(found)["standard_error"] is None
+
+
+def test_answers_become_a_result_and_a_line_each(tmp_path):
+    rows = [files.mathverse(str(i), problem_index="7") for i in range(2)]
+    path = files.save(tmp_path / "verse.parquet", *rows)
+    sampling = Sampling(num_samples=2)
+    (task,) = tasks.read(Evaluation(benchmarks={"mathverse": path}, sampling=sampling))
+    texts = ["The answer is B", "The answer is A", "What a long text it is,\nis it not?"]
+    answers = [
+        Answer("mathverse:0", 0, texts[0], 9, True),
+        Answer("mathverse:0", 1, texts[1], 9, False),
+        Answer("mathverse:1", 0, texts[2]),
+    ]
+    found = results.score(task, {a.key: a for a in answers}, None, str(tmp_path), "mine", {"a": 1})
+    assert found.uids == ("mathverse:0", "mathverse:1")
+    assert found.correct_MG.tolist() == [[True, False], [False, False]]
+    assert found.extracted == [["B", "A"], [None, None]]
+    assert (found.clusters, found.settings) == (["7", "7"], {"a": 1})
+    assert found.groups[0]["subfield"] == ("Plane Geometry, Angle",)
+    assert {k: n for k, n in found.counts.items() if n} == {
+        "undecided": 1,
+        "missing": 1,
+        "cut_off": 1,
+    }
+    lines = (tmp_path / results.ITEMS).read_text().splitlines()
+    kept = [json.loads(line) for line in lines]
+    assert [row["text"] for row in kept] == [*texts, None]
+    assert [row["outcome"] for row in kept] == ["rules", "rules", "undecided", "missing"]
+    assert results.load_all(tmp_path.parent)["mathverse"].counts == found.counts

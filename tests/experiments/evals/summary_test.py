@@ -1,0 +1,168 @@
+"""The table's cells by hand, differences to other evaluations, and refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.evals import benchmarks, results, summary, tasks
+from experiments.evals.settings import Evaluation
+from tests.experiments.evals.benchmarks import files
+from tests.experiments.evals.scored import CORRECT, result
+
+WORSE = np.zeros_like(CORRECT)
+
+
+def five(**changes):
+    return {name: result(name, **changes) for name in benchmarks.PAPER}
+
+
+def table(*rows, **options):
+    """Returns the table of results of one benchmark, each of its own label."""
+    return summary.table({row.label: {row.benchmark: row} for row in rows}, **options)
+
+
+def cells(table, row):
+    line = next(x for x in table.splitlines() if x.startswith(f"| {row} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+# ------------------------------------------------------------------------------ the table
+def test_a_row_of_ours():
+    text = summary.table({"mine": five(), "one": {"chartqa": result()}})
+    # 62.5 % right; item means .5 1 0 1, their standard error sqrt(11/48) / 2.
+    assert cells(text, "mine")[1:6] == ["62.50 ± 23.94"] * 5
+    average, low, high = cells(text, "mine")[6].replace("[", "").strip("]").split()
+    assert average == "62.50" and float(low.strip(",")) < 62.5 < float(high)
+    assert cells(text, "one")[1:] == ["", "", "", "", "62.50 ± 23.94", ""]
+    titles = text.splitlines()[0]
+    assert "MathVista (n=4 of 1000)" in titles and "ChartQA (n=4 of 2500)" in titles
+
+
+def test_errors_are_of_clusters_and_one_cluster_has_none():
+    two = table(result(clusters=["a", "b", "b", "a"]))
+    assert cells(two, "mine")[5] == "62.50 ± 12.50"  # sqrt(2 * 2 * 0.25**2) / 4
+    one = table(result(clusters=["a"] * len(CORRECT)))
+    assert cells(one, "mine")[5] == "62.50"
+
+
+def test_the_papers_rows():
+    text = summary.table({"mine": five()}, size="7B")
+    row = ["75.10", "45.65", "25.79", "91.67", "85.56", "64.75"]
+    assert cells(text, "VADE + GRPO 7B (paper)")[1:] == row
+    assert cells(summary.table({"mine": five()}, size="3B"), "base 3B (paper)")[6] == "50.65"
+    assert "Paper: arXiv 2511.18902, Table 1, whose judge is Qwen2.5-72B-Instruct." in text
+    assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
+    ablations = summary.table({"mine": five()}, size="7B", ablations=True)
+    assert cells(ablations, "last update 7B (paper)")[1:] == ["", "", "", "", "", "63.10"]
+    other = table(result(profile="cot"), size="7B")
+    assert "7B (paper)" not in other and "of another profile" in other
+
+
+@pytest.mark.parametrize("size", ["7B", "3B"])
+def test_the_papers_cells_are_what_answers_can_give(size):
+    """Each cell is k / (items x runs) to two decimals, four runs where the protocol samples."""
+    for row in benchmarks.PAPER_SCORES[size].values():
+        five = [row[name] for name in benchmarks.PAPER]
+        assert sum(five) / 5 == pytest.approx(row["average"], abs=0.0051)
+        for name in benchmarks.PAPER:
+            benchmark = benchmarks.BENCHMARKS[name]
+            num = benchmark.num_items * benchmark.paper.num_samples
+            assert 100 * round(row[name] * num / 100) / num == pytest.approx(row[name], abs=0.0051)
+
+
+def test_the_papers_claims_follow_from_its_numbers():
+    paper = {k: v["average"] for k, v in benchmarks.PAPER_SCORES["7B"].items()}
+    assert paper["VADE + GRPO"] - paper["GRPO"] == pytest.approx(2.93)
+    assert paper["VADE + GSPO"] - paper["GSPO"] == pytest.approx(2.01)
+
+
+def test_the_papers_rows_are_left_out_where_no_judge_scored():
+    rules = {"scoring": {"by": "rules alone, ours where the benchmark has a judge"}}
+    text = table(result("mathvista", settings=rules), size="7B")
+    assert "7B (paper)" not in text
+    assert "left out: a judge scored its MathVista, here rules alone" in text
+    own = {"scoring": {"by": "the benchmark's rules"}}
+    assert "7B (paper)" in table(result("mathvision", settings=own), size="7B")
+    judged = {"scoring": {"by": "judge", "model": "m"}}
+    text = table(result("mathvista", settings=judged), size="7B")
+    assert "7B (paper)" in text and "prompts of the judge are worded by vade_jax" in text
+
+
+def test_the_papers_rows_are_left_out_where_a_users_function_scored():
+    """Of benchmarks with a judge and without."""
+    function = {"scoring": {"by": "functions of the user's", "function": "mine.py:f"}}
+    for name in ("chartqa", "mathvista"):
+        found = result(name, settings=function)
+        text = table(found, size="7B")
+        assert "7B (paper)" not in text and "here functions of the user's" in text
+        said = f"{name}: scored by functions of the user's; no published score.\n"
+        assert summary.scorers({name: found}) == said
+
+
+def test_failures_of_the_judge_are_told():
+    text = table(result(counts={"judge_failed": 3, "missing": 1, "other": 0}))
+    assert "mine, chartqa: judge_failed 3, missing 1 of 8 answers." in text
+    assert "other" not in text
+
+
+# ------------------------------------------------------------------------------ differences
+@pytest.fixture
+def asked(tmp_path):
+    """Four items of ChartQA."""
+    rows = [files.chartqa(answer=str(n)) for n in range(4)]
+    path = files.save(tmp_path / "chart.parquet", *rows)
+    return tasks.read(Evaluation(benchmarks={"chartqa": path}))
+
+
+def of(asked, **changes):
+    uids = tuple(item.uid for item in asked[0].items)
+    return result(**({"uids": uids} | changes))
+
+
+def test_a_difference_has_a_sign_and_names_what_was_not_alike():
+    mine = result(settings={"sampling": {"temperature": 1.0, "top_p": 1.0}})
+    settings = {"sampling": {"temperature": 0.5, "top_p": 1.0}}
+    other = result(correct=WORSE, settings=settings)
+    found = summary.difference({"chartqa": mine}, {"chartqa": other}, seed=0)
+    assert found["chartqa"]["mean"] == 0.625
+    assert 0 <= found["chartqa"]["low"] < 0.625 < found["chartqa"]["high"] <= 1
+    assert found["settings"] == {"chartqa": ["sampling.temperature"]}
+    assert "average" not in found
+
+
+def test_the_average_takes_all_five():
+    found = summary.difference(five(), five(correct=WORSE), seed=0)
+    assert found["average"]["mean"] == 0.625
+    width = lambda name: found[name]["high"] - found[name]["low"]
+    assert width("average") < width("chartqa")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"profile": "cot"}, "of profile 'cot', this of 'paper'"),
+        ({"uids": ("chartqa:9",) * 4}, "is of other items: score both on the same"),
+        ({"name": "mathvista"}, "has mathvista, none of the benchmarks here"),
+    ],
+)
+def test_what_cannot_be_compared(asked, changes, message):
+    found = of(asked, **changes)
+    with pytest.raises(ValueError, match=message):
+        summary.check_pair("there", {found.benchmark: found}, asked)
+
+
+def test_what_is_written_can_be_read_and_labels_stay_apart(asked, tmp_path):
+    (tmp_path / "old" / "chartqa").mkdir(parents=True)
+    old = tmp_path / "old" / "chartqa" / results.RESULT
+    results.save(old, of(asked, correct=WORSE))
+    loaded = {"old": results.load_all(tmp_path / "old")}
+    options = {"skipped": ["mathvista"], "size": "", "seed": 0}
+    shown = summary.write(str(tmp_path), {"chartqa": of(asked)}, loaded, **options)
+    assert "| mine | " in shown and "| mine (old) | " in shown
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["benchmarks"]["chartqa"]["accuracy"] == 0.625
+    assert content["benchmarks"]["chartqa"]["pass"] == 0.75
+    assert content["average"] is None and content["skipped"] == ["mathvista"]
+    assert content["differences"]["old"]["chartqa"]["mean"] == 0.625
+    assert "## ChartQA by type" in (tmp_path / "report.md").read_text()

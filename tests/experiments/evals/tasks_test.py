@@ -1,0 +1,86 @@
+"""What is asked under each profile."""
+
+import numpy as np
+import pytest
+
+from experiments.evals import settings, tasks
+from experiments.evals.settings import Evaluation, Sampling
+from tests.experiments.evals.benchmarks import files
+from vade_jax.rollout import engine
+
+
+@pytest.fixture
+def path(tmp_path):
+    rows = [files.chartqa(answer=str(n)) for n in range(3)]
+    return files.save(tmp_path / "chart.parquet", *rows)
+
+
+def read(path, *, mathvista="", **changes):
+    return tasks.read(Evaluation(benchmarks={"chartqa": path, "mathvista": mathvista}, **changes))
+
+
+def test_the_paper_is_greedy_where_its_numbers_are(path):
+    (chart,) = read(path)
+    assert (chart.num_samples, len(chart.keys)) == (1, 3)
+    assert chart.sampling == engine.Sampling(temperature=0.0, max_tokens=16)
+    assert chart.asked[0].question.endswith("\nAnswer the question with a single word.")
+
+
+def test_reasoning_is_sampled_as_the_settings_say(path):
+    drawn = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
+    (chart,) = read(path, profile="cot", sampling=Sampling(**drawn))
+    assert chart.num_samples == 4
+    assert chart.sampling == engine.Sampling(0.6, 0.9, 20, 2048)
+    few = Sampling(num_samples=2, max_tokens=9)
+    (chart,) = read(path, profile="cot", sampling=few)
+    assert (chart.num_samples, chart.sampling.max_tokens) == (2, 9)
+    assert chart.keys[:3] == [
+        ("chartqa:chart:0", 0),
+        ("chartqa:chart:0", 1),
+        ("chartqa:chart:1", 0),
+    ]
+
+
+def test_the_first_items_in_the_order_of_the_table(path, tmp_path, capsys):
+    vista = files.save(tmp_path / "vista.parquet", files.mathvista())
+    found = read(path, mathvista=vista, num_items=2)
+    assert [(t.name, len(t.items)) for t in found] == [("mathvista", 1), ("chartqa", 2)]
+    assert "so skipped: mathverse, mathvision, scienceqa\n" in capsys.readouterr().out
+
+
+def test_images_can_be_opened_again_and_again(path):
+    (chart,) = read(path)
+    for _ in range(2):
+        (image,) = tasks.opened(chart.asked[0]).images
+        assert np.asarray(image).shape == (30, 40, 3)
+
+
+def test_the_record_of_the_prompts_has_the_options_of_their_template(path):
+    """Otherwise an evaluation could go on with prompts of another form."""
+    data = settings.Data(template={"enable_thinking": False})
+    evaluation = settings.Evaluation(benchmarks={"chartqa": path}, answers="a.jsonl", data=data)
+    (task,) = tasks.read(evaluation)
+    found = tasks.record(evaluation, task, {"is": {}, "files": {}})
+    assert found["prompt"]["template"] == {"enable_thinking": False}
+
+
+def test_a_hash_is_of_names_and_contents(tmp_path):
+    hashes = set()
+    for name, text in (("a", "x"), ("a", "y"), ("b", "y")):
+        directory = tmp_path / f"{name}{text}"
+        directory.mkdir()
+        (directory / name).write_text(text)
+        hashes |= {tasks.sha256(directory), tasks.sha256(directory / name)}
+    assert len(hashes) == 3 + 2
+
+
+def test_a_hash_is_of_what_lies_deeper_too(tmp_path):
+    (tmp_path / "chartqa").mkdir()
+    (tmp_path / ".cache").mkdir()
+    hashes = set()
+    for text in "xy":
+        (tmp_path / "chartqa" / "answers.jsonl").write_text(text)
+        for time in "12":
+            (tmp_path / ".cache" / "downloaded").write_text(time)
+            hashes.add(tasks.sha256(tmp_path))
+    assert len(hashes) == 2

@@ -1,0 +1,423 @@
+"""Small files of each form to a data set: what is kept, what is rejected, the same bytes."""
+
+import base64
+import collections
+import dataclasses
+import filecmp
+import json
+
+import pytest
+
+from configs import vade_9k
+from experiments.evals import benchmarks
+from experiments.vade_9k import audit, build, draw, published, settings
+from tests.experiments.evals.benchmarks import files as benchmark_files
+from tests.experiments.vade_9k import files
+from vade_jax import settings as vade_settings
+from vade_jax.data import prompts, sources, tokens
+from vade_jax.run import datasets
+
+CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokens")
+    tokens.build(directory, ["Find x.", "How many are left? Choices: (A) (B)"], 512)
+    return directory
+
+
+def geo3k():
+    """Good rows, and one of every fault."""
+    llava, pic = files.llava, files.picture
+    good = [llava(f"g{i}", (CHOICES.format(i), "Answer:B")) for i in range(12)]
+    twice = [llava("same", (f"Is {i}?", "Yes"), image=pic(700 + i)) for i in range(2)]
+    colours = [
+        llava("cmyk", ("Red?", "No"), image=pic(900, "JPEG", "CMYK")),
+        llava("exif", ("Tall?", "Yes."), image=files.rotated()),
+    ]
+    bad = [
+        llava("null", ("Why?", "Yes"), image=None),
+        llava("cut", ("Is it?", "Yes"), image=pic(901, "JPEG")[:-400]),
+        llava("noise", ("Is it?", "Yes"), image=b"nothing"),
+        llava("letter", (CHOICES.format(50), "Answer:C")),
+        llava("empty", ("", "Yes")),
+        llava("marks", ("<image> Is it?", "Yes")),
+        llava("long", ("word " * 400, "Yes")),
+        llava("g1", (CHOICES.format(1), "Answer:B")),  # again, with its id
+        llava("silent"),
+    ]
+    return good + twice + colours + bad
+
+
+REASONS = collections.Counter(
+    no_image=1, bad_image=2, bad_gold=1, empty_question=1, image_count=1, too_long=1,
+    duplicate=1, bad_turns=1,
+)  # fmt: skip
+
+
+def write_all(root):
+    """Every form that is read, in the directories of the config or as one's own."""
+    write, llava = files.write_parquet, files.llava
+    write(root / "geo3k" / "train-0.parquet", files.LLAVA, *geo3k(), row_group_size=4)
+    charts = [
+        llava(f"f{i}", *[(f"Is {i} {j}?\nAnswer yes or no.", "Yes.") for j in range(4)])
+        for i in range(6)
+    ]
+    files.write_stream(
+        root / "figureqa(cauldron,llava_format)" / "data-00000.arrow",
+        *(files.LLAVA, *charts),
+    )
+    solved = [llava(f"t{i}", (f"Cost {i}?", f"Add.\nIt is ${i}.50.")) for i in range(3)]
+    solved += [llava("t9", ("Why?", "It is what it is and no more than that"))]
+    write(root / "tabmwp(cauldron)" / "train.parquet", files.LLAVA, *solved)
+    chart = files.chartqa
+    asked = [chart("How many?", "12"), chart("When?", "2009"), chart("?", ["1", "2"])]
+    write(root / "ChartQA" / "data" / "train-0.parquet", files.CHARTQA, *asked)
+    write(root / "ChartQA" / "data" / "test-0.parquet", files.CHARTQA, chart("T", "1"))
+    school = files.scienceqa
+    asked = [
+        school("Which?", ["fox", "hen"], 1, hint="Look."),
+        school("What?", ["a", "b", "b"], 2),
+        school("Who?", ["a", "b"], 0, image=None),
+        school("Where?", ["a", "b"], 2),
+    ]
+    write(root / "ScienceQA" / "data" / "train.parquet", files.SCIENCEQA, *asked)
+    verl = files.verl
+    asked = [verl("<image>Find y.", "12", system=True), verl("<image><image>z", "1")]
+    write(root / "rl" / "train.parquet", files.VERL, *asked)
+    image = {"images": [files.struct(files.picture(3))], "answer": r"2\pi"}
+    write(root / "easy.parquet", files.EASYR1, image | {"problem": "<image>Area?"})
+    (root / "mine" / "pictures").mkdir(parents=True)
+    (root / "mine" / "pictures" / "a.png").write_bytes(files.picture(4))
+    mine = {"images": ["pictures/a.png"], "steps": ["Count."], "choices": ["no", "yes"]}
+    files.write_jsonl(
+        root / "mine" / "train.jsonl",
+        {"id": "m1", "question": "How?", "answer": "B", **mine},
+        {"id": "m2", "question": "How?", "answer": "B", "images": ["none.png"]},
+        {"id": "m3", "question": "How?", "answer": "7", **mine, "choices": "no"},
+    )
+
+
+SUBSETS = ("geo3k", "figureqa", "tabmwp", "chartqa", "scienceqa")
+
+
+def taking(root, checkpoint, *, subsets=SUBSETS, takes=None, paths=None, **changes):
+    """Returns settings that take all of `subsets`, and of one's own rows."""
+    takes, paths = takes or {}, paths or {}
+    of = lambda name, one: dataclasses.replace(
+        one, take=takes.get(name, 0), path=paths.get(name, one.path)
+    )
+    return settings.Build(
+        **{
+            "subsets": {n: of(n, s) for n, s in settings.SUBSETS.items() if n in subsets},
+            "own": ("rl", "easy.parquet", "mine"),
+            "source": str(root),
+            "checkpoint": str(checkpoint),
+            "data": settings.PromptSettings(max_prompt_length=300),
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, checkpoint):
+    root = tmp_path_factory.mktemp("published")
+    write_all(root)
+    target = root / "target"
+    build.build(taking(root, checkpoint), target)
+    return root, target
+
+
+def load(target, split):
+    source = sources.rows(target, split=split)
+    return [source[i] for i in range(len(source))]
+
+
+def test_every_question_is_kept_or_counted_with_a_reason(built):
+    _, target = built
+    report = json.loads((target / "report" / "report.json").read_text())
+    assert report["geo3k"]["kept"] == 16 and report["geo3k"]["rejected"] == REASONS
+    kept = {name: one["kept"] for name, one in report.items()}
+    assert kept == {
+        **{"geo3k": 16, "figureqa": 6, "tabmwp": 3, "chartqa": 2, "scienceqa": 2},
+        **{"rl": 1, "easy": 1, "mine": 1},
+    }
+    questions = {"geo3k": 25, "figureqa": 24, "tabmwp": 4, "chartqa": 3, "scienceqa": 4}
+    for name, size in questions.items():
+        one = report[name]
+        rejected = sum(one["rejected"].values())
+        assert one["kept"] + rejected + one["other_turns"] == size
+    assert report["mine"]["rejected"] == {"bad_choices": 1, "bad_image": 1}
+    assert report["scienceqa"]["rejected"] == {"bad_gold": 1, "no_image": 1}
+    lines = (target / "report" / "rejects.jsonl").read_text().splitlines()
+    listed = collections.Counter(json.loads(line)["subset"] for line in lines)
+    rejected = {name: sum(one["rejected"].values()) for name, one in report.items()}
+    assert listed == {name: number for name, number in rejected.items() if number}
+    assert "| all | 48 | 48 | 16 | 32 | 29 | 3 |" in (target / "report" / "report.md").read_text()
+
+
+def test_items_are_as_training_reads_them(built):
+    _, target = built
+    items = {i.uid: i for split in ("train", "validation") for i in load(target, split)}
+    assert len(items) == 32
+    first = items["geo3k:g3:0"]
+    assert first.question == "Find x of 3.\nChoices:\n(A) 30\n(B) 45"
+    assert (first.answer, first.kind) == ("B", "choice")
+    label = lambda name, domain: {"subset": name, "domain": domain}
+    geo3k = label("geo3k", "mathematics")
+    assert first.metadata == {"choices": ["30", "45"], **geo3k}
+    assert {u.rsplit("@")[0] for u in items if "same" in u} == {"geo3k:same"}
+    assert items["geo3k:cmyk:0"].images[0].mode == "CMYK"
+    assert items["tabmwp:t2:0"].answer == "2.50"
+    charts = label("chartqa", "charts")
+    assert items["chartqa:0"].metadata == {"tolerance": 0.05, **charts}
+    assert (items["chartqa:1"].kind, items["chartqa:1"].metadata) == ("int", charts)
+    school = items["scienceqa:0"]
+    assert school.question == "Context: Look.\nWhich?\nChoices:\n(A) fox\n(B) hen"
+    assert (school.answer, items["scienceqa:1"].answer) == ("B", "C")
+    assert (items["rl:0"].question, items["rl:0"].answer) == ("Find y.", "12")
+    assert (items["easy:0"].question, items["easy:0"].kind) == ("<image>Area?", "expr")
+    given = {"choices": ["no", "yes"], "steps": ["Count."]}
+    assert items["mine:m1"].metadata == {**given, **label("mine", "own")}
+    assert sum(uid.startswith("figureqa") for uid in items) == 6
+
+
+def test_the_audit_of_training_keeps_all_and_counts_the_same_tokens(built, checkpoint):
+    _, target = built
+    of_run = vade_settings.Data(max_prompt_length=300)
+    builder = datasets.prompt_builder(of_run, tokens.Tokenizer.load(checkpoint))
+    index = json.loads((target / "index.json").read_text())
+    for split in ("train", "validation"):
+        source = sources.rows(target, split=split)
+        kept, report = prompts.audit(source, builder)
+        assert not report.rejects and list(kept) == list(range(len(source)))
+        uids = [source[i].uid for i in range(len(source))]
+        assert uids == [row["uid"] for row in index[split]]
+        for i, row in enumerate(index[split]):
+            prompt = builder(source[i])
+            patches = sum(x.shape[0] * x.shape[1] // 14**2 for x in prompt.images)
+            assert row["num_tokens"] == prompt.length
+            assert row["num_patches"] == patches
+    tall = next(r for s in ("train", "validation") for r in index[s] if "exif" in r["uid"])
+    assert tall["num_patches"] == 56 * 112 // 14**2 and len(tall["sha256"]) == 64
+
+
+def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
+    root, target = built
+    again, other = root / "again", root / "other"
+    (root / "again.tmp").mkdir()  # of a build that was stopped
+    (root / "again.tmp" / "train.arrow").write_text("half")
+    build.build(taking(root, checkpoint, num_threads=0), again)
+    names = [p.relative_to(target) for p in target.rglob("*") if p.is_file()]
+    assert len(names) == 6 and not (root / "again.tmp").exists()
+    same, differ, lost = filecmp.cmpfiles(target, again, names, shallow=False)
+    assert (len(same), differ, lost) == (6, [], [])
+    build.build(taking(root, checkpoint, seed=1), other)
+    uids = lambda t: [i.uid for i in load(t, "validation")]
+    assert uids(other) != uids(target)
+
+
+def test_takes_are_exact_and_what_is_not_needed_is_not_looked_at(built, checkpoint):
+    root, _ = built
+    takes = {"geo3k": 7, "figureqa": 5}
+    build.build(taking(root, checkpoint, own=(), takes=takes), root / "taken")
+    report = json.loads((root / "taken" / "report" / "report.json").read_text())
+    assert report["geo3k"]["kept"] == 7 and report["figureqa"]["kept"] == 5
+    assert report["geo3k"]["looked_at"] < 25
+    assert report["figureqa"]["looked_at"] == 5
+    assert report["figureqa"]["other_turns"] == 15
+
+
+def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
+    shared = lambda i: files.picture(i // 4)
+    rows = [files.llava(i, (f"Is {i}?", "Yes"), image=shared(i)) for i in range(40)]
+    rows = [row | {"id": str(row["id"])} for row in rows]
+    files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
+    alone = {"subsets": (), "own": ("a.parquet",)}
+    build.build(taking(tmp_path, checkpoint, validation=0.25, **alone), tmp_path / "out")
+    index = json.loads((tmp_path / "out" / "index.json").read_text())
+    hashes = [{r["uid"].split(":")[1] for r in index[s]} for s in ("train", "validation")]
+    groups = [{int(name) // 4 for name in found} for found in hashes]
+    assert len(hashes[0]) == 32 and len(hashes[1]) == 8 and not groups[0] & groups[1]
+
+
+def test_own_rows_keep_their_ids_groups_and_levels_and_are_counted(tmp_path, checkpoint):
+    picture = lambda i: base64.b64encode(files.picture(i)).decode()
+    rows = [
+        {
+            "uid": "x" * 300 if i == 3 else f"r{i}",
+            "question": f"Is {i} {sign} 5?",
+            "answer": "yes",
+            "image": f"data:image/png;base64,{picture(i)}",
+            "subset": i % 2,
+            "level": i,
+        }
+        for i, sign in enumerate("<><>")
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = taking(tmp_path, checkpoint, subsets=(), own=("a.jsonl",), validation=0.25)
+    build.build(settings, tmp_path / "out")
+    found = [item for name in ("train", "validation") for item in load(tmp_path / "out", name)]
+    found.sort(key=lambda item: item.metadata["level"])
+    assert [item.uid for item in found[:3]] == ["a:r0", "a:r1", "a:r2"]
+    assert len(found) == 4 and found[3].uid.startswith("a:xxx")
+    assert [item.metadata["subset"] for item in found] == ["0", "1", "0", "1"]
+    report = json.loads((tmp_path / "out" / "report" / "report.json").read_text())
+    assert (report["a"]["train"], report["a"]["validation"], report["a"]["kept"]) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"paths": {"geo3k": "geo3"}}, "has no 'geo3'"),
+        ({"takes": {"geo3k": 9999}}, "has only 25 rows"),
+        ({"takes": {"geo3k": 20}}, "geo3k has 16 of 20, rejected {'bad_gold'"),
+        ({"takes": {"geo3k": -1}}, r"subsets\.geo3k\.take=-1: must be at least 0"),
+        ({"checkpoint": "none"}, "tokenizer.json does not exist"),
+        ({"validation": 1.0}, "is a share between 0 and 1"),
+        ({"per_row": 0}, "per_row=0: must be at least 1"),
+        ({"seed": -1}, "seed=-1: must be in 0"),
+        ({"exclude": "all"}, "exclude='all':.* known are both, either, none, an audit.json"),
+        (
+            {"exclude": "gone/audit.json"},
+            "exclude=gone/audit.json: not the audit.json that --audit",
+        ),
+        ({"own": ("mine", "mine")}, "is called 'mine' already"),
+        ({"own": ("odd.jsonl",)}, "no known form has"),
+        ({"subsets": ()}, "nothing is to be taken"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(built, checkpoint, tmp_path, change, message):
+    root, _ = built
+    files.write_jsonl(root / "odd.jsonl", {"ask": "?", "say": "!"})
+    wanted = {"root": root, "checkpoint": checkpoint, "own": ()} | change
+    with pytest.raises(ValueError, match=message):
+        build.build(taking(**wanted), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rejects_are_listed_where_no_split_can_be_made(built, checkpoint, tmp_path):
+    few = taking(built[0], checkpoint, own=(), validation=0.01)
+    with pytest.raises(ValueError, match="leaves none for validation"):
+        build.build(few, tmp_path / "out")
+    rejects = (tmp_path / "out.tmp" / "report" / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) >= sum(REASONS.values())
+
+
+def test_what_cannot_be_built_is_one_clear_error_before_any_benchmark_is_read(
+    built, checkpoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(build, "_asked", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file/out cannot be written: .*Not a dir"):
+        build.build(taking(built[0], checkpoint), tmp_path / "file" / "out")
+    with pytest.raises(ValueError, match=r"none/tokenizer.json does not exist"):
+        build.build(taking(built[0], tmp_path / "none"), tmp_path / "out")
+
+
+def test_fewer_are_taken_where_that_is_allowed(built, checkpoint, tmp_path):
+    root, target = built
+    fewer = taking(root, checkpoint, own=(), allow_fewer=True, takes={"geo3k": 20})
+    build.build(fewer, tmp_path / "out")
+    with pytest.raises(ValueError, match="exists: remove it"):
+        build.build(fewer, target)
+
+
+def test_the_audit_finds_what_a_benchmark_asks_too(built, tmp_path):
+    root, target = built
+    rows = published.open_shards(root / "geo3k").take([4])
+    image = next(row for _, row in rows)["image"]["bytes"]
+    asks, shown = benchmark_files.mathvista, benchmark_files.struct(image)
+    asked = [
+        asks("1", question="Find x of 4.", decoded_image=shown),
+        asks("2", question="Is 1?", decoded_image=shown),
+        asks("3", question="Nobody asks this"),
+    ]
+    path = benchmark_files.save(tmp_path / "testmini.parquet", *asked)
+    paths = dict.fromkeys(benchmarks.PAPER, "") | {"mathvista": str(path)}
+    audit.check(paths)
+    table = audit.audit(target, paths, benchmarks.BENCHMARKS)
+    found = json.loads((target / "report" / "audit.json").read_text())["mathvista"]
+    both = [m for m in found["matches"] if m["same_question"] and m["bits"] <= 4]
+    assert [(m["uid"], m["benchmark_uid"]) for m in both] == [("geo3k:g4:0", "mathvista:1")]
+    assert found["both"] == 1 and found["same_question"] == 2
+    assert table.startswith("Of 32 questions, pictures within 4 bits of 64:")
+    assert "| mathvista | 3 | 2 |" in table and "want of a file: mathverse" in table
+    (target / "report" / "audit.json").unlink()
+    (target / "report" / "audit.md").unlink()
+    with pytest.raises(ValueError, match="is no built data set"):
+        audit.audit(tmp_path, paths, benchmarks.BENCHMARKS)
+    with pytest.raises(ValueError, match="no benchmark has a file"):
+        audit.check(dict.fromkeys(paths, ""))
+    with pytest.raises(ValueError, match="does not exist"):
+        audit.check({"mathvista": "none.parquet"})
+
+
+def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, capsys):
+    """By words and picture by default; the paper's other benchmarks have no file and are named."""
+    root, _ = built
+    picture = next(row for _, row in published.open_shards(root / "geo3k").take([4]))["image"]
+    shown = benchmark_files.struct(picture["bytes"])
+    other = benchmark_files.struct(files.picture(0b1011001110001101))
+    asks = benchmark_files.mathvista
+    asked = [
+        asks("1", question="Find x of 4.", decoded_image=shown),
+        asks("2", question="Find x of 5.", decoded_image=other),
+        asks("3", question="Is 1?"),
+    ]
+    path = str(benchmark_files.save(tmp_path / "testmini.parquet", *asked))
+    files_of = {"benchmarks": dict.fromkeys(benchmarks.PAPER, "") | {"mathvista": path}}
+    only = {"subsets": ("geo3k",), "own": (), **files_of}
+    left_out = {}
+    for exclude in ("both", "either", "none"):
+        target = tmp_path / exclude
+        build.build(taking(root, checkpoint, exclude=exclude, **only), target)
+        lines = (target / "report" / "rejects.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        found = [row for row in found if row["reason"] == "in_benchmark"]
+        left_out[exclude] = sorted(row["uid"].rsplit("@")[0] for row in found)
+        told = "what mathverse, " in capsys.readouterr().out
+        assert told == (exclude != "none")
+    assert found == [] and left_out["both"] == ["geo3k:g4:0"]
+    assert {"geo3k:g4:0", "geo3k:g5:0", "geo3k:same"} < set(left_out["either"])
+    audit.audit(tmp_path / "both", files_of["benchmarks"], benchmarks.BENCHMARKS)
+    table = json.loads((tmp_path / "both" / "report" / "audit.json").read_text())
+    assert table["mathvista"]["both"] == 0
+    # The audit of a build that left all in tells the next one what to leave out, without the benchmarks.
+    audit.audit(tmp_path / "none", files_of["benchmarks"], benchmarks.BENCHMARKS)
+    report = str(tmp_path / "none" / "report" / "audit.json")
+    alone = only | {"benchmarks": {}, "exclude": report}
+    build.build(taking(root, checkpoint, **alone), tmp_path / "audited")
+    for name in ("train.arrow", "report/rejects.jsonl"):
+        assert (tmp_path / "audited" / name).read_bytes() == (tmp_path / "both" / name).read_bytes()
+    with pytest.raises(ValueError, match=r"benchmarks.mathvista=none.parquet does not exist"):
+        wrong = only | {"benchmarks": {"mathvista": "none.parquet"}}
+        build.build(taking(root, checkpoint, **wrong), tmp_path / "wrong")
+
+
+def test_other_counts_than_the_papers_are_told(built):
+    _, target = built
+    (warning,) = [
+        line
+        for line in (target / "report" / "report.md").read_text().splitlines()
+        if line.startswith("WARNING: these are not the counts of the paper's Table 3: ")
+    ]
+    assert "geo3k 16 of 800, " in warning and ", no geos, " in warning
+    subset = settings.SUBSETS["geos"]
+    all_there = [
+        draw.Drawn(name, subset, 0, 0, 0, [{}] * number, [])
+        for name, number in settings.TABLE_3.items()
+    ]
+    assert build.unlike_the_paper(all_there) == "" and settings.TABLE_3["geos"] == 498
+
+
+def test_the_paper_counts_add_up():
+    c = vade_9k.get_config("seed=4")
+    assert c.seed == 4 and settings.Build.from_dict(c.to_dict()).subsets == settings.SUBSETS
+    assert settings.SUBSETS["geos"].take == 0  # all 498 that there are
+    by_domain = collections.Counter()
+    for name, take in settings.TABLE_3.items():
+        by_domain[settings.SUBSETS[name].domain] += take
+    assert by_domain == {"mathematics": 5670, "charts": 2476, "science": 1325}
+    assert by_domain.total() == 9471

@@ -1,0 +1,85 @@
+"""The order in which rows are drawn, what becomes of each, and the split of what is kept."""
+
+import random
+
+import pytest
+
+from experiments.vade_9k import draw, published
+from experiments.vade_9k.settings import Subset
+from tests.experiments.vade_9k import files
+from vade_jax import types
+from vade_jax.data import columns, loading
+
+
+def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=None):
+    path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
+    empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
+    with loading.Threads(num_threads) as pool:
+        order = {"seed": seed, "per_row": per_row, "asked": lambda entry: None}
+        drawer = draw.Drawer(check or empty, tmp_path, pool=pool, **order)
+        return drawer.draw("s", Subset(take=take), published.open_shards(path))
+
+
+def test_threads_and_chunks_change_nothing(tmp_path, monkeypatch):
+    rows = [files.llava(f"r{i}", (f"Is {i}?", "Yes")) for i in range(50)]
+    one = drawn_of(tmp_path, rows, num_threads=0, take=20)
+    monkeypatch.setattr(draw, "_CHUNK", 7)
+    assert drawn_of(tmp_path, rows, num_threads=3, take=20) == one
+    assert len(one.kept) == one.num_seen == 20
+    other = drawn_of(tmp_path, rows, num_threads=0, take=20, seed=1)
+    uids = lambda drawn: {row["uid"] for row in drawn.kept}
+    assert 0 < len(uids(one) & uids(other)) < 20
+
+
+def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
+    def check(item):
+        if "bad" in item.question:
+            raise columns.RejectedItem(item.uid, "too_long", "x")
+        return types.Prompt(item.uid, "", [1], None, ())
+
+    turns = [(f"{'good' if j == 3 else 'bad'} {j}?", "Yes") for j in range(5)]
+    rows = [files.llava(f"r{i}", *turns) for i in range(8)]
+    drawn = drawn_of(tmp_path, rows, num_threads=2, check=check)
+    assert [row["uid"].split(":")[2] for row in drawn.kept] == ["3"] * 8
+    assert drawn.counts == {"too_long": len(drawn.rejects)}
+    assert 8 + len(drawn.rejects) + drawn.other_turns == 40
+
+
+def test_several_turns_of_a_row_where_they_are_wanted(tmp_path):
+    turns = [(f"Is {j}?", "Yes") for j in range(5)]
+    rows = [files.llava(f"r{i}", *turns) for i in range(4)]
+    drawn = drawn_of(tmp_path, rows, num_threads=0, per_row=3, take=10)
+    assert len(drawn.kept) == 10 and not drawn.rejects
+    assert drawn.num_seen == 4 and drawn.other_turns == 10
+    assert len({row["uid"] for row in drawn.kept}) == 10
+
+
+# ------------------------------------------------------------------------------ the split
+def test_pictures_that_a_row_connects_stay_together():
+    dice = random.Random(1)
+    shown = lambda i: [f"p{dice.randrange(80)}" for _ in range(1 + i % 2)]
+    rows = [{"uid": f"{i:03}", "pictures": shown(i)} for i in range(120)]
+    train, held = draw.split(rows, share=0.1, seed=0)
+    assert sorted(r["uid"] for r in (*train, *held)) == [f"{i:03}" for i in range(120)]
+    assert 0 < len(held) <= 12
+    shown = [{p for row in part for p in row["pictures"]} for part in (train, held)]
+    assert not shown[0] & shown[1]
+
+
+def test_the_first_rows_are_of_all_subsets():
+    rows = [{"uid": f"{s}:{i:03}", "pictures": [f"{s}{i}"]} for s in "ab" for i in range(500)]
+    train, _ = draw.split(rows, share=0.1, seed=0)
+    assert 30 < sum(row["uid"].startswith("a") for row in train[:100]) < 70
+
+
+def test_where_nothing_was_kept_there_is_nothing_to_split():
+    assert draw.split([], share=0.1, seed=0) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lone_pictures_give_the_share_exactly(seed):
+    rows = [{"uid": f"{i:05}", "pictures": [f"p{i}"]} for i in range(9471)]
+    train, held = draw.split(rows, share=0.1, seed=seed)
+    assert (len(train), len(held)) == (8524, 947)
+    backwards = draw.split(rows[::-1], share=0.1, seed=seed)
+    assert backwards == (train, held)

@@ -1,0 +1,207 @@
+"""The texts of each published subset, and what has to become of them."""
+
+import pytest
+
+from experiments.vade_9k import texts
+from experiments.vade_9k.texts import Refused, Sample
+
+P1 = (
+    "Hint: Please answer the question and provide the correct option letter, e.g., A, B, C, D, "
+    "at the end.\n"
+)
+P2 = "Hint: Please answer the question and provide the final answer at the end.\n"
+ONE_DECIMAL = (
+    "Hint: Please answer the question requiring a floating-point number with one decimal place "
+    "and provide the final value, e.g., 1.2, 1.3, 1.4, at the end.\n"
+)
+P3 = (
+    "First perform reasoning, then finally select the question from the choices in the "
+    "following format: Answer: xxx.\n"
+)
+P4 = "Based on the image, directly select the correct answer for the following question:\n"
+FIND_X = "Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60"
+
+
+def turn(question, answer, **more):
+    return texts.normalise(Sample(question=question, answer=answer, answer_is="turn", **more))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "wanted", "gold", "kind"),
+    [
+        # geo3k, geo170k(qa), the MathV360K ones, CLEVR-Math, figureqa, ai2d
+        (P4 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60", "Answer:B", FIND_X, "B", "choice"),
+        (
+            P3 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60",
+            "It is 60.\nTherefore, the answer is: C.\nAnswer:C",
+            *(FIND_X, "C", "choice"),
+        ),
+        (P1 + "Question: Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60", "The answer is A", FIND_X, "A", "choice"),
+        (P1 + "Question: Find x.", "The answer is 13.5", "Find x.", "13.5", "float"),
+        (P2 + "Question: How many are left?", "The answer is 4", "How many are left?", "4", "int"),
+        (ONE_DECIMAL + "Question: How long?", "The answer is 1,200.5", "How long?", "1200.5", "float"),
+        ("Is X low?\nAnswer yes or no.", "Yes.", "Is X low?", "yes", "yesno"),
+        ("Is X low?\nAnswer the question with Yes or No.", "No", "Is X low?", "no", "yesno"),
+        (
+            "What eats?\nA. fox\nB. hen\nAnswer with the option's letter from the given choices directly.",
+            "B",
+            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
+        ),
+        (
+            "Question: What eats?\nChoices:\nA. fox\nB. hen\nAnswer with the letter.",
+            "Answer: B",
+            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
+        ),
+        ("How many? Give a very brief answer.", "12.", "How many?", "12", "int"),
+        # the gold by its text; a free letter; words that only look like options
+        ("Find x.\nA. 30\nB. 45", "45", "Find x.\nChoices:\n(A) 30\n(B) 45", "B", "choice"),
+        ("Which point?", "C", "Which point?", "C", "choice"),
+        ("Where?\nA dog runs.\nBy a house.", "Left", "Where?\nA dog runs.\nBy a house.", "Left", "text"),
+        ("Find x.\nB. 30\nC. 45", "30", "Find x.\nB. 30\nC. 45", "30", "int"),
+        ("How long?", r"\frac{1}{3}", "How long?", "1/3", "float"),
+        ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
+        ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
+        ("Where is it?", "(0, 1]", "Where is it?", "(0, 1]", "expr"),  # brackets count
+        ("Which colours?", "(red, blue)", "Which colours?", "(red, blue)", "list"),
+        ("Which ages?", "10-20", "Which ages?", "10-20", "expr"),
+    ],
+)  # fmt: skip
+def test_turns_of_each_subset(question, answer, wanted, gold, kind):
+    made = turn(question, answer)
+    assert (made["question"], made["answer"], made["kind"]) == (wanted, gold, kind)
+    options = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
+    assert (made["choices"] or []) == options
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reason"),
+    [
+        ("Is it?\nAnswer yes or no.", "", "no_gold"),
+        ("Question:", "4", "empty_question"),
+        ("Why?", "Because " * 9, "no_gold"),
+        ("Why?", "First this.\nThen that.", "no_gold"),
+        ("Find x.\nA. 30\nB. 45", "Answer: D", "bad_gold"),
+        ("Find x.\nA. 30\nB. 45", "60", "bad_gold"),
+        ("Find x.\nA. 4.0\nB. 4.0", "4.0", "bad_gold"),  # which of them?
+        ("Why?", "The answer is " + "very " * 9 + "long", "long_gold"),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(question, answer, reason):
+    with pytest.raises(Refused) as refused:
+        turn(question, answer)
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize("kind", ["sum", ["int"], {"int": 1}])
+def test_a_kind_that_there_is_not_is_refused(kind):
+    with pytest.raises(Refused) as refused:
+        texts.normalise(Sample(question="How many?", answer="4", kind=kind))
+    assert refused.value.reason == "bad_kind"
+
+
+def test_a_letter_among_equal_choices_stays():
+    made = turn("Find x.\nA: 4.0\nB: 3.0\nC: 4.0", "Answer:C")
+    assert (made["answer"], made["choices"]) == ("C", ["4.0", "3.0", "4.0"])
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold"),
+    [
+        ("Add: $1.20 + $3.50 = $4.70.\nThe total cost is $4.70.", "4.70"),
+        ("The numbers are 3, 4. The range is 1,234.", "1,234"), ("Subtract.\n7 - 9 = -2", "-2"),
+        ("There is a surplus.", "There is a surplus"), ("So it is.\nThe answer is yes.", "yes"),
+        ("72", "72"), ("2 of 5 is 2/5.", "2/5"), ("3 and 3 are the same.", "3"),
+        ("First the answer is 4. Check again: the answer is 5.", "5"),
+        ("The answer is 3.5 cm. That is all.", "3.5 cm"),
+    ],
+)  # fmt: skip
+def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
+    assert texts.read_gold(solution, is_solution=True) == gold
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "It is 4.\nThat is all there is to say here",
+        "You counted 5 leaves. 5 buildings have at least 20 bricks but fewer than 70 bricks.",
+        "The answer is about 7.",
+    ],
+)
+def test_a_solution_whose_end_is_not_certain_is_refused(solution):
+    with pytest.raises(Refused) as refused:
+        texts.read_gold(solution, is_solution=True)
+    assert refused.value.reason == "no_gold"
+
+
+def test_operators_tell_questions_apart_where_it_is_asked():
+    pair = ["What is x + 1? <image>", "what is x - 1"]
+    assert len({texts.key(text) for text in pair}) == 1
+    assert len({texts.key(text, signs=True) for text in pair}) == 2
+
+
+def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
+    chart = lambda gold: texts.normalise(
+        Sample(question="?a", answer=gold, choices=(), tolerance=0.05)
+    )
+    found = {gold: chart(gold) for gold in ("12", "2009", "23.4", "7%", "blue", "Yes")}
+    kinds = {gold: (made["kind"], made["tolerance"]) for gold, made in found.items()}
+    assert kinds == {
+        **{"12": ("float", 0.05), "2009": ("int", None), "23.4": ("float", 0.05)},
+        **{"7%": ("float", 0.05), "blue": ("text", None), "Yes": ("yesno", None)},
+    }
+
+
+def test_own_words_stay_as_they_are():
+    text = "Question: <image> or <image>?\nA. one\nB. two\nAnswer with the letter."
+    own = Sample(question=text, answer="B", own_words=True)
+    assert texts.normalise(own)["question"] == text
+    own = Sample(question="Which?\nA. one\nB. two", answer="two", own_words=True)
+    made = texts.normalise(own)
+    assert (made["answer"], made["choices"]) == ("B", ["one", "two"])
+
+
+# ------------------------------------------------------------------------------ questions
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("Is it?\nAnswer yes or no.", "Is it?"), ("Is it? Answer yes or no", "Is it?"),
+        ("Is it?\nBe succinct.\nAnswer the question with a short phrase.", "Is it?"),
+        ("Question: Question: Is it?", "Is it?"),
+        ("Can you answer yes or no?", "Can you answer yes or no?"),
+        ("What does the hint say?", "What does the hint say?"),
+        ("Answer the question using a single word or phrase. Why?",) * 2,
+        ("Find x. You FIRST think about the reasoning process as an internal monologue and " "then provide the final answer. The final answer MUST BE put in \\boxed{}.", "Find x."),
+        ("Question:", ""),
+    ],
+)  # fmt: skip
+def test_wishes_about_the_form_are_taken_off(text, bare):
+    assert texts.strip(text) == bare
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("Q\nChoices:\n(A) 135°\n(B) 140°", ("135°", "140°")),
+        ("Q\nOptions:\nA 3\nB 4\n", ("3", "4")),
+        ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")), ("Q\nA. one\nC. three", ()),
+        ("Q\nA. one", ()), ("Q\nChoices:\nA. one\nand more", ()),
+        ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")), ("A cat\nB sat", ()),
+    ],
+)  # fmt: skip
+def test_options_are_labelled_lines_at_the_end(text, choices):
+    question, found = texts.split_choices(text)
+    assert found == choices
+    assert question == text if not choices else question.startswith("Q")
+    if choices:
+        again = texts.with_choices(question, choices)
+        assert texts.split_choices(again) == (question, choices)
+
+
+def test_one_question_has_one_key():
+    asked = (
+        "Hint: Please answer the question and provide the final answer at the end.\n"
+        + "Question: Find  X.\nChoices:\nA: 30\nB: 45"
+    )
+    assert texts.key(asked) == "find x"
+    assert texts.key("<image1>find x\n(A) 3\n(B) 4") == "find x"
+    assert texts.key("Find y.") != "find x"
