@@ -116,10 +116,7 @@ def words(text: str) -> str:
 
 
 def is_prose(text: str) -> bool:
-    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", and surely no formula.
-
-    `words` drops the signs of `a-b` and `x!`, so these would be taken for `a+b` and `x`.
-    """
+    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", not a-b or x!."""
     return _PROSE.fullmatch(text) is not None
 
 
@@ -141,10 +138,7 @@ _SYMBOLS = ("So", "Mn", "Cf")  # also a tick or another picture
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether there is one answer in boxes, and nothing of substance after it.
-
-    That is one \boxed{}, or those of one list (`extract_boxed`).
-    """
+    r"""Returns whether there is one \boxed{} or list of them, and nothing of substance after it."""
     answer, count, end = _extracted(text)
     is_alone = answer is not None and count == len(boxes(text)) == text.count("\\boxed")
     return is_alone and all(x in _END or unicodedata.category(x) in _SYMBOLS for x in text[end:])

@@ -102,11 +102,7 @@ class UserFunction:
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
-        """Judges all answers to one item.
-
-        Raises:
-            RewardFailure: the function failed, ended its process or returned something else than documented.
-        """
+        """Judges all answers to one item; raises RewardFailure, which names the row and the answer."""
         try:
             if self.concurrency > 1:
                 with contextlib.suppress(process.Ended):  # by any call: this one again, alone

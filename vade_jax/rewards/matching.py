@@ -21,11 +21,7 @@ _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions,
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules of a kind of answer.
-
-    Raises:
-        Failed: SymPy reached no verdict.
-    """
+    """Returns whether two values are the same under the rules; raises Failed as `process.ask` does."""
     if ends(key):
         measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
         return ends(given) == ends(key) and len(measures) < 2

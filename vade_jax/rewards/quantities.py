@@ -18,7 +18,7 @@ RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 class Rules:
     """The rules of comparison, which depend on the kind of answer."""
 
-    tolerance: Fraction | None = None  # relative, around any number
+    tolerance: float | None = None  # relative, around any number
     decimals: bool = False  # a decimal key stands for half a unit of its last digit
     lists: bool = False  # brackets do not matter, and a comma alone keeps the order
     ordered: bool | None = None  # whether the order of a list counts; None: its kind says so
@@ -91,7 +91,7 @@ def _room(given: Formula, key: Formula, rules: Rules) -> Fraction:
     """Returns the largest allowed distance from the right number; a decimal is near an exact value."""
     numbers = [x for x in (given, key) if isinstance(x, Number)]
     if len(numbers) == 2 and rules.tolerance is not None:
-        return abs(numbers[1].value) * rules.tolerance
+        return abs(numbers[1].value) * Fraction(str(rules.tolerance))
     decimals = [x for x in numbers if x.last is not None]
     if len(numbers) == 2 and numbers[1] in decimals and rules.decimals:
         return Fraction(10) ** (numbers[1].last or 0) / 2

@@ -39,7 +39,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
     Args:
         text: of an answer or a key, as LaTeX or plain.
-        numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), and no name.
+        numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), not a name.
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
     """
@@ -75,11 +75,7 @@ def _spelled(text: str, cut: list[Token]) -> values.Words | None:
 def _calculated(
     tree: Tree, scale: str = "", unit: Unit | None = None, percent=False, full=False
 ) -> Formula:
-    """Returns the number or the formula of a tree and of what follows it; a sum is a number if `full`.
-
-    Raises:
-        ArithmeticError: it has no value, or one that takes too long to calculate.
-    """
+    """Returns the number or the formula of a tree and what follows it; a sum is a number if `full`."""
     if values.INFINITY in values.nodes(tree) and tree not in _INFINITE:
         raise ArithmeticError
     zeros = units.SCALES.get(scale, 0)

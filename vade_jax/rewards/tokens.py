@@ -24,74 +24,73 @@ _SYMBOLS = """
 """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
-_BASES = (
-    "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
-)
 ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
-_TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
-_DOTS = r"\s?(?:\.\.\.|…|\\[lc]?dots(?![a-z]))"
-_PRIMES = r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?"
-_SIGNS = r"(?:[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z]))"
-_CLEANED = (  # before symbols become commands
-    (r"√\s?([0-9]+|[a-zA-Z])", r"\\sqrt{\1}"),
-    ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
-    ("[₀₁₂₃₄₅₆₇₈₉]+", lambda match: f"_{{{match[0].translate(_RAISED)}}}"),
+_CLEANING = (  # before symbols become commands
+    (re.compile(r"√\s?([0-9]+|[a-zA-Z])"), r"\\sqrt{\1}"),
+    (re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+"), lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
+    (re.compile("[₀₁₂₃₄₅₆₇₈₉]+"), lambda match: f"_{{{match[0].translate(_RAISED)}}}"),
 )
-_REWRITTEN = (
-    (r"(\.[0-9]{0,9}?)(?:([0-9])\2\2+|([0-9]{2,9})\3+)" + _DOTS, r"\1\\overline{\2\3}"),
-    (r"(\.[0-9]+)" + _DOTS, r"\1"),
-    (r"或者?", " or "),
-    (r"并且|而且|以及|[且和与及]", " and "),
-    (r"每", "/"),
-    (_PRIMES, lambda match: "'" * len(re.findall(r"\\p|'", match[0]))),
-    (r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?", r"\\degree "),
-    (r"\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z]))", r"\\triangle "),  # a triangle's corners are three
-    (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.?", " "),
-    (r"\{\s?\\rm(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
-    (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
-    (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
-    (r"\\in\s?(?=[RZNQ](?![a-zA-Z]))", r"\\in \\mathbb "),
-    # y = 2x (x > 0) is y = 2x, x > 0; P(X > 2) has no condition
-    (
-        rf"^(.*[^a-zA-Z\s(,=<>]\s?|.*[^(,=<>]\s|[^=]*=.*[^(,=<>])\(([^()]*{_SIGNS}[^()]*)\)$",
-        r"\1, \2",
-    ),
-    (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
-    (
-        rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?",
-        r"\\mathbb{R}",
-    ),
-    (r"\\text\s?\{\s?(\(\s?mod [^{}]*\))\s?\}", r"\1"),
-    (rf"\(\s?{_TEXT}\\?[bp]?mod(?![a-z])\s?\}}?([^()]*)\)", r"\\pmod{\1}"),
-    (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
-    (r"^(?:from|between)\s([^a-z]+)\s(?:to|and)\s", r"\1 to "),
-    (
-        rf"_\s?\{{?\s?{_TEXT}({_BASES})(?![a-z])\s?\}}?(?:\s?\}})?",
-        lambda match: f"_{{{_BASES.split('|').index(match[1]) + 2}}}",
-    ),
-    # The lines of a system: what only sets or ends them, and the "if" of a case
-    # \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
-    (
-        r"^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$",
-        r"\1",
-    ),
-    (r"\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\}", r"\\system "),
-    (r"(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\}", r"\\system "),
-    (r"\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\})", r"\\matrix "),
-    (r"\\end\s?\{[a-z]+\}", r"\\end "),
-    (r"[,;.]\s?(?=\\\\|\\end |&)", " "),
-    (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|(?<=&)\s?{_TEXT}(?:if|when|当)(?![a-z])\s?\}}?", " "),
-)
-_CLEANING, _REWRITING = (
-    [(re.compile(pattern), form) for pattern, form in table] for table in (_CLEANED, _REWRITTEN)
-)
+# A pattern and its form, in which ~ is a space. TEXT may begin there, and END ends it.
+_REWRITTEN = r"""
+(\.[0-9]{0,9}?)(?:([0-9])\2\2+|([0-9]{2,9})\3+)\s?DOTS -> \1\\overline{\2\3}
+(\.[0-9]+)\s?DOTS -> \1
+_\s?\{?\s?TEXT(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixteen)(?![a-z])END\}? -> _{\1}
+或者? -> ~or~
+并且|而且|以及|[且和与及] -> ~and~
+每 -> /
+\^\s?\{?((?:\s?\\prime(?![a-zA-Z])|')+)\s?\}? -> \1
+\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}? -> \\degree~
+\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z])) -> \\triangle~
+\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.? -> ~
+\{\s?\\rm(?![a-zA-Z])([^{}]*)\} -> \\mathrm{\1}
+(?<=[0-9])\s?x\s?(?=10\s?\^) -> \\times~
+\\in\s?(?=[RZNQ](?![a-zA-Z])) -> \\in~\\mathbb~
+TEXT(?:(?i:(?:the\sset\sof\s)?all\sreal(?:\snumber)?s)|任意实数|全体实数|一切实数)END -> \\mathbb{R}
+\\text\s?\{\s?(\(\s?mod\s[^{}]*\))\s?\} -> \1
+\(\s?TEXT\\?[bp]?mod(?![a-z])END([^()]*)\) -> \\pmod{\1}
+TEXT(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])END -> \\pmod~
+^(?:from|between)\s([^a-z]+)\s(?:to|and)\s -> \1~to~
+[,;.]\s?(?=\\\\|\\end\s?\{|&) -> ~
+&\s?(?=SIGNS)|(?<=[=<>])\s?&|(?<=&)\s?TEXT(?:if|when|当)(?![a-z])END -> ~
+\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\} -> \\system~
+(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\} -> \\system~
+\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\}) -> \\matrix~
+\\end\s?\{[a-z]+\} -> \\end~
+# of an ellipse
+^e\s?= -> \\varepsilon~=
+# y = 2x (x > 0) is y = 2x, x > 0; P(X > 2) has no condition
+^(.*[^a-zA-Z\s(,=<>]\s?|.*[^(,=<>]\s|[^=]*=.*[^(,=<>])\(([^()]*SIGNS[^()]*)\)$ -> \1,~\2
+# the point A(2, 3)
+(^|,\s?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$)) -> \1\2=
+# \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
+^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$ -> \1
+"""
+_PARTS = {
+    "TEXT": rf"(?:\\(?:{ROMAN})\s*\{{\s*)?",
+    "END": r"\s?\}?",
+    "SIGNS": r"(?:[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z]))",
+    "DOTS": r"(?:\.\.\.|…|\\[lc]?dots(?![a-z]))",
+}
+
+
+def _rows(table: str) -> Iterator[tuple[re.Pattern[str], str]]:
+    for row in table.strip().split("\n"):
+        pattern, _, form = row.partition(" -> ")
+        for name, part in _PARTS.items():
+            pattern = pattern.replace(name, part)
+        if form:
+            yield re.compile(pattern), form.replace("~", " ")
+
+
+_REWRITING = tuple(_rows(_REWRITTEN))
 # One name for a command that has several; none for one that only dresses.
 _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
 ' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
-\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots
+\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots: 2 two: 3 three: 4 four: 5 five: 6 six: 7 seven: 8 eight: 9 nine
+10 ten: 11 eleven: 12 twelve: 16 sixteen
 """
 _DRESS = "displaystyle textstyle limits mathbf mathit boldsymbol bm boxed therefore"
 _NAMES: dict[str, str] = dict.fromkeys(_DRESS.split(), "")
@@ -105,7 +104,7 @@ _ARGUMENT = r"-?(?:\d+|[a-zA-Z](?:\s?[+-]\s?\d+)?|\\[a-z]+)(?:,\s?-?(?:\d+|[a-zA
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
 |\\(?:ROMAN)\s?\{(?P<roman>(?>[^{}]|\{[^{}]*\})*)\}
-|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{\s?[0-9]{1,2}\s?\}))
+|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{\s?(?:[0-9]{1,2}|[a-z]+)\s?\}))
 |(?P<call>(?<![a-zA-Z\\])[fghFGHP](?:_[0-9a-z])?'*(?:\^\s?\{\s?-1\s?\}|\^-1)?\s?\(\s?ARGUMENT\s?\))
 |(?:(?<![a-zA-Z])m\s?)?(?:\\|(?<![a-zA-Z\\])(?=(?:tri)?angle\s[A-Z]))
  (?P<mark>(?:measured)?angle|triangle|odot|vec|overrightarrow|(?:wide)?hat|bar|overline|tilde|mathbb)\s?
@@ -157,10 +156,7 @@ def rewritten(text: str) -> str:
 
 
 def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[Token]:
-    """Yields the tokens of a text as `rewritten` returns it, or of an upright group.
-
-    With `thousands`, a comma before three digits belongs to a number.
-    """
+    """Yields the tokens of a rewritten text; with `thousands` a comma may be within a number."""
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
         kind = str(match.lastgroup)
@@ -172,7 +168,8 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
             spaced = found.endswith((" ", "~"))
             continue
         if kind in ("based", "call"):
-            kind, found = "name", re.sub(r"[{}\s]", "", found)
+            digits, mark, base = re.sub(r"[{}\s]", "", found).partition("_")
+            kind, found = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
         elif kind == "marked":  # the angle CBA is ABC
             mark = _NAMES.get(match["mark"], match["mark"]).strip("\\")
             turns = mark in ("angle", "overline") and found.isalpha()
@@ -227,10 +224,7 @@ class Unread(Exception):  # noqa: N818 (says what happened)
 
 
 class Cursor:
-    """The rest of a text, and the context of its position.
-
-    With `numeric` a number is expected: a letter after it is a unit.
-    """
+    """The rest of a text. With `numeric` a number is expected: a letter after it is a unit."""
 
     def __init__(self, tokens: list[Token], numeric: bool):
         self.tokens, self.numeric = tokens, numeric

@@ -90,8 +90,7 @@ _EXACT: dict[str, Any] = {
 def exact(tree: Tree) -> Fraction | None:
     """Returns the value of a tree of numbers, None if it is not rational.
 
-    Raises:
-        ArithmeticError: calculating it would take too long, or it divides by zero.
+    Raises ArithmeticError if calculating it would take too long, or it divides by zero.
     """
     return _weighed(tree)[0]
 

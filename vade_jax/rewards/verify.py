@@ -10,7 +10,6 @@ import functools
 import re
 import typing
 from collections.abc import Sequence
-from fractions import Fraction
 
 from vade_jax.rewards import answers, matching, process, reading, tokens
 from vade_jax.rewards.quantities import Rules
@@ -137,8 +136,7 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     """Compares letters. An option's text counts as its letter, and equal options count as the same.
 
     A letter with the text of another option after it is unreadable, as is a text that may be of two. A
-    lone letter is an option's own, also where the text of another is that letter, as with points of a
-    drawing.
+    lone letter is an option's own, also where it is the text of another, as with points of a drawing.
     """
     right = letter(key)
     chosen, rest = _labelled(given)
@@ -229,11 +227,7 @@ def _is_alike(given: str, key: str) -> bool:
 
 
 def _spelling(text: str) -> str | list | None:
-    r"""Returns the one spelling of a time of day, a date, chemistry or circled numbers, else None.
-
-    That is 7:00 pm, [jan, 15, 2020] in any order, [②, ③], H2O of H_2O and \ce{H2O}, 1s22s2 of 1s^2 2s^2,
-    and the sorted sides of a reaction.
-    """
+    r"""Returns the one spelling of a time of day, a date, chemistry or circled numbers, else None."""
     plain = answers.plain(text)
     if match := _TIME.fullmatch(plain):
         return f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
@@ -244,7 +238,7 @@ def _spelling(text: str) -> str | list | None:
         return [months[0][:3], *numbers]
     text = tokens.clean(text)
     if _CIRCLED.fullmatch(bare := _BETWEEN.sub("", text)):
-        return sorted(bare)
+        return sorted(bare)  # true statements
     text = _FONT.sub("", _ARROW.sub("→", text))
     text = re.sub(r"(?<=[A-Za-z)])([+-])$", r"^\1", text)  # \ce{Na+}
     if _ORBITALS.fullmatch(text):
@@ -267,7 +261,8 @@ def integer(given: str, key: str, **_) -> str:
 
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
     """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
-    return _decided(number(given), number(key), _rules(tolerance))
+    rules = Rules(tolerance=tolerance, decimals=True, formulas=False)
+    return _decided(number(given), number(key), rules)
 
 
 def listing(
@@ -278,7 +273,7 @@ def listing(
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
-    rules = _rules(tolerance, lists=True, ordered=ordered)
+    rules = Rules(tolerance, decimals=True, lists=True, ordered=ordered, formulas=False)
     # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
     readings = dict.fromkeys(reading.read(given, thousands=x) for x in (False, True))
     reasons = [_decided(value, right, rules) for value in readings]
@@ -295,21 +290,12 @@ def expression(given: str, key: str, **_) -> str:
 
 
 def number(text: str) -> Number | None:
-    """Returns the number that a text is, or gives a name or ends a true chain of constants with.
-
-    Raises:
-        process.Failed: SymPy does not say whether the chain is true.
-    """
+    """Returns the number that a text is, or gives a name or ends a true chain of constants with."""
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
         equation = matching.named(value, Rules(formulas=False))
         value = equation and equation.value
     return value if isinstance(value, Number) else None
-
-
-def _rules(tolerance: float | None, **more) -> Rules:
-    share = None if tolerance is None else Fraction(str(tolerance))
-    return Rules(tolerance=share, decimals=True, formulas=False, **more)
 
 
 def _decided(given: Value | None, key: Value | None, rules: Rules) -> str:
