@@ -88,7 +88,9 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
     columns = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
     columns["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
     columns["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
-    return columns if tokens is None else columns | {"completion_ids": tokens}
+    if tokens is not None:
+        columns["completion_ids"] = [list(map(int, x)) for x in tokens]
+    return columns
 
 
 # ------------------------------------------------------------------------------ one function

@@ -66,8 +66,7 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
         sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
         return process.ask(*sizes, _EXACTLY, rules.clock)
-    orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
-    return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
+    return all(same(x, y, rules) for x, y in zip(sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
@@ -166,10 +165,10 @@ def _bounded(value: Relation) -> Tree | None:
     if value.signs == ("\\in",):
         inside = _region(value.sides[1])
         return ("in", ("v", name), inside) if name and inside else None
-    bounds = [_bound(side) for side in value.sides]
-    steps = tuple(zip(value.signs, bounds, bounds[1:], strict=False))
-    if None in bounds or not {"=", *_ORDERS}.issuperset(value.signs):
+    bounds = [bound for side in value.sides if (bound := _bound(side))]
+    if len(bounds) < len(value.sides) or not {"=", *_ORDERS}.issuperset(value.signs):
         return None
+    steps = tuple(zip(value.signs, bounds, bounds[1:], strict=False))
     is_each = all((left[0] == "v") != (right[0] == "v") for _, left, right in steps)
     return ("and", *steps) if is_each else None
 
@@ -213,11 +212,11 @@ def _kind(value: Value) -> Kind:
 
 def _items(value: Value) -> list[Value]:
     """Returns the items of a collection, those of a plus or minus one after the other, or the value."""
-    items: list[Value] = []
-    for item in value.items if isinstance(value, Collection) else [value]:
-        is_both = isinstance(item, Collection) and item.kind in (Kind.OR, Kind.AND)
-        items += item.items if is_both and _kind(value) in values.LOOSE else [item]
-    return items
+    if not isinstance(value, Collection) or value.kind not in values.LOOSE:
+        return [*value.items] if isinstance(value, Collection) else [value]
+    both = {Kind.OR, Kind.AND}
+    parts = [x.items if isinstance(x, Collection) and x.kind in both else (x,) for x in value.items]
+    return [item for part in parts for item in part]
 
 
 def _has_relation(value: Value) -> bool:
@@ -276,9 +275,9 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
         cells = [cell for row in table.rows for cell in row.values()]
         return [(Collection(table.kind, tuple(cells)), rules)] if names else []
     forms, is_sorted = [], names == sorted(names)
-    points = tuple(Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows)
+    points = [Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows]
     if len(points) > 1 and is_sorted:
-        forms = [(Collection(table.kind, points), rules)]
+        forms = [(Collection(table.kind, tuple(points)), rules)]
     elif other is Kind.OPEN and (is_sorted or table.kind is Kind.OPEN):
         forms = [(points[0], rules)]
     is_list = other in (Kind.LIST, Kind.AND) or (rules.lists and other is Kind.CLOSED)

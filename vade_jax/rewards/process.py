@@ -166,7 +166,7 @@ def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
             is_same = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
         except TimeoutError:  # which has ended the worker
             raise Failed("timeout") from None
-        except Ended:
+        except Failure:
             raise Failed("crash") from None
         finally:
             clock.left -= time.monotonic() - start

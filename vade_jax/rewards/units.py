@@ -50,7 +50,7 @@ def _read_table() -> dict[str, Unit]:
     table: dict[str, Unit] = {}
     for entry in re.split(r"[|\n]", _TABLE.strip()):
         words, definition = entry.split(":")
-        number, powers = re.fullmatch(r"\s*([.\d/]*)(.*)", definition).groups()
+        _, number, powers = re.split(r"^\s*([.\d/]*)", definition)
         bases = (power.partition("^") for power in powers.split())
         unit = Unit(Fraction(number or 1), tuple(sorted((x, int(n or 1)) for x, _, n in bases)))
         for word in words.split():

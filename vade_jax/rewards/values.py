@@ -115,6 +115,7 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
     That is a/b, a power of a whole number, and a product with a power; sums and other products are left to
     be calculated by who was asked.
     """
+    parts: Any = tree[1:]
     match tree:
         case ("n", text):
             mantissa, _, exponent = text.partition("e")
@@ -127,9 +128,10 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
             return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
         case ("*", left, right) if "^" in (left[0], right[0]):
             is_written = None not in (literal(left), literal(right))
-        case ("/" | "^" as op, ("n" | "-", *_) as left, ("n" | "-", *_) as right):
-            powers = [exact(part) for part in (left, right) if op == "^"]
-            is_written = all(x and x.denominator == 1 for x in powers)
+        case ("/", ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = True
+        case ("^", ("n" | "-", *_), ("n" | "-", *_)):
+            is_written = all(x and x.denominator == 1 for x in map(exact, parts))
         case _:
             return None
     return (None, 0) if is_written and exact(tree) is not None else None
@@ -152,5 +154,5 @@ def names(value: Value) -> set[str]:
 
 def name_of(value: Value) -> str | None:
     """Returns the name that a formula only is, else None."""
-    is_name = isinstance(value, Formula) and value.tree[0] == "v" and not value.unit
-    return value.tree[1] if is_name else None
+    is_formula = isinstance(value, Formula)
+    return value.tree[1] if is_formula and value.tree[0] == "v" and not value.unit else None

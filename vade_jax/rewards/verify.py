@@ -170,11 +170,12 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
 
 def _is_worth(text: str, option: str, rules: Rules) -> bool:
     """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
-    values = [None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option)]
-    formulas = [x for x in values if isinstance(x, Formula)]
-    if len(formulas) < 2 or all(x.unit and not x.unit.bases for x in formulas):
+    one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
-    return len(set(map(matching.ends, formulas))) == 1 and matching.same(*formulas, rules)
+    are_things = all(x.unit and not x.unit.bases for x in (one, other))
+    is_range = matching.ends(one) != matching.ends(other)
+    return not are_things and not is_range and matching.same(one, other, rules)
 
 
 def yes_or_no(text: str) -> str | None:
@@ -217,13 +218,12 @@ def _is_alike(given: str, key: str) -> bool:
         return True
     if "mol" in given + key:  # 0.5 M is 0.5 mol/L
         given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
-    values = [reading.read(x, numeric=True) for x in (given, key)]
-    if None in values:
+    one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if one is None or other is None:
         return False
-    are_measured = all(isinstance(x, Formula) and x.unit and x.unit.bases for x in values)
-    return (are_measured or matching.ends(values[1]) is not None) and matching.same(
-        *values, Rules()
-    )
+    are_measured = all(isinstance(x, Formula) and x.unit and x.unit.bases for x in (one, other))
+    is_comparable = are_measured or matching.ends(other) is not None
+    return is_comparable and matching.same(one, other, Rules())
 
 
 def _spelling(text: str) -> str | list | None:
