@@ -114,7 +114,7 @@ def test_options_that_differ_in_signs_are_not_equal(choices):
         ("list", "1", "[]", {}, "bad_key"), ("list", "A:B = 1", "x = 1, y = 2", {}, "different"),
         ("expr", "foo(", "foo(", {}, "bad_key"), ("expr", "x", "x" * 201, {}, "bad_key"),
         ("expr", "\\frac{1}{0}", "\\frac{1}{0}", {}, "bad_key"), ("expr", "3.5", "2\\sqrt{3}", {}, "different"),
-        ("expr", "x = 1, y = 2", "A:B = 1", {}, "different"),
+        ("expr", "x = 1, y = 2", "A:B = 1", {}, "different"), ("expr", "f^{\\prime}(x)", "f'(x)", {}, "ok"),
     ],
 )  # fmt: skip
 def test_reasons(kind, given, key, options, expected):

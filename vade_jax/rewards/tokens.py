@@ -38,7 +38,8 @@ _\s?\{?\s?TEXT(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixtee
 或者? -> ~or~
 并且|而且|以及|[且和与及] -> ~and~
 每 -> /
-\^\s?\{?((?:\s?\\prime(?![a-zA-Z])|')+)\s?\}? -> \1
+\\prime(?![a-zA-Z])\s? -> '
+\^\s?\{?\s?('+)\s?\}? -> \1
 \^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}? -> \\degree~
 \\Delta(?=\s?[A-Z]{3}(?![a-zA-Z])) -> \\triangle~
 \\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.? -> ~
@@ -88,7 +89,7 @@ _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
-' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
+T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
 \setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots: 2 two: 3 three: 4 four: 5 five: 6 six: 7 seven: 8 eight: 9 nine
 10 ten: 11 eleven: 12 twelve: 16 sixteen
 """
