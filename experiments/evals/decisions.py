@@ -16,7 +16,7 @@ from typing import TypeVar
 from experiments.evals import numbers
 from experiments.evals.benchmarks import base, mathvision
 from experiments.evals.chat import Chat, Unanswered
-from vade_jax.rewards import answers, functions, kinds, verify
+from vade_jax.rewards import answers, functions, verify
 from vade_jax.types import Item
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def _extract(text: str, item: Item) -> str | None:
         return None
     # MathVista's rules make a choice of any text: only what names one may reach them.
     if choices := item.metadata.get("choices"):
-        letter = kinds.letter(found)
+        letter = verify.letter(found)
         chosen = letter if letter in base.letters(choices) else None
         return base.spelled(found, choices) or chosen
     if item.kind not in ("int", "float"):

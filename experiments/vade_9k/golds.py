@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vade_jax.rewards import answers, kinds, reading, tokens, verify
+from vade_jax.rewards import answers, reading, tokens, verify
 
 
 def normalise(answer: str, kind: str, *, choices: Sequence[str] = (), **options: Any) -> str:
@@ -32,7 +32,7 @@ def normalise(answer: str, kind: str, *, choices: Sequence[str] = (), **options:
 
 def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
     """Returns the gold in `text`, None or "" if there is none of its kind."""
-    number = kinds.number(text) if kind in ("int", "float") else None
+    number = verify.number(text) if kind in ("int", "float") else None
     if number:
         sign, tree = "%" * number.percent, number.tree
         is_minus = tree[0] == "-"
@@ -44,13 +44,13 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
         return f"{number.value}{sign}" if number.last is None else tokens.clean(text)
     match kind:
         case "choice":
-            letter = kinds.letter(text)
+            letter = verify.letter(text)
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
-            same = kinds.named(text, choices)  # an option that is there twice names no letter
+            same = verify.named(text, choices)  # an option that is there twice names no letter
             return same[0] if len(same) == 1 else None
         case "yesno":
-            return kinds.yes_or_no(text)
+            return verify.yes_or_no(text)
         case "text":
             return answers.plain(text)
         case "list" | "expr":

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.vade_9k import golds
 from vade_jax.data import columns
-from vade_jax.rewards import answers, kinds, reading, verify
+from vade_jax.rewards import answers, reading, verify
 from vade_jax.rewards.values import Number
 
 _PREFIXES = (
@@ -215,7 +215,7 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
     """Returns the kind of a gold; with a tolerance whole numbers are real, but years."""
     if choices or re.fullmatch(r"\(?[A-J]\)?", gold):
         return "choice"
-    if kinds.yes_or_no(gold) and len(gold.split()) == 1:
+    if verify.yes_or_no(gold) and len(gold.split()) == 1:
         return "yesno"
     if re.fullmatch(r"[\[(].*[,;].*[\])]", gold):
         is_interval = gold[0] + gold[-1] in ("[)", "(]") or _UNION.search(gold)

@@ -6,11 +6,10 @@ import math
 import sys
 import threading
 
-import numpy as np
 import PIL.Image
 import pytest
 
-from vade_jax.rewards import functions, mix
+from vade_jax.rewards import functions
 from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
 from vade_jax.types import Item
 
@@ -82,7 +81,7 @@ def test_rewards_alone_or_with_what_is_correct():
 
 def test_two_rewards_in_a_tuple_are_no_pair():
     found = judge(lambda **_: (0.25, None))(ITEM, TEXTS[:2], TOKENS[:2])
-    assert found[0] == mix.Judgement(0.25, None)
+    assert found[0] == functions.Judgement(0.25, None)
     assert math.isnan(found[1].reward)
 
 
@@ -123,7 +122,7 @@ def test_the_first_that_says_what_is_correct_is_believed():
 
 
 def test_the_rules_are_a_judge_like_others():
-    rules = mix.by_rules("boxed", 0.1)
+    rules = functions.by_rules("boxed", 0.1)
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     both = SumOfJudges([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
     assert [x.correct for x in both] == [1, 0, 0]
@@ -155,13 +154,6 @@ def test_an_exception_names_the_function_the_row_and_the_answer(own):
     assert said.endswith("at row 'row 3', answer 'no idea'") and "\n" not in said
 
 
-def test_the_line_named_is_the_users_whoever_raised(own):
-    with pytest.raises(RewardFailure, match=r"JSONDecodeError: .* \(own.py, line 2\);"):
-        rewards(own("import json\nf = lambda **_: json.loads('x')"))
-    with pytest.raises(RewardFailure, match="it returned 1 rewards for 3 answers; at row"):
-        judged(lambda **_: [1.0])  # no line of the user's is wrong here
-
-
 def test_a_function_that_exits_is_named_like_one_that_raises():
     async def leaves(**_):
         sys.exit(3)
@@ -182,16 +174,6 @@ def test_a_function_that_cannot_be_sent_says_so():
         judged(lambda **_: [lock] * 3)
 
 
-def test_where_only_texts_are_known_there_are_no_tokens():
-    has_tokens = judge(lambda **given: ["completion_ids" in given])
-    assert rewards(has_tokens, ["a"]) == [0]
-    assert has_tokens(ITEM, ["a"], [np.array([7])])[0].reward == 1
-    (one,) = judge(lambda completion_ids, **_: [completion_ids == [[7, 8]]])(
-        ITEM, ["a"], [np.array([7, 8], np.int32)]
-    )
-    assert one.reward == 1
-
-
 def test_columns_may_hold_pictures_and_bytes():
     columns = {"image": PIL.Image.new("RGB", (3, 5), "red"), "raw": b"\xff\x00"}
     item = dataclasses.replace(ITEM, columns=columns)
@@ -204,10 +186,7 @@ def test_columns_may_hold_pictures_and_bytes():
     [
         ([1, 2], "2 rewards for 3 answers"),
         (None, "returned NoneType, no list of rewards"),
-        ({"reward": 1}, "returned dict, no list"),
-        ("yes", "returned str, no list"),
         ({1, 2, 3}, "returned set, no list"),  # which has no order
-        ([1, "a", 2], "could not convert string to float"),
         ([1, math.inf, 2], "infinite rewards"),
         (([1, 2, 3], [1, 0]), "2 values of correct for 3 answers"),
         (([1, 2, 3], [1, 0.5, 0]), r"correct=0.5: must be True, False or None"),
@@ -216,11 +195,6 @@ def test_columns_may_hold_pictures_and_bytes():
 def test_what_cannot_be_read_is_an_error(returned, message):
     with pytest.raises(RewardFailure, match=message):
         judged(lambda **_: returned)
-
-
-def test_a_function_without_kwargs_is_told_what_it_lacks():
-    with pytest.raises(RewardFailure, match=r"unexpected keyword .*end its parameters with \*\*kw"):
-        judged(lambda completions: [0, 0, 0])
 
 
 # ------------------------------------------------------------------------------ where it comes from
@@ -244,11 +218,8 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(own, tmp_path):
     ("name", "message"),
     [
         ("f", r"reward.function='f': write path/to/file.py:NAME or module:NAME, or 'rules'"),
-        ("none.py:f", "the file none.py does not exist"),
         ("{}:g", r"has no 'g': it has VALUE, fine"),
-        ("{}:fin", r"did you mean 'fine'\? it has VALUE, fine"),
         ("{}:VALUE", "it is int, not a function"),
-        ("no_such_module_:f", "importing no_such_module_ failed: ModuleNotFoundError"),
     ],
 )
 def test_a_wrong_name_is_one_clear_line(tmp_path, name, message):
@@ -257,13 +228,6 @@ def test_a_wrong_name_is_one_clear_line(tmp_path, name, message):
     with pytest.raises(ValueError, match=message) as caught:
         functions.load(name.format(path))
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_fails_says_where(tmp_path):
-    path = tmp_path / "broken.py"
-    path.write_text("x = 1\nraise KeyError('token')\n")
-    with pytest.raises(ValueError, match=r"failed: KeyError: 'token' \(broken.py, line 2\)"):
-        functions.load(f"{path}:f")
 
 
 COUNTING = """
@@ -282,15 +246,14 @@ f, g = Counting(), lambda completions, **_: [0] * len(completions)
 
 
 def test_what_a_function_counts_has_its_name(own):
-    both = SumOfJudges([*own(COUNTING, "f", "g"), mix.by_rules("boxed", 0.1)], [1, 1, 1])
+    both = SumOfJudges([*own(COUNTING, "f", "g"), functions.by_rules("boxed", 0.1)], [1, 1, 1])
     for _ in range(2):
         both(ITEM, TEXTS, TOKENS)
     assert both.metrics() == {"reward/f/calls": 2}
 
 
-@pytest.mark.parametrize("counts", ["1 / 0", "{'calls': {}}", "[1]"])
-def test_what_cannot_be_counted_costs_no_run(own, caplog, counts):
-    f = own(COUNTING.replace('{"calls": self.calls}', counts))
+def test_what_cannot_be_counted_costs_no_run(own, caplog):
+    f = own(COUNTING.replace('{"calls": self.calls}', "{'calls': {}}"))
     assert rewards(f) == [1] * 3
     assert SumOfJudges([f], [1]).metrics() == {"reward/f/metrics_failed": 1}
     assert "own.py:f', metrics(): " in caplog.text
@@ -299,16 +262,12 @@ def test_what_cannot_be_counted_costs_no_run(own, caplog, counts):
 def test_two_functions_of_one_name_count_apart(own, tmp_path):
     own(COUNTING)
     (tmp_path / "two.py").write_text(COUNTING.replace("f, g =", "g, f ="))
-    (tmp_path / "three.py").write_text(COUNTING.replace("f, g =", "h, g ="))
-    places = [
-        f"{tmp_path}/{place}" for place in ("own.py:f", "two.py:g", "three.py:g", "three.py:h")
-    ]
+    places = [f"{tmp_path}/{place}" for place in ("own.py:f", "two.py:f", "two.py:g")]
     judges = [UserFunction(place, place, 9.0) for place in places]
-    for calls, one in enumerate(judges, 1):
-        for _ in range(calls):
-            rewards(one)
-    three = {"reward/f/calls": 1, "reward/two.g/calls": 2, "reward/h/calls": 4}
-    assert SumOfJudges(judges, [1.0] * 4).metrics() == three
+    for one in judges:
+        rewards(one)
+    counts = {"reward/own.f/calls": 1, "reward/g/calls": 1}
+    assert SumOfJudges(judges, [1.0] * 3).metrics() == counts
 
 
 def test_a_function_that_changes_what_it_is_given_changes_no_other_verdict():

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from experiments.vade_9k import golds
-from vade_jax.rewards import answers, pool, verify
+from vade_jax.rewards import answers, process, verify
 
 TABLE = json.loads(pathlib.Path(__file__).with_name("hostile_answers.json").read_text())
 GOLDS = {name: dict(gold) for name, gold in TABLE["golds"].items()}
@@ -126,7 +126,7 @@ def test_letters_and_words_are_compared_both_ways(pair, kind):
 
 def test_only_formulas_reach_a_worker(monkeypatch):
     """A round trip to another process is a thousand comparisons."""
-    monkeypatch.setattr(pool, "SHARED", None)
+    monkeypatch.setattr(process, "_live_worker", None)
     for name, parts, _ in TABLE["answers"]:
         if name in FAST:
             verify.verify(_text(parts), **GOLDS[name])

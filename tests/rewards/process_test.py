@@ -60,26 +60,6 @@ def f(completions, answer, **_):
 async def g(**given):
     return f(**given)
 """
-ALARM = """
-import signal, time
-
-class Late(Exception):
-    pass
-
-def late(*_):
-    raise Late
-
-def f(completions, **_):
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        time.sleep(10)
-    except Late:
-        return [0.25] * len(completions)
-
-async def g(**given):
-    return f(**given)
-"""
 
 
 @pytest.mark.parametrize("name", ["f", "g"])
@@ -88,17 +68,9 @@ def test_math_verify_works_with_its_time_limits(own, name):
     assert rewards(f) == [1, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["f", "g"])
-def test_an_alarm_interrupts_a_function(own, name):
-    (f,) = own(ALARM, name)
-    assert rewards(f) == [0.25] * 3
-
-
-@pytest.mark.parametrize("code", [MATH, ALARM])
-def test_in_threads_the_error_about_signals_names_the_setting(own, code):
-    with pytest.raises(RewardFailure, match=r"own.py:f': ValueError: .*reward.concurrency=1 ") as e:
-        rewards(own(code, concurrency=2))
-    assert "\n" not in str(e.value)
+def test_in_threads_the_error_about_signals_names_the_setting(own):
+    with pytest.raises(RewardFailure, match=r"own.py:f': ValueError: .*reward.concurrency=1 "):
+        rewards(own(MATH, concurrency=2))
 
 
 # ------------------------------------------------------------------------------ async
@@ -183,7 +155,7 @@ def test_importing_the_function_is_not_a_part_of_the_call(own):
 
 # ------------------------------------------------------------------------------ ends
 CRASH = """
-import os, signal, time
+import os, time
 waiting = []
 
 def f(completions, question, **_):
@@ -200,12 +172,7 @@ def f(completions, question, **_):
 
 
 @pytest.mark.parametrize(
-    ("end", "how"),
-    [
-        ("os._exit(3)", "with exit code 3"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "by SIGSEGV"),
-        ("os.abort()", "by SIGABRT"),
-    ],
+    ("end", "how"), [("os._exit(3)", "with exit code 3"), ("os.abort()", "by SIGABRT")]
 )
 def test_a_crash_names_function_row_answer_and_how(own, end, how):
     f = own(CRASH.replace("END", end))
@@ -231,21 +198,6 @@ def test_a_crash_blames_no_other_call_at_the_time(own):
     innocent, guilty = judge.map(judged, [("innocent", ["a", "b"]), ("crash", TEXTS)])
     assert innocent == [1, 1]
     assert guilty.endswith("at row 'crash', answer 'no idea'")
-
-
-def test_a_process_that_dies_between_two_calls_is_said(own):
-    code = (
-        "import os, threading\n"
-        "def f(completions, **_):\n"
-        "    threading.Timer(0.1, os._exit, [5]).start()\n"
-        "    return [1.0] * len(completions)\n"
-    )
-    f = own(code)
-    assert rewards(f) == [1] * 3
-    time.sleep(0.5)
-    with pytest.raises(RewardFailure, match="its process ended with exit code 5; at row 'row 3'"):
-        rewards(f)
-    process.close()
 
 
 RUN = """

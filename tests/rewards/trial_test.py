@@ -71,10 +71,9 @@ def test_a_function_that_pays_own_answers_more_is_left_alone():
     assert "WARNING" not in trial.check(judge, [item], "boxed", lambda text: [])
 
 
-@pytest.mark.parametrize("counts", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
-def test_what_cannot_be_counted_is_a_mistake(counts):
+def test_what_cannot_be_counted_is_a_mistake():
     class Counting:
-        metrics = staticmethod(counts)
+        metrics = staticmethod(lambda: {"calls": {}})
 
         def __call__(self, completions, **_):
             return [1] * len(completions)

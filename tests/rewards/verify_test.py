@@ -1,19 +1,26 @@
-"""Verdicts on whole answers."""
+"""Verdicts on whole answers, where verdicts.txt has no column for it: options, reasons, seconds."""
+
+import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.cpu_limit import cpu_limit
 from vade_jax import types
-from vade_jax.rewards import verify
+from vade_jax.rewards import process, reading, values, verify
+from vade_jax.rewards.values import Number
 
 
-def _verdict(given, answer, kind, **kwargs):
-    return verify.verify(f"\\boxed{{{given}}}", answer, kind, **kwargs)
+def reason(given, answer, kind, **options):
+    return verify.verify(f"\\boxed{{{given}}}", answer, kind, **options).reason
 
 
+# ------------------------------------------------------------------------------ the answer in a text
 def test_without_a_box_nothing_is_correct():
     verdict = verify.verify("The answer is 7", "7", "int")
     assert verdict == verify.Verdict(False, False, None, "no_box")
-    assert verify.verify("\\boxed{" + "7" * 201 + "}", "7", "int").reason == "too_long"
+    assert reason("7" * 201, "7", "int") == "too_long"
 
 
 def test_a_guess_among_the_thoughts_is_no_answer():
@@ -31,25 +38,177 @@ def test_a_guess_among_the_thoughts_is_no_answer():
 def test_form_and_correctness_are_apart():
     verdict = verify.verify("\\boxed{1} \\boxed{7}", "7", "int")
     assert verdict.correct and not verdict.well_formed and verdict.extracted == "7"
-    assert _verdict("8", "7", "int").well_formed
-    assert not _verdict("7", "7", "int", form="think_boxed").well_formed
+    assert verify.verify("\\boxed{8}", "7", "int").well_formed
+    assert not verify.verify("\\boxed{7}", "7", "int", form="think_boxed").well_formed
 
 
 def test_an_item_brings_its_tolerance_and_choices():
-    item = types.Item(
-        uid="u",
-        question="",
-        images=(),
-        answer="10",
-        kind="float",
-        metadata={"tolerance": 0.05},
-    )
+    metadata = {"tolerance": 0.05}
+    item = types.Item(uid="u", question="", images=(), answer="10", kind="float", metadata=metadata)
     assert verify.verify_item("\\boxed{10.4}", item).correct
     assert not verify.verify_item("\\boxed{10.6}", item).correct
 
 
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"kind='formula'.*'choice', 'yesno', 'int'"):
-        _verdict("1", "1", "formula")
-    with pytest.raises(ValueError, match=r"form='xml'.*'think_boxed'"):
-        _verdict("1", "1", "int", form="xml")
+@pytest.mark.parametrize("name", ["kind", "form"])
+def test_unknown_names_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name}='other'"):
+        verify.verify("\\boxed{1}", "1", **{"kind": "int", name: "other"})
+
+
+# ------------------------------------------------------------------------------ options
+@pytest.mark.parametrize(
+    ("choices", "key", "given", "expected"),
+    [
+        (("red", "blue", "blue"), "A", "Red", "ok"), (("red", "blue", "blue"), "B", "red.", "different"),
+        (("red", "blue", "blue"), "B", "C", "ok"),  # equal options are equally right
+        (("red", "blue", "blue"), "C", "blue", "ok"), (("red", "blue", "blue"), "A", "D", "unreadable"),
+        (("red", "blue", "blue"), "A", "green", "unreadable"), (("red", "blue", "blue"), "E", "A", "bad_key"),
+        (("red", "blue", "blue"), "A", "B. red", "unreadable"), (("red", "blue", "blue"), "A", "A: crimson", "ok"),
+        (("red", "blue", "blue"), "B", "(C) blue", "ok"), (("", ""), "A", "A", "bad_key"),
+        (("$\\frac{\\sqrt3}{2}$", "$\\frac12$"), "A", "\\dfrac{\\sqrt{3}}{2}", "ok"),
+        (("$\\frac{\\sqrt3}{2}$", "$\\frac12$"), "A", "0.5", "different"), (("5 cm", "6 cm"), "A", "5", "ok"),
+        (("5 cm", "5 m"), "A", "5", "unreadable"), (("5 cm", "6 cm"), "A", "A. 6", "unreadable"),
+        (("on", "off"), "A", "no", "unreadable"), (("2 boys", "3 girls"), "A", "2 girls", "unreadable"),
+        (("-10", "20-30"), "A", "10-20", "unreadable"), (("B", "A", "D", "C"), "A", "A", "ok"),
+        (("B", "A", "D", "C"), "A", "B", "different"), (("B", "A", "D", "C"), "A", "A. B", "ok"),
+        (("20%", "30%"), "A", "20", "ok"), (("20%", "30%"), "A", "30", "different"),
+        (("20%", "30%"), "A", "50", "unreadable"), (("AA", "Aa"), "A", "aA", "unreadable"),
+        (("The dark-blue", "y = 2x - 1"), "B", "$y=2x-1$", "ok"),
+        (("The dark-blue", "y = 2x - 1"), "B", "y = 2x + 1", "unreadable"),
+        (("The dark-blue", "y = 2x - 1"), "B", "Dark blue", "different"),
+    ],
+)  # fmt: skip
+def test_an_option_may_be_chosen_by_its_text_or_value(choices, key, given, expected):
+    assert reason(given, key, "choice", choices=choices) == expected
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ("x < 3", "x > 3"), ("y = 2x + 1", "y = 2x - 1"), ("A ∪ B", "A ∩ B"), ("50%", "50"),
+        ("$\\frac{1}{2}$", "$-\\frac{1}{2}$"), ("-x", "x"), ("+", "-"), ("AA", "Aa"), ("[0, 1)", "(0, 1]"),
+    ],
+)  # fmt: skip
+def test_options_that_differ_in_signs_are_not_equal(choices):
+    for text, key, other in zip(choices, "AB", "BA", strict=True):
+        reasons = [reason(x, key, "choice", choices=choices) for x in (key, text, other)]
+        assert reasons == ["ok", "ok", "different"]
+
+
+# ------------------------------------------------------------------------------ reasons, and options of kinds
+@pytest.mark.parametrize(
+    ("kind", "given", "key", "options", "expected"),
+    [
+        ("choice", "A or B", "A", {}, "unreadable"), ("choice", "A) 1 B) 2", "A", {}, "unreadable"),
+        ("choice", "A dog", "A", {}, "unreadable"), ("choice", "B", "thirty", {}, "bad_key"),
+        ("yesno", "yes, but not", "yes", {}, "unreadable"), ("yesno", "yes", "perhaps", {}, "bad_key"),
+        ("int", "7.5", "7", {}, "different"), ("int", "seven", "7", {}, "unreadable"), ("int", "7", "7.5", {}, "bad_key"),
+        ("float", "9.5", "10", {"tolerance": 0.05}, "ok"), ("float", "9.4", "10", {"tolerance": 0.05}, "different"),
+        ("float", "0.01", "0", {"tolerance": 0.05}, "different"), ("float", "3", "pi", {}, "bad_key"),
+        ("float", "0", "1.6e-19", {"tolerance": 0.05}, "different"), ("float", "about 3", "3", {}, "unreadable"),
+        ("text", "!", "red", {}, "unreadable"), ("text", "red", "?", {}, "bad_key"), ("text", "A'", "A", {}, "different"),
+        ("text", "Cafe\u0301", "Café", {}, "ok"), ("text", "दिन", "दान", {}, "different"), ("text", "ok ❤️", "ok", {}, "ok"),
+        ("list", "2, 1", "[1, 2]", {"ordered": False}, "ok"), ("list", "2, 1", "\\{1, 2\\}", {"ordered": True}, "different"),
+        ("list", "[104, 190]", "[100, 200]", {"tolerance": 0.05}, "ok"), ("list", "[1,000,2]", "[1000, 2]", {}, "ok"),
+        ("list", "[106, 190]", "[100, 200]", {"tolerance": 0.05}, "different"),
+        ("list", "1", "[]", {}, "bad_key"), ("list", "A:B = 1", "x = 1, y = 2", {}, "different"),
+        ("expr", "foo(", "foo(", {}, "bad_key"), ("expr", "x", "x" * 201, {}, "bad_key"),
+        ("expr", "\\frac{1}{0}", "\\frac{1}{0}", {}, "bad_key"), ("expr", "3.5", "2\\sqrt{3}", {}, "different"),
+        ("expr", "x = 1, y = 2", "A:B = 1", {}, "different"), ("expr", "f^{\\prime}(x)", "f'(x)", {}, "ok"),
+    ],
+)  # fmt: skip
+def test_reasons(kind, given, key, options, expected):
+    assert reason(given, key, kind, **options) == expected
+
+
+# ------------------------------------------------------------------------------ SymPy's seconds
+class Worker:
+    """Replies to questions without SymPy; an exception is raised."""
+
+    def __init__(self, *replies):
+        self.replies = iter(replies)
+
+    def call(self, *_, **options):
+        reply = next(self.replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def use(monkeypatch, worker):
+    monkeypatch.setattr(process, "_live_worker", lambda: worker)
+    monkeypatch.setattr(process, "_idle", [])
+    process.ask.cache_clear()
+
+
+def test_verdicts_are_remembered_but_failures_are_not(monkeypatch):
+    use(monkeypatch, Worker(TimeoutError(), process.Ended(), True))
+    reasons = [reason("q+r", "r+q", "expr") for _ in range(5)]
+    assert reasons == ["timeout", "crash", "ok", "ok", "ok"]
+
+
+def test_an_answer_with_many_formulas_has_seconds_for_all_of_them(monkeypatch):
+    asked = []
+    worker = Worker()
+    worker.call = lambda *_, timeout_s: asked.append(timeout_s) or time.sleep(1.1)
+    use(monkeypatch, worker)
+    numbers = ", ".join(f"\\sqrt{{{n}}}" for n in range(2, 10))
+    names = ", ".join(f"a_{n}" for n in range(2, 10))
+    assert reason(names, f"\\{{{numbers}\\}}", "expr") == "timeout"
+    assert len(asked) == 3 and asked[0] - asked[2] > 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "9^{9^{9^9}}", "9^9^9", "(9^{99999})^{99999}", "99999999!", "2^{9999999}", "5!!",
+        "(" * 50 + "1" + ")" * 50, "2^(1000000)", "x^{" * 20 + "}" * 20,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_reaches_no_worker(given, monkeypatch):
+    monkeypatch.setattr(process, "_live_worker", None)
+    assert reason(given, "x+1", "expr") == "unreadable"
+    assert reason("x+1", given, "expr") == "bad_key"
+    assert reason("0.51", "\\frac{1}{2}", "expr") == "different"  # nor do numbers
+
+
+# ------------------------------------------------------------------------------ reading
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "seven", "1,2", "1.2.3", "3 or 4", "2+3", "12:30", "3x", "1/0", "3/4/5", "--5", "1e9999", "inf", "nan", "٣",
+        "5 5", "x=y=5", "0x10", "about 5", "2\\frac{5}{3}", "\\frac123", "5 m/", "5%%", "%5", "7!", "\\sqrt{49}",
+        "10^{10^{10}}", "5 per", "4321_5", "1 00", "5 square",
+    ],
+)  # fmt: skip
+def test_what_is_not_one_number_is_none(text):
+    assert not isinstance(reading.read(text, numeric=True), Number)
+
+
+PIECES = st.sampled_from([
+    "\\frac", "{", "}", "(", ")", "[", "]", "\\{", "\\}", "|", "\\sqrt", "^", "_", "!", "'", "=", "<", "\\in", "\\pm",
+    "+", "-", "\\times", "/", "\\sin", "f(", "x", "xy", "ABC", "cm", "per", "square", "\\text{a}", "\\degree", "%", "$",
+    "7", ".6", "1,000", "10^", "4_5", "0.\\overline{3}", "\\infty", "\\cup", "\\mathbb", "\\begin{matrix}", "\\end",
+    "\\\\", "&", ",", ";", " or ", " ", "\\angle", "\\int", "\\log_", "\\approx", "million", "\\binom",
+])  # fmt: skip
+
+
+@settings(max_examples=500, deadline=5_000, derandomize=True)
+@given(text=st.lists(PIECES).map("".join), numeric=st.booleans())
+def test_any_text_is_read_or_it_is_not(text, numeric):
+    value = reading.read(text, numeric=numeric)
+    assert value is None or isinstance(value, values.Value)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["(", "[", "{", "|", "\\{", "1,", "x+", "x ", "\\frac", "\\frac{1}", "\\sqrt", "x^", "f(", "1.", "red, ", "\\angle",
+     "\\begin{matrix}", "1 or ", "\\sin", "9!", "-", "cm/", "(1,", "|x|&", "\\text{a}", "=<(", "1\\frac12", " ", "^{"],
+)  # fmt: skip
+def test_reading_takes_linear_time(part):
+    text = (part * 20_000)[:19_990]
+    with cpu_limit(10):
+        reading.read(text)
+        reading.read(text + "}", numeric=True)
+        reading.read(text + "(x<1)")
+        reading.read(text * 50)

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer import small
 from vade_jax import samplers
 from vade_jax.losses import advantages
-from vade_jax.rewards import mix
+from vade_jax.rewards import functions
 from vade_jax.trainer import scoring, step_metrics
 from vade_jax.types import Item, Proposal, Rollouts
 
@@ -44,7 +44,7 @@ def scores_of(score, groups):
 def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
-    score = scoring.make_scorer(decode, mix.by_rules("boxed", 0.1))
+    score = scoring.make_scorer(decode, functions.by_rules("boxed", 0.1))
     scores = scores_of(score, [[0, 1, 2, 3], [4, 5]])
     assert scores.text_N == list(TEXTS)
     assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
@@ -68,7 +68,7 @@ def test_the_tail_is_the_time_from_the_median_group_to_the_last(monkeypatch):
 
 def test_the_form_has_its_weight():
     make = lambda weight: scoring.make_scorer(
-        lambda tokens: r"\boxed{7}", mix.by_rules("think_boxed", weight)
+        lambda tokens: r"\boxed{7}", functions.by_rules("think_boxed", weight)
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
     np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
@@ -88,8 +88,8 @@ def test_length_moves_the_reward_and_not_what_is_correct():
     decode = lambda tokens: TEXTS[tokens[0]]
     score = scoring.make_scorer(
         decode,
-        mix.by_rules("boxed", 0.1),
-        by_length=lambda length: 2 * mix.overlong_penalty(length, 4, 2),
+        functions.by_rules("boxed", 0.1),
+        by_length=lambda length: 2 * functions.overlong_penalty(length, 4, 2),
     )
     answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
     scored = score(items()[0], answers)
@@ -222,8 +222,8 @@ def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_co
     """Wrong answers of 1, 3 and 4 tokens: other rewards, one outcome (verl-recipe#125, NeMo-RL#2431)."""
     score = scoring.make_scorer(
         lambda tokens: r"\boxed{8}",
-        mix.by_rules("boxed", 0.1),
-        by_length=lambda length: mix.overlong_penalty(length, 4, 2),
+        functions.by_rules("boxed", 0.1),
+        by_length=lambda length: functions.overlong_penalty(length, 4, 2),
     )
     length_N = np.array([1, 3, 4], np.int32)
     thread = scoring.ScoringThread(score, items())

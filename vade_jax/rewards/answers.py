@@ -26,7 +26,7 @@ _TWO = re.compile(rf"{_LETTER}{{2}}")
 # All but letters and their marks, the vowels of Hindi and the tones of Thai, and signs of numbers
 _PUNCTUATION = re.compile(r"[^\w\s.\u0300-\u036f\u0900-\u0dff\u0e30-\u0e4e-]|[.-](?![0-9])|_")
 _ARTICLE = re.compile(r"(?<!\S)(?:[aA][nN]|[tT][hH][eE]|a(?= \S\S))(?!\S)|^A(?= \S\S)")
-_BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
+_BRACE = re.compile(r"\\boxed\s{0,3}\{|(?<!\\)[{}]")
 _WRAPPED = re.compile(
     rf"\\(?:{tokens.ROMAN}|mathbf|mathit|boldsymbol|underline|boxed)\s?\{{([^{{}}]*)\}}"
 )
@@ -53,13 +53,13 @@ def boxes(text: str) -> list[tuple[int, int, int]]:
 
     Places, not contents: those of ten thousand nested boxes would be gigabytes.
     """
-    found, opened = [], []
+    spans, opened = [], []
     for match in _BRACE.finditer(text):
-        if match[0].endswith("{") and match[0] != "\\{":
+        if match[0].endswith("{"):
             opened.append(match.span() if match[0] != "{" else None)
-        elif match[0] == "}" and opened and (opening := opened.pop()):
-            found.append((*opening, match.end()))
-    return sorted(found)
+        elif opened and (opening := opened.pop()):
+            spans.append((*opening, match.end()))
+    return sorted(spans)
 
 
 def extract_boxed(text: str) -> str | None:
@@ -116,10 +116,7 @@ def words(text: str) -> str:
 
 
 def is_prose(text: str) -> bool:
-    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", and surely no formula.
-
-    `words` drops the signs of `a-b` and `x!`, so these would be taken for `a+b` and `x`.
-    """
+    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", not a-b or x!."""
     return _PROSE.fullmatch(text) is not None
 
 
@@ -141,10 +138,7 @@ _SYMBOLS = ("So", "Mn", "Cf")  # also a tick or another picture
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether there is one answer in boxes, and nothing of substance after it.
-
-    That is one \boxed{}, or those of one list (`extract_boxed`).
-    """
+    r"""Returns whether there is one \boxed{} or list of them, and nothing of substance after it."""
     answer, count, end = _extracted(text)
     is_alone = answer is not None and count == len(boxes(text)) == text.count("\\boxed")
     return is_alone and all(x in _END or unicodedata.category(x) in _SYMBOLS for x in text[end:])

@@ -1,14 +1,6 @@
-"""Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
+"""Compares expressions, trees of `values`, in a worker of `process`: nothing else imports SymPy."""
 
-Each line of input is a JSON request, the arguments of `compare`; each line of output is the reason. Key and
-answer are trees of `values`, so no text is ever evaluated. The file is started by its path, so it imports
-nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for when it is dead.
-"""
-
-import json
-import logging
 import operator
-import os
 import resource
 import signal
 import sys
@@ -31,58 +23,45 @@ _FUNCTIONS: dict[str, Any] = {
     "log": lambda x, base=_BASE: sympy.log(x, base),
     **{"()": sympy.Interval.open, "[]": sympy.Interval, "{}": sympy.FiniteSet},
     **{"(]": sympy.Interval.Lopen, "[)": sympy.Interval.Ropen},
-    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda region: region},
+    **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda name, region: region},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ALARM = 10.0  # seconds; `process` sets the deadline, and this is for when the run is dead
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
 _CONSTANTS_SEEN = 3  # next to which are points
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
-def main(deadline: float, memory: int) -> None:
-    """Answers requests until the input ends, or a request takes too long or too much memory."""
-    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # a library's output must not become a reply
-    logging.disable(logging.CRITICAL)
+def prepare(memory: int) -> None:
+    """Limits the memory of the worker, and imports what comparisons need."""
     square = ("^", ("+", ("v", "x"), ("n", "1")), ("n", "2"))
-    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))))  # imports what it needs
+    compare(square, ("*", ("sqrt", ("n", "12")), ("sin", ("v", "x"))), Fraction(0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    print("ready", file=replies, flush=True)
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 2 * deadline)  # the default action ends the process
-        print(compare(*json.loads(line)), file=replies, flush=True)
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compare(key, given, question: str = "equal", room: str | None = None) -> str:
-    """Returns "ok", "different", "unreadable" or "bad_key".
+def compare(key, given, room: Fraction) -> bool:
+    """Returns whether two trees differ by at most `room`, or a relation is the other up to a factor.
 
-    Args:
-        key: a tree, or for a relation [sign, left, right].
-        given: likewise.
-        question: "equal" or "relation", which is whether one is the other by a constant factor.
-        room: the largest allowed difference, as a fraction.
+    They do if one cannot be evaluated.
     """
-    read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
+    signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
-        right = read(key)
+        if key[0] in _TURNED:
+            sides = [[one[0], *map(_built, one[1:])] for one in (key, given)]
+            return _is_multiple(*sides)
+        right, value = _built(key), _built(given)
+        if not room:
+            return _is_equal(right, value)
+        apart = sympy.Abs(right - value)
+        largest = sympy.Rational(room.numerator, room.denominator)
+        return not apart.free_symbols and bool(apart.evalf(50) <= largest)
     except Exception:
-        return "bad_key"
-    try:
-        value = read(given)
-        if question == "relation":
-            is_same = _is_multiple(right, value)
-        elif room is not None:
-            apart = sympy.Abs(right - value)
-            is_same = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(room)
-        else:
-            is_same = _is_equal(right, value)
-        return "ok" if is_same else "different"
-    except Exception:
-        return "unreadable"
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _built(tree) -> Any:
@@ -111,11 +90,8 @@ def _is_equal(x: Any, y: Any) -> bool:
     """Returns whether two expressions are equal wherever they are real, or two sets have the same edges."""
     if x == y and not x.has(sympy.nan, sympy.zoo):
         return True
-    if isinstance(x, sympy.Set) or isinstance(y, sympy.Set):
-        ends, others = _edges(x), _edges(y)
-        same_sorts = [sort for _, sort in ends] == [sort for _, sort in others]
-        pairs = zip(ends, others, strict=False)
-        return same_sorts and all(_is_equal(one, other) for (one, _), (other, _) in pairs)
+    if isinstance(x, sympy.Set):
+        return isinstance(y, sympy.Set) and (x ^ y).is_empty is True
     if any(one.has(sympy.nan, sympy.zoo) or one.is_infinite for one in (x, y)):
         return False
     symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
@@ -133,19 +109,6 @@ def _is_equal(x: Any, y: Any) -> bool:
     if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
         return difference == 0
     return difference == 0 or not difference.is_Rational
-
-
-def _edges(region: Any) -> list[Any]:
-    """Returns the ends of a set's intervals and its single numbers, in order, each with its sort."""
-    found: list[Any] = []
-    for part in region.args if isinstance(region, sympy.Union) else [region]:
-        if isinstance(part, sympy.Interval):
-            found += [(part.start, part.left_open), (part.end, part.right_open)]
-        elif isinstance(part, sympy.FiniteSet):
-            found += [(number, None) for number in part.args]
-        else:
-            raise ValueError(f"{part} is not made of intervals")
-    return sorted(found, key=lambda edge: edge[0].evalf(50))
 
 
 def _points(symbols: list, *formulas: Any):
@@ -204,7 +167,3 @@ def _is_multiple(right: list, value: list) -> bool:
             is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
             return not is_turned and _is_equal(f * y, g * x)
     return False
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))

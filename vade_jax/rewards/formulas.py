@@ -7,35 +7,29 @@ r"""Reads sums, products, powers and functions into trees.
 A degree sign within sin, cos or tan means degrees; without one, the argument is in radians.
 """
 
-import itertools
 import re
 from collections.abc import Callable
-from fractions import Fraction
 
 from vade_jax.rewards import units
-from vade_jax.rewards.tokens import Token, Unread
+from vade_jax.rewards.tokens import Unread
 from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
-TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
+TRIG = {"sin", "cos", "tan", "cot", "sec", "csc"}
 _OTHERS = "sinh cosh tanh ln lg log exp"
 FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *_OTHERS.split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
-_LETTERS = """
+_GREEK = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
 chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
 """
-GREEK = set(_LETTERS.split())
-_MARKS = r"\vec \hat \bar \overline \tilde \widehat \angle \triangle \odot"
-MARKED = set(_MARKS.split())
-SHAPES = {"angle", "triangle", *MARKED}
-FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *SHAPES}
-FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
+_NAMES = FUNCTIONS | set(_GREEK.split())
+_FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS}
+_FACTORS |= {f"\\{name}" for name in _NAMES}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _MEANS = {"|": "abs", "\\lfloor": "floor", "\\lceil": "ceiling"}
 _ADDED = ("+", "-", "\\pm", "\\mp")
-_ARGUMENTS = re.compile(r"-?(?:\d+|[a-zA-Z](?:[+-]\d+)?|\\[a-z]+)(?:,-?(?:\d+|[a-zA-Z]))*")
-_INNER = {"+", "-", ",", "\\theta", "\\alpha", "\\triangle"}  # signs in a name: f(x+1), a_{n-1}
+_IN_INDEX = {"+", "-", ",", "\\theta", "\\alpha"}  # signs in a_{n-1}
 
 
 class FormulaReader(units.UnitReader):
@@ -60,10 +54,10 @@ class FormulaReader(units.UnitReader):
         while True:
             if self.unit and self.peek() == "/" and self.suffix(look=True):  # $18/day
                 return tree
-            if op := self.accept(
-                "/", *["\\times"] * (self.in_trig < 2)
-            ):  # \sin x \cdot y is y \sin x
-                tree = ("/" if op == "/" else "*", tree, self._signed(self._power))
+            if self.in_trig < 2 and self.accept("\\times"):  # \sin x \cdot y is y \sin x
+                tree = ("*", tree, self._signed(self._power))
+            elif self.accept("/"):
+                tree = ("/", tree, self._signed(self._power))
             elif self._is_factor() and not self.suffix(look=True):
                 tree = ("*", tree, self._power())
             else:
@@ -76,7 +70,7 @@ class FormulaReader(units.UnitReader):
             return False
         if kind == "number":
             return self.peek(1) == "^" and self.tokens[self.at - 1].kind != "number"
-        return text in FACTORS if kind == "sign" else kind == "letters" and not self.ends()
+        return text in _FACTORS or kind == "name" or (kind == "letters" and not self.ends())
 
     def _power(self) -> Tree:
         tree = self._primary()
@@ -92,15 +86,17 @@ class FormulaReader(units.UnitReader):
 
     def _primary(self) -> Tree:
         kind, text = self.kind(), self.peek()
-        if kind == "number":
-            return self._number()
-        if kind == "based":
-            return ("v", self.take())  # digits in a base are spelled
         is_word = kind == "letters" and text in (*FUNCTIONS, "pi", "sqrt") and not self.offset
         if kind == "letters" and not is_word:
-            return self._letter()
+            if self.ends() or self._is_in_words():
+                raise Unread
+            return self._indexed(self.step())
         self.take()
+        if kind == "number" and len(text) <= _LONGEST:
+            return ("n", text)
         name = text.strip("\\")
+        if kind == "name":
+            return ("v", text)
         if text in _CLOSING:
             tree = self._between(_CLOSING[text])
             return (_MEANS[text], tree) if text in _MEANS else tree
@@ -116,75 +112,34 @@ class FormulaReader(units.UnitReader):
             return self._function(name)
         if name == "pi" or text in CONSTANTS:
             return ("c", CONSTANTS[f"\\{name}"])
-        if text in MARKED:
-            return ("v", f"{name} {self.spelled()}")
-        if name in GREEK:
-            return self._marked(name)
+        if name in _NAMES:
+            return self._indexed(name)
         raise Unread
 
-    def _number(self) -> Tree:
-        text, start = self.take(), self.at
-        if len(text) > _LONGEST:
-            raise Unread
-        part: Tree = ()
-        if self.peek() == "\\frac":
-            part = self._primary()
-        elif self.kind() == "number" and self.peek(1) == "/" and self.kind(2) == "number":
-            part = ("/", ("n", self.take()), ("n", self.take("/") and self.take()))
-        if not text.isdecimal() or [x[0] for x in part[1:]] != ["n", "n"]:
-            self.at, self.offset = start, 0
-            return ("n", text)
-        top, bottom = (x[1] for x in part[1:])
-        if not (top + bottom).isdecimal() or int(top) >= int(bottom) or self.peek() in ("^", "!"):
-            raise Unread  # 3\frac{5}{2}: a sum or a product?
-        return ("n", str(int(text) + Fraction(f"{top}/{bottom}")))
-
-    def _letter(self) -> Tree:
-        if self.ends() or (not self.offset and self._is_word(self.tokens[self.at])):
-            raise Unread
-        return self._marked(self.step())
-
-    def _is_word(self, token: Token) -> bool:
+    def _is_in_words(self) -> bool:
         """Returns whether letters are a word: upright, four of them, or two next to two others."""
-        if len(token.text) == 1 or token.text.isupper():
-            return token.roman and len(token.text) > 1
+        token = self.tokens[self.at]
+        if self.offset or len(token.text) == 1 or token.text.isupper():
+            return token.roman and len(token.text) > 1 and not self.offset
         beside = self.tokens[max(self.at - 1, 0) : self.at + 2]
         in_words = sum(one.kind == "letters" and len(one.text) > 1 for one in beside) > 1
         return token.roman or len(token.text) > 3 or in_words
 
-    def _marked(self, letter: str) -> Tree:
-        """Returns a name with its index, primes and argument; e and i alone are the numbers."""
-        name = letter + ("_" + self.spelled() if self.accept("_") else "")
+    def _indexed(self, letter: str) -> Tree:
+        """Returns a name with its index and primes; e and i alone are the numbers."""
+        name = letter
+        if self.accept("_"):
+            closer = "}" if self.accept("{") else ""
+            if not closer and self.kind() == "sign":
+                raise Unread
+            name += "_" + ("" if closer else self.take())
+            while closer and not self.accept(closer):
+                if self.kind() == "sign" and self.peek() not in _IN_INDEX:
+                    raise Unread
+                name += self.take()
         while self.accept("'"):
             name += "'"
-        if "".join(map(self.peek, range(6))) == "^{-1}(" and self._is_call(letter, 6):
-            self.at += 5
-            name += "^-1"
-        if self._is_call(letter, 1):
-            name += f"({self.spelled()})"  # f(x)
         return ("c" if name in ("e", "i") else "v", name)
-
-    def _is_call(self, letter: str, ahead: int) -> bool:
-        """Returns whether a bracket holds an argument, as in f(2), and no factor, as in h(a+b)."""
-        texts = map(self.peek, range(ahead, ahead + 12))
-        inside = "".join(itertools.takewhile(lambda x: x not in ("", ")"), texts))
-        is_open = letter in "fghFGHP" and self.peek(ahead - 1) == "("
-        return is_open and _ARGUMENTS.fullmatch(inside) is not None
-
-    def spelled(self) -> str:
-        """Reads a group, or one letter or digit, as letters."""
-        closer = {"(": ")", "{": "}"}.get(self.peek(), "")
-        if not closer and self.kind() not in ("letters", "number"):
-            raise Unread
-        found = self.take()
-        if not closer:
-            return found
-        found = ""
-        while not self.accept(closer):
-            if self.kind() == "sign" and self.peek() not in _INNER:
-                raise Unread
-            found += self.take()
-        return found
 
     def _between(self, closer: str) -> Tree:
         r"""Reads a sum, or a \choose b, and its closing bracket; the opening one is consumed already."""

@@ -29,11 +29,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from vade_jax import imports
-from vade_jax.rewards import process
-from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement, Texts, Tokens
-from vade_jax.rewards.pool import RewardFailure as RewardFailure
+from vade_jax.rewards import process, verify
+from vade_jax.rewards.process import RewardFailure as RewardFailure
 
-if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
+if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    import numpy as np
+
     from vade_jax import types
 
 RULES = "rules"  # the name of the built-in verifiers among the functions
@@ -41,12 +42,37 @@ _SHOWN = 200  # characters of an answer in an error
 _ALONE = threading.Lock()  # calls in the main thread follow each other
 
 
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """The judgement of one answer by one judge."""
+
+    reward: float  # NaN: no verdict
+    # 0 or 1; NaN: no verdict, whatever other judges say; None: this judge gives only rewards.
+    correct: float | None
+    extracted: str | None = None  # what was compared with the gold answer
+    reason: str = ""  # such as those of `verify.Verdict`
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the answer has both numbers."""
+        return not (math.isnan(self.reward) or self.correct is None or math.isnan(self.correct))
+
+
+UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
+Texts = Sequence[str]
+Tokens = Sequence["np.ndarray | Sequence[int]"] | None
+# (item, texts of all answers to it, their tokens) -> a judgement of each
+Judge = Callable[["types.Item", Texts, Tokens], list[Judgement]]
+
+
 # ------------------------------------------------------------------------------ what it is given
 def texts(chats: Sequence[Any]) -> list[str]:
     """Returns the text of each of `prompts` or `completions`: of its last message if it is a chat."""
     contents = [chat if isinstance(chat, str) else chat[-1]["content"] for chat in chats]
-    joined = lambda parts: "".join(part.get("text", "") for part in parts)
-    return [content if isinstance(content, str) else joined(content) for content in contents]
+    return [
+        content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        for content in contents
+    ]
 
 
 def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, list[Any]]:
@@ -59,12 +85,12 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
     # A copy for each answer, so that a function that changes one does not affect the others.
-    given = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
-    given["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
-    given["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
+    columns = {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
+    columns["prompts"] = [[{"role": "user", "content": item.question}] for _ in answers]
+    columns["completions"] = [[{"role": "assistant", "content": text}] for text in answers]
     if tokens is not None:
-        given["completion_ids"] = [list(map(int, x)) for x in tokens]
-    return given
+        columns["completion_ids"] = [list(map(int, x)) for x in tokens]
+    return columns
 
 
 # ------------------------------------------------------------------------------ one function
@@ -78,11 +104,7 @@ class UserFunction:
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
-        """Judges all answers to one item.
-
-        Raises:
-            RewardFailure: the function failed, ended its process or returned something else than documented.
-        """
+        """Judges all answers to one item; raises RewardFailure, which names the row and the answer."""
         try:
             if self.concurrency > 1:
                 with contextlib.suppress(process.Ended):  # by any call: this one again, alone
@@ -116,8 +138,9 @@ class UserFunction:
         try:
             return cloudpickle.dumps(self.function)
         except Exception as error:
-            why = f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
-            raise process.Failure(why) from error
+            raise process.Failure(
+                f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+            ) from error
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
@@ -132,12 +155,12 @@ class UserFunction:
 
     def _first_that_fails(self, item, answers, tokens) -> int:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
-        with _ALONE:
-            for n in range(len(answers)):
-                try:
+        for n in range(len(answers)):
+            try:
+                with _ALONE:
                     self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
-                except Exception:
-                    return n
+            except Exception:
+                return n
         return 0
 
 
@@ -157,10 +180,10 @@ def _function(source: str | bytes) -> Callable[..., Any]:
         function = imports.load(source, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
-    if callable(function):
-        return function
-    kind = type(function).__name__
-    raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+    if not callable(function):
+        kind = type(function).__name__
+        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+    return function
 
 
 def _check(source: str | bytes, path: Sequence[str]) -> None:
@@ -185,8 +208,6 @@ async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> lis
 
 def _count(source: str | bytes) -> dict[str, float]:
     counts = dict(getattr(_function(source), "metrics", dict)())
-    if wrong := [name for name, x in counts.items() if not isinstance(x, numbers.Real)]:
-        raise ValueError(f"{wrong[0]!r} is {counts[wrong[0]]!r}, not a number")
     return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
@@ -210,21 +231,59 @@ def as_pair(returned: Any) -> tuple[Any, Any]:
     return returned, None
 
 
-def _numbers(what: str, values: Any, wanted: int) -> list[float]:
+def _numbers(what: str, values: Any, expected: int) -> list[float]:
     """Returns floats, NaN for None."""
     if not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping | Set):
         raise ValueError(f"it returned {type(values).__name__}, no list of {what}")
-    if len(values) != wanted:
-        raise ValueError(f"it returned {len(values)} {what} for {wanted} answers")
-    found = [math.nan if x is None else float(x) for x in values]
-    if any(map(math.isinf, found)):
+    if len(values) != expected:
+        raise ValueError(f"it returned {len(values)} {what} for {expected} answers")
+    floats = [math.nan if x is None else float(x) for x in values]
+    if any(map(math.isinf, floats)):
         raise ValueError(f"it returned infinite {what}")
-    return found
+    return floats
 
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Returns whether what a function returns must be awaited."""
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+
+
+# ------------------------------------------------------------------------------ the built-in reward
+def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
+    """Returns the rule-based judge: `verify` and `reward`.
+
+    Args:
+        form: the required format, a key of `answers.FORMATS`.
+        format_weight: its share of the reward.
+        opening: a tag at the end of the prompt; the answer continues after it, or repeats it.
+    """
+
+    def judged(item: "types.Item", text: str) -> Judgement:
+        text = text if text.lstrip().startswith(opening.strip()) else opening + text
+        verdict = verify.verify_item(text, item, form=form)
+        value = reward(verdict, format_weight)
+        return Judgement(value, float(verdict.correct), verdict.extracted, verdict.reason)
+
+    return lambda item, texts, tokens: [judged(item, text) for text in texts]
+
+
+def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
+    """Returns (1 - w) * correct + w * well_formed.
+
+    It is used only for advantages. A Beta posterior counts `verdict.correct`, which is Bernoulli.
+    """
+    return (1 - format_weight) * verdict.correct + format_weight * verdict.well_formed
+
+
+def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
+    """Returns the penalty for an answer's length in tokens, in -1 .. 0 (arXiv 2503.14476, Eq. 13).
+
+    0 up to max_tokens - buffer, then linear, -1 at max_tokens; with a buffer of 0 no length costs anything.
+    The end token counts. An answer that was cut off has max_tokens tokens, so it costs -1.
+    """
+    if not buffer:
+        return 0.0
+    return max(-1.0, min(0.0, (max_tokens - buffer - length) / buffer))
 
 
 # ------------------------------------------------------------------------------ several

@@ -4,56 +4,50 @@
 factor. Values that cannot be compared are different.
 """
 
+import dataclasses
 import functools
 import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import quantities, units, values
+from vade_jax.rewards import process, quantities, units, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
+_EXACTLY = Fraction(0)
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_CERTAIN = {"<", "<=", ">", ">=", "!=", "in", "cup", "cap", "setminus", "[)", "(]"}
-_BOTH = {Kind.OR, Kind.AND}  # of a plus or minus
 _ORDERS = {"<", "<=", ">", ">=", "!="}
+_CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules of a kind of answer.
-
-    Raises:
-        Failed: SymPy reached no verdict.
-    """
+    """Returns whether two values are the same under the rules; raises Failed as `process.ask` does."""
     if ends(key):
         measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
         return ends(given) == ends(key) and len(measures) < 2
-    left, right = region(given), region(key)
-    if left and right and (left.is_certain or right.is_certain) and not rules.lists:
-        is_one = len({left.name, right.name} - {""}) < 2
-        is_same = left.tree == right.tree
-        return is_one and (is_same or quantities.ask(rules, right.tree, left.tree))
+    left, right = _region(given), _region(key)
+    if left and right and not rules.lists and any(map(_is_certain, (left, right))):
+        is_one = len(_names(left) | _names(right)) < 2
+        return is_one and (left == right or process.ask(right, left, _EXACTLY, rules.clock))
     if isinstance(given, Relation) and isinstance(key, Relation):
         mine, other = named(given, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
             return same(mine.value, other.value, rules)
         return _same_equation(given, key, rules)
-    for one, other in ((given, key), (key, given)):
-        if isinstance(one, Relation) and not _has_relation(_table(other)):
-            if (found := named(one, rules)) is None:
-                return False
-            left, right = (found.value if x is one else x for x in (given, key))
-            return same(left, right, rules)
+    if isinstance(given, Relation) and not _has_relation(key):
+        return bool(x := named(given, rules)) and same(x.value, key, rules)
+    if isinstance(key, Relation) and not _has_relation(given):
+        return bool(x := named(key, rules)) and same(given, x.value, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
-        return _same_collection(given, key, rules)
+        return _same_several(given, key, rules)
     return quantities.same(given, key, rules)
 
 
 def ends(value: Value) -> tuple[Fraction, ...] | None:
     """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
-        both = [x.value for x in value.items if isinstance(x, Number)]
-        return tuple(both) if len(both) == 2 else None
+        both = tuple(x.value for x in value.items if isinstance(x, Number))
+        return both if len(both) == 2 else None
     tree: Tree = value.tree if isinstance(value, Formula) else ("",)
     match tree[1] if tree[0] == "/" and tree[-1] == ("n", "100") else tree:
         case ("+", ("n", low), ("-", ("n", high))) if Fraction(low) < Fraction(high):
@@ -70,10 +64,9 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         return False
     trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
     if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
-        right, left = (signs[0], *trees[:2]), (signs[0], *trees[2:])
-        return quantities.ask(rules, right, left, question="relation")
-    orders = [sides, sides[::-1]] if set(signs) == {"="} else [sides]
-    return any(all(same(x, y, rules) for x, y in zip(o, key.sides, strict=True)) for o in orders)
+        sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
+        return process.ask(*sizes, _EXACTLY, rules.clock)
+    return all(same(x, y, rules) for x, y in zip(sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
@@ -85,38 +78,36 @@ class Named(NamedTuple):
     columns: tuple[str, ...] = ()  # x and y of (x, y)
 
 
-def named(value: Value, rules: Rules) -> Named | None:
+def named(equation: Value, rules: Rules) -> Named | None:
     """Returns the name that a relation gives a value, and the value.
 
     That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
     is equal; None of all others.
     """
-    if not isinstance(value, Relation):
+    if not isinstance(equation, Relation):
         return None
-    signs, sides = value.signs, list(value.sides)
-    name = _label(sides[0])
-    if signs == ("\\in",) and isinstance(sides[1], Collection) and sides[1].kind is Kind.SET:
-        return Named(name, sides[1]) if name else None  # x \in \{1, 2\}
-    if not {"=", "\\approx"}.issuperset(signs):
+    signs, sides = equation.signs, list(equation.sides)
+    is_element = signs == ("\\in",) and isinstance(sides[1], Collection)  # x \in \{1, 2\}
+    if not is_element and not {"=", "\\approx"}.issuperset(signs):
         return None
-    if len(sides) == 2 and not name and not values.names(sides[0]) and _label(sides[1]):
+    if not values.names(sides[0]) and _label(sides[1]):
         sides.reverse()  # 5 = x, but not a + b = c
-        name = _label(sides[0])
+    name = _label(sides[0])
     first, rest = sides[0], sides[1:] if name else sides
     if name and any(values.names(first) & values.names(side) for side in rest):
         return None
-    items = first.items if isinstance(first, Collection) else ()
-    is_ratio = isinstance(first, Collection) and first.kind is Kind.RATIO  # A:B = 1
-    sizes = {len(x.items) if isinstance(x, Collection) else is_ratio * len(items) for x in rest}
-    if items and sizes != {len(items)}:
-        return None
+    columns: tuple[str, ...] = ()
+    if isinstance(first, Collection):
+        size, is_ratio = len(first.items), first.kind is Kind.RATIO  # A:B = 1
+        if any(len(getattr(x, "items", [0] * size * is_ratio)) != size for x in rest):
+            return None
+        columns = tuple(str(_label(item)) for item in first.items if name and not is_ratio)
     exactly = Rules(exact=True, clock=rules.clock)
     steps = zip(signs[len(signs) - len(rest) + 1 :], rest, rest[1:], strict=False)
     if not all(_follows(sign, left, right, exactly) for sign, left, right in steps):
         return None
-    columns = tuple(str(_label(item)) for item in items) if name else ()
-    is_first = isinstance(rest[0], Number) or rules.formulas
-    return Named(name, rest[0 if is_first else -1], columns)
+    has_value = isinstance(rest[0], Number) or rules.formulas
+    return Named(name, rest[0 if has_value else -1], columns)
 
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
@@ -127,10 +118,7 @@ def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
         return True
     if not isinstance(right, Number) or (right.last is None and sign != "\\approx"):
         return False
-    room, value = Fraction(10) ** (right.last or 0) / 2, values.exact(left.tree)
-    if value is not None:
-        return abs(value - right.value) <= room
-    return quantities.ask(rules, left.tree, right.tree, room=room)
+    return quantities.is_near(left.tree, right.tree, Fraction(10) ** (right.last or 0) / 2, rules)
 
 
 def _label(side: Value) -> str | None:
@@ -151,66 +139,56 @@ def _spelled(tree: Tree) -> str | None:
         case ("abs", ("*", *factors)):
             inside = _spelled(("*", *factors))
             return inside and f"|{inside}|"
-        case ("/", *parts):
-            labels = [_spelled(tuple(part)) or "" for part in parts]
-            return "/".join(labels) if all(labels) else None
+        case ("/", top, bottom):
+            labels = _spelled(top), _spelled(bottom)
+            return None if None in labels else f"{labels[0]}/{labels[1]}"
     return None
 
 
 # ------------------------------------------------------------------------------ regions
-class Region(NamedTuple):
-    """A set of numbers, for SymPy, and the name of what lies in it, or ""."""
+def _region(value: Value) -> Tree | None:
+    r"""Returns a set of numbers, for SymPy: 0 <= x < 1, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}."""
+    tree = _bounded(value) if isinstance(value, Relation) else None
+    if isinstance(value, Collection):
+        kind, items = value.kind, value.items
+        is_list = kind is Kind.LIST and all(map(is_inequality, items))
+        if kind is Kind.SET or (kind in values.PAIRS and len(items) == 2):
+            tree = None if values.names(value) else (kind.value, *map(_bound, items))
+        elif is_list or kind in (Kind.OR, Kind.AND, Kind.UNION, Kind.MEET, Kind.MINUS):
+            tree = ("and" if is_list else kind.value, *map(_region, items))
+    return None if tree is None or None in tree or len(_names(tree)) > 1 else tree
 
-    name: str
-    tree: Tree
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
-        return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(self.tree))
-
-
-def region(value: Value) -> Region | None:
-    r"""Returns the region of 0 <= x < 1, x != 3, x \in [0, 1), x < 1 and x != 0, [0, 1) or {1, 2}."""
-    if isinstance(value, Relation):
-        return _bounded(value)
-    if not isinstance(value, Collection):
+def _bounded(value: Relation) -> Tree | None:
+    """Returns the region of a name between constants: its relations with each of them."""
+    name = values.name_of(value.sides[0])
+    if value.signs == ("\\in",):
+        inside = _region(value.sides[1])
+        return ("in", ("v", name), inside) if name and inside else None
+    bounds = [bound for side in value.sides if (bound := _bound(side))]
+    if len(bounds) < len(value.sides) or not {"=", *_ORDERS}.issuperset(value.signs):
         return None
-    kind, items = value.kind, value.items
-    if kind is Kind.SET or (kind in values.PAIRS and len(items) == 2):
-        trees = tuple(map(_constant, items))
-        return None if None in trees else Region("", (kind.value, *trees))
-    is_list = kind is Kind.LIST and all(map(is_inequality, items))
-    if not is_list and kind not in (Kind.OR, Kind.AND, Kind.UNION, Kind.MEET, Kind.MINUS):
-        return None
-    parts = [part for part in map(region, items) if part is not None]
-    names = {part.name for part in parts} - {""}
-    op = "and" if is_list else kind.value
-    is_one = len(parts) == len(items) and len(names) < 2
-    return Region("".join(names), (op, *(part.tree for part in parts))) if is_one else None
+    steps = tuple(zip(value.signs, bounds, bounds[1:], strict=False))
+    is_each = all((left[0] == "v") != (right[0] == "v") for _, left, right in steps)
+    return ("and", *steps) if is_each else None
 
 
-def _constant(value: Value) -> Tree | None:
-    """Returns the tree of a number without a name or a unit; degrees are a number of radians."""
-    if not isinstance(value, Formula) or values.names(value):
+def _bound(value: Value) -> Tree | None:
+    """Returns the tree of a name, or of a number without a unit; degrees are a number of radians."""
+    if not isinstance(value, Formula) or (values.names(value) and not values.name_of(value)):
         return None
     if value.unit == units.UNITS["degree"]:
         return ("*", value.tree, quantities.RADIANS)
     return None if value.unit and value.unit.bases else value.tree
 
 
-def _bounded(value: Relation) -> Region | None:
-    """Returns the region of a name between constants: its relations with each of them."""
-    names = [name for name in map(values.name_of, value.sides) if name]
-    if value.signs == ("\\in",) and names:
-        inside = region(value.sides[1])
-        return inside and Region(names[0], ("in", inside.tree))
-    trees = [("v", values.name_of(x)) if values.name_of(x) else _constant(x) for x in value.sides]
-    steps = tuple(zip(value.signs, trees, trees[1:], strict=False))
-    if len(names) != 1 or None in trees or not {"=", *_ORDERS}.issuperset(value.signs):
-        return None
-    is_each = all(("v", names[0]) in step for step in steps)
-    return Region(names[0], ("and", *steps)) if is_each else None
+def _names(region: Tree) -> set[Tree]:
+    return {node for node in values.nodes(region) if node[0] == "v"}
+
+
+def _is_certain(region: Tree) -> bool:
+    """Returns whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
+    return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(region))
 
 
 def is_inequality(value: Value) -> bool:
@@ -221,112 +199,113 @@ def is_inequality(value: Value) -> bool:
 
 # ------------------------------------------------------------------------------ several values
 class _Table(NamedTuple):
-    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two; "" is the name of none."""
+    """Rows of values by name: x = 1, y = 2 is one row, x = 1 or x = 2 are two."""
 
     kind: Kind
-    rows: tuple[dict[str, Value], ...]
+    rows: list[dict[str, Value]]
     numbers: tuple[str, ...] = ()  # 1 and 2 of x_1 = 1, x_2 = 2, which are two rows of x
 
 
-def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
-    left, right = _table(given), _table(key)
-    mine, other = _named(left, rules), _named(right, rules)
+def _kind(value: Value) -> Kind:
+    return value.kind if isinstance(value, Collection) else Kind.SET
+
+
+def _items(value: Value) -> list[Value]:
+    """Returns the items of a collection, those of a plus or minus one after the other, or the value."""
+    if not isinstance(value, Collection) or value.kind not in values.LOOSE:
+        return [*value.items] if isinstance(value, Collection) else [value]
+    both = {Kind.OR, Kind.AND}
+    parts = [x.items if isinstance(x, Collection) and x.kind in both else (x,) for x in value.items]
+    return [item for part in parts for item in part]
+
+
+def _has_relation(value: Value) -> bool:
+    return any(isinstance(item, Relation) for item in _items(value))
+
+
+def _same_several(given: Value, key: Value, rules: Rules) -> bool:
+    mine, other = _by_name(given, rules), _by_name(key, rules)
     if mine and other:
-        if len({mine.numbers, other.numbers} - {()}) > 1:
+        if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
         is_point = Kind.OPEN in (mine.kind, other.kind)
-        left, right = mine._replace(kind=other.kind) if is_point else mine, other
-    elif mine and not _has_relation(right):
-        left, right = mine, _beside(right, mine, rules, is_key=False)
-    elif other and not _has_relation(left):
-        left, right = _beside(left, other, rules, is_key=True), other
-    if left is None or right is None or not _may_match(left, right, rules):
-        return False
-    is_set = right.kind in (Kind.OR, Kind.SET) or (right.kind in values.LOOSE and not rules.lists)
-    is_ordered = not is_set if rules.ordered is None else rules.ordered
-    return _same_rows(left.rows, right.rows, rules, is_ordered)
+        kinds = other.kind if is_point else mine.kind, other.kind
+        return _same_rows(mine.rows, other.rows, kinds, rules)
+    if mine and not _has_relation(key):
+        return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
+    if other and not _has_relation(given):
+        forms = _without_names(other, _kind(given), rules, is_key=True)
+        return any(same(given, x, its) for x, its in forms)
+    return _same_rows(_items(given), _items(key), (_kind(given), _kind(key)), rules)
 
 
-def _table(value: Value) -> _Table:
-    """Returns the values as rows without names; those of a plus or minus one after the other."""
-    if not isinstance(value, Collection):
-        return _Table(Kind.SET, ({"": value},))
-    items: list[Value] = []
-    for item in value.items:
-        both = item.items if isinstance(item, Collection) and item.kind in _BOTH else None
-        items += both if both and value.kind in values.LOOSE else [item]
-    return _Table(value.kind, tuple({"": item} for item in items))
-
-
-def _has_relation(table: _Table) -> bool:
-    return any(isinstance(item, Relation) for row in table.rows for item in row.values())
-
-
-def _named(table: _Table, rules: Rules) -> _Table | None:
-    """Returns rows of named values by these names; None where some have none."""
-    found = [x for row in table.rows if (x := named(row[""], rules)) and x.name]
-    if not found or len(found) < len(table.rows) or table.kind not in values.LOOSE:
+def _by_name(value: Value, rules: Rules) -> _Table | None:
+    """Returns rows of named values; None where some have no name."""
+    equations, kind = [named(item, rules) for item in _items(value)], _kind(value)
+    found = [(x.name, x.value, x.columns) for x in equations if x and x.name]
+    if not found or len(found) < len(equations) or kind not in values.LOOSE:
         return None
-    names, cells = [str(x.name) for x in found], [x.value for x in found]
-    if len(cells) == 1 and isinstance(cells[0], Collection) and cells[0].kind in values.LOOSE:
-        inner = _table(cells[0])  # x = {1, 2}
-        return inner._replace(rows=tuple({names[0]: row[""]} for row in inner.rows))
-    if found[0].columns and len(set(names)) == 1:  # (x, y) = (1, 2) or (x, y) = (3, 4)
-        points = [cell.items for cell in cells if isinstance(cell, Collection)]
-        rows = tuple(dict(zip(found[0].columns, point, strict=True)) for point in points)
-        return _Table(Kind.OPEN if len(rows) == 1 else table.kind, rows)
-    bases, numbers = zip(*(name.partition("_")[::2] for name in names), strict=True)
+    name, first, columns = found[0]
+    if len(found) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
+        return _Table(first.kind, [{name: item} for item in _items(first)])  # x = {1, 2}
+    bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in found), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
-    if is_numbered and (len(names) < 3 or not all(numbers)):
-        rows = tuple({bases[0]: cell} for cell in cells)
-        return _Table(table.kind, rows, tuple(sorted(filter(None, numbers))))
-    size = len(set(names))
-    if size > 1 and (table.kind is Kind.OR or names != names[:size] * (len(names) // size)):
-        return _Table(table.kind, ())  # is nothing else
-    parts = (slice(i, i + size) for i in range(0, len(cells), size))
-    return _Table(table.kind, tuple(dict(zip(names[x], cells[x], strict=True)) for x in parts))
+    is_numbered &= len(found) < 3 or not all(numbers)
+    rows: list[dict[str, Value]] = []
+    for base, (name, cell, columns) in zip(bases, found, strict=True):
+        cells = {base if is_numbered else name: cell}
+        if columns and isinstance(cell, Collection):
+            cells = dict(zip(columns, cell.items, strict=True))
+        if not rows or rows[-1].keys() & cells.keys():
+            rows.append({})
+        rows[-1] |= cells
+    if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
+        rows = []  # x = 1 or y = 2 is nothing else
+    kind = Kind.OPEN if columns and len(rows) == 1 else kind
+    return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
-def _beside(table: _Table, named: _Table, rules: Rules, is_key: bool) -> _Table | None:
-    """Returns rows like those of x = 1, y = 2: of (1, 2), of 1, 2 or of (1, 2), (3, 4).
+def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> list:
+    """Returns x = 1, y = 2 as (1, 2) and as the list 1, 2, each with its rules.
 
-    Values without names are in the order of the names, which a key may set for those with commas alone.
+    The values are in the order of the names, which a key may set for those with commas alone.
     """
-    names, cells = [*named.rows[0]] if named.rows else [], [row[""] for row in table.rows]
-    if len(names) == 1:
-        return table._replace(rows=tuple({names[0]: cell} for cell in cells))
-    rows = [x.items for x in cells if isinstance(x, Collection) and x.kind is Kind.OPEN]
-    is_list = table.kind in (Kind.LIST, Kind.AND) or (rules.lists and table.kind is Kind.CLOSED)
-    is_bare = is_list and len(rows) < len(cells)
-    if is_bare or table.kind is Kind.OPEN:
-        rows = [tuple(cells)]
-    is_clear = names == sorted(names) or (is_key if is_bare else named.kind is Kind.OPEN)
-    if is_bare and named.kind is Kind.OPEN:
-        return None
-    if not is_clear or not rows or any(len(row) != len(names) for row in rows):
-        return None
-    return _Table(named.kind, tuple(dict(zip(names, row, strict=True)) for row in rows))
+    names = [*table.rows[0]] if table.rows else []
+    if len(names) < 2:
+        cells = [cell for row in table.rows for cell in row.values()]
+        return [(Collection(table.kind, tuple(cells)), rules)] if names else []
+    forms, is_sorted = [], names == sorted(names)
+    points = [Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows]
+    if len(points) > 1 and is_sorted:
+        forms = [(Collection(table.kind, tuple(points)), rules)]
+    elif other is Kind.OPEN and (is_sorted or table.kind is Kind.OPEN):
+        forms = [(points[0], rules)]
+    is_list = other in (Kind.LIST, Kind.AND) or (rules.lists and other is Kind.CLOSED)
+    if is_list and len(points) == 1 and table.kind is not Kind.OPEN and (is_sorted or is_key):
+        in_order = dataclasses.replace(rules, ordered=True)
+        forms.append((Collection(Kind.LIST, points[0].items), in_order))
+    return forms
 
 
-def _may_match(given: _Table, key: _Table, rules: Rules) -> bool:
-    """Returns whether the brackets, and the words between values, may mean the same."""
-    pair = {given.kind, key.kind}
-    if Kind.OR in pair and len(pair) > 1:
-        items = [item for row in key.rows for item in row.values()]
-        spelled = (isinstance(x, values.Words) or values.name_of(x) is not None for x in items)
-        if any(spelled) or any(map(is_inequality, items)):
+def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
+    """Returns whether each value or row of the key has one of its own (by augmenting paths)."""
+    if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
+        return False
+    if Kind.OR in kinds and kinds[0] != kinds[1]:
+        cells = [x for row in key for x in (row.values() if isinstance(row, dict) else [row])]
+        is_word = lambda x: isinstance(x, values.Words) or values.name_of(x) or is_inequality(x)
+        if any(map(is_word, cells)):
             return False  # A or C for A, C
-    return rules.lists or len(pair) == 1 or pair <= values.LOOSE
-
-
-def _same_rows(given: tuple, key: tuple, rules: Rules, is_ordered: bool) -> bool:
-    """Returns whether each right row has a given one of its own (by augmenting paths)."""
 
     @functools.cache
     def is_same(i: int, j: int) -> bool:
         row, other = given[j], key[i]
+        if not isinstance(row, dict):
+            return same(row, other, rules)
         return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
 
+    is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
+    is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(given) != len(key):
         return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
     taken: dict[int, int] = {}  # given: right

@@ -1,14 +1,18 @@
-"""The process in which the user's reward functions run, from both sides.
+"""Processes in which the user's reward functions and SymPy run, from both sides.
 
 Time limits such as math-verify's are signals, which only a main thread may set, and what hangs or crashes
-must not take the run along. So all functions of a run share one process. It is started without
-multiprocessing, which would import the run's main module; it prints where the run prints, and ends with it.
+must not take the run along. So all functions of a run share one process. SymPy has others, which are killed
+where a comparison takes too long: Python runs no signal handler within the single C call that evaluates
+9^{9^{9^9}}. They are started without multiprocessing, which would import the run's main module; they print
+where the run prints, and end with it.
 """
 
 import asyncio
 import atexit
 import collections
 import contextlib
+import dataclasses
+import functools
 import inspect
 import os
 import pickle
@@ -18,16 +22,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from fractions import Fraction
 from multiprocessing import connection
 from typing import Any
 
 from vade_jax import imports
+from vade_jax.rewards.values import Tree
 
 _END_SECONDS = 3.0  # in which functions can clean up when the run ends
 _CODE = "import sys; sys.path[:] = {}; from vade_jax.rewards import process; process.serve({})"
+_START_SECONDS = 120.0  # for importing SymPy on a busy machine
+_SECONDS = 3.0  # for the comparisons of one answer, without the start of a worker
+_MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
 _running: "Process | None" = None
+_free = threading.BoundedSemaphore(4)  # the largest number of workers
+_idle: "list[Process]" = []  # each call of the list is atomic
 _starting = threading.Lock()
+
+
+class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
+    """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
 
 
 class Failure(ValueError):  # noqa: N818 (says what happened)
@@ -49,9 +64,11 @@ def running() -> "Process":
 
 @atexit.register
 def close() -> None:
-    """Ends the process; its functions can clean up. The next call starts another."""
+    """Ends the processes; the user's functions can clean up. The next call starts others."""
     if _running is not None:
         _running.end(_END_SECONDS)
+    while _idle:
+        _idle.pop().end()
 
 
 class Process:
@@ -71,11 +88,7 @@ class Process:
             )
 
     def call(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        timeout_s: float | None = None,
-        in_thread: bool = False,
+        self, function: Callable, *arguments: Any, timeout_s: float | None = None, in_thread=False
     ) -> Any:
         """Returns `function(*arguments)`, pickled, and awaited if it is a coroutine.
 
@@ -105,6 +118,10 @@ class Process:
             raise Failure(error)
         return value
 
+    def is_alive(self) -> bool:
+        """Returns whether the process has not ended."""
+        return self._process.poll() is None
+
     def end(self, seconds: float = 0.0) -> int:
         """Ends the process, and after some seconds by force; returns its exit code."""
         global _running
@@ -116,6 +133,68 @@ class Process:
         with _starting:
             _running = None if _running is self else _running
         return self._process.wait()
+
+
+# ------------------------------------------------------------------------------ SymPy
+class Failed(ValueError):  # noqa: N818 (says what happened)
+    """SymPy reached no verdict; the reason is "timeout" or "crash"."""
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class Clock:
+    """The remaining seconds for one answer. All clocks are equal, for caches."""
+
+    left: float = dataclasses.field(default=_SECONDS, compare=False)
+
+
+@functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
+def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
+    """Returns whether two expressions are the same, as `expression_worker.compare` says.
+
+    Any number of threads may ask. Of two relations one may be the other by a factor.
+
+    Raises:
+        Failed: not in time, or the worker crashed; this is not cached.
+        RewardFailure: no worker can be started.
+    """
+    if clock.left <= 0:
+        raise Failed("timeout")
+    with _free:
+        worker = _live_worker()
+        start = time.monotonic()
+        try:
+            is_same = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
+        except TimeoutError:  # which has ended the worker
+            raise Failed("timeout") from None
+        except Failure:
+            raise Failed("crash") from None
+        finally:
+            clock.left -= time.monotonic() - start
+        _idle.append(worker)
+    return is_same
+
+
+def _live_worker() -> Process:
+    """Returns a worker that is not in use; an idle one may have died."""
+    with contextlib.suppress(IndexError):  # there is none, or another thread took it
+        while True:
+            if (worker := _idle.pop()).is_alive():
+                return worker
+    worker = Process()
+    try:
+        worker.call(_in_worker, "prepare", _MEMORY, timeout_s=_START_SECONDS)
+    except (Failure, TimeoutError) as error:
+        worker.end()
+        raise RewardFailure(
+            f"the worker for expressions did not start: {error}. Is SymPy installed?"
+        ) from error
+    return worker
+
+
+def _in_worker(name: str, *arguments: Any) -> Any:
+    from vade_jax.rewards import expression_worker  # and SymPy, which the run does without
+
+    return getattr(expression_worker, name)(*arguments)
 
 
 # ------------------------------------------------------------------------------ in the process
@@ -137,9 +216,6 @@ def serve(fd: int) -> None:
         lines.append((line, in_thread))
         loop.stop()
 
-    def wait_in_thread(coroutine: Coroutine) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
     lifeline.set_inheritable(False)
     # The run decides when it ends: a scheduler sends SIGTERM to all processes, and the run then saves.
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -152,16 +228,19 @@ def serve(fd: int) -> None:
             if line is None:
                 return
             if in_thread:
-                threading.Thread(target=_reply, args=(line, wait_in_thread), daemon=True).start()
+                threading.Thread(target=_reply, args=(line, loop, True), daemon=True).start()
             else:
-                _reply(line, loop.run_until_complete)
+                _reply(line, loop, False)
 
 
-def _reply(line: connection.Connection, wait: Callable[[Coroutine], Any]) -> None:
+def _reply(line: connection.Connection, loop: asyncio.AbstractEventLoop, in_thread: bool) -> None:
     try:
         function, arguments = pickle.loads(line.recv_bytes())
         value = function(*arguments)
-        answer = (wait(value) if inspect.iscoroutine(value) else value, None)
+        if inspect.iscoroutine(value):
+            task = asyncio.run_coroutine_threadsafe(value, loop) if in_thread else None
+            value = task.result() if task else loop.run_until_complete(value)
+        answer = (value, None)
     except BaseException as error:
         answer = (None, told(error))
     with contextlib.suppress(OSError, ValueError):  # it is closed

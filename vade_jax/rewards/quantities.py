@@ -1,34 +1,30 @@
 """Compares two numbers, formulas, names or words; `matching` compares what is made of them.
 
-Numbers, names and words are compared here. SymPy, in a worker of `pool`, compares formulas.
+Numbers, names and words are compared here. SymPy, in a worker of `process`, compares formulas.
 """
 
 import dataclasses
-import functools
+from collections.abc import Iterator
 from fractions import Fraction
 
-from vade_jax.rewards import pool, units, values
+from vade_jax.rewards import process, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 
 
-class Failed(ValueError):  # noqa: N818 (says what happened)
-    """SymPy reached no verdict; the reason is "timeout" or "crash"."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """The rules of comparison, which depend on the kind of answer."""
 
-    tolerance: Fraction | None = None  # relative, around any number
+    tolerance: float | None = None  # relative, around any number
     decimals: bool = False  # a decimal key stands for half a unit of its last digit
     lists: bool = False  # brackets do not matter, and a comma alone keeps the order
     ordered: bool | None = None  # whether the order of a list counts; None: its kind says so
     formulas: bool = True  # whether a formula may stand for a number; then a percent sign counts
     exact: bool = False  # of the steps of a chain: no percent sign may be left out
-    clock: pool.Clock = dataclasses.field(default_factory=pool.Clock)  # of this answer
+    clock: process.Clock = dataclasses.field(default_factory=process.Clock)  # of this answer
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
@@ -38,30 +34,28 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     one, other = values.name_of(given), values.name_of(key)
     if one is not None and other is not None:
         return one == other
-    if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
-        return False
     may_ask = rules.formulas or not isinstance(key, Number)
+    if not may_ask and not isinstance(given, Number):
+        return False
     for x, y in _in_one_unit(given, key):
         # Of two numbers, one may have been turned from degrees into radians.
         if isinstance(x, Number) and isinstance(y, Number):
             if _same_number(x, y, rules):
                 return True
-        elif may_ask and _same_tree(x, y, rules):
+        elif may_ask and (x == y or is_near(x.tree, y.tree, _room(x, y, rules), rules)):
             return True
     return False
 
 
-def _in_one_unit(given: Formula, key: Formula):
+def _in_one_unit(given: Formula, key: Formula) -> Iterator[tuple[Formula, Formula]]:
     """Yields both in comparable units; nothing if they measure different things."""
     mine, other = given.unit, key.unit
     if (other and getattr(given, "percent", 0)) or (mine and getattr(key, "percent", 0)):
         return  # 45% is not 45 degrees
-    degree = units.UNITS["degree"]
     if mine == other or None in (mine, other):
         yield given, key
-        if {mine, other} == {None, degree}:  # 60 degrees are pi/3
-            pair = ((given, mine), (key, other))
-            yield [Formula(("*", x.tree, RADIANS)) if unit else x for x, unit in pair]
+        if {mine, other} == {None, units.UNITS["degree"]}:  # 60 degrees are pi/3
+            yield (_in_radians(given), key) if mine else (given, _in_radians(key))
     elif mine and other and mine.bases == other.bases:
         factor = mine.factor / other.factor
         tree = ("*", given.tree, ("n", str(factor)))
@@ -69,6 +63,10 @@ def _in_one_unit(given: Formula, key: Formula):
             yield dataclasses.replace(given, value=given.value * factor, tree=tree, digits=0), key
         else:
             yield Formula(tree), key
+
+
+def _in_radians(angle: Formula) -> Formula:
+    return Formula(("*", angle.tree, RADIANS))
 
 
 def _same_number(given: Number, key: Number, rules: Rules) -> bool:
@@ -93,40 +91,19 @@ def _room(given: Formula, key: Formula, rules: Rules) -> Fraction:
     """Returns the largest allowed distance from the right number; a decimal is near an exact value."""
     numbers = [x for x in (given, key) if isinstance(x, Number)]
     if len(numbers) == 2 and rules.tolerance is not None:
-        return abs(numbers[1].value) * rules.tolerance
-    if len(numbers) == 2 and numbers[1].last is not None and rules.decimals:
-        return Fraction(10) ** numbers[1].last / 2
+        return abs(numbers[1].value) * Fraction(str(rules.tolerance))
+    decimals = [x for x in numbers if x.last is not None]
+    if len(numbers) == 2 and numbers[1] in decimals and rules.decimals:
+        return Fraction(10) ** (numbers[1].last or 0) / 2
     is_whole = any(x.value.denominator == 1 for x in numbers)
-    decimals = [x for x in numbers if x.last is not None and x.digits >= _ENOUGH]
-    is_one = len(decimals) == 1 == sum(x.last is not None for x in numbers) and not is_whole
-    return Fraction(10) ** (decimals[0].last or 0) / 2 if is_one else Fraction(0)
+    if len(decimals) != 1 or decimals[0].digits < _ENOUGH or is_whole:
+        return Fraction(0)
+    return Fraction(10) ** (decimals[0].last or 0) / 2
 
 
-def _same_tree(given: Formula, key: Formula, rules: Rules) -> bool:
-    if given == key:
-        return True
-    room = _room(given, key, rules)
-    x, y = values.exact(given.tree), values.exact(key.tree)
+def is_near(given: values.Tree, key: values.Tree, room: Fraction, rules: Rules) -> bool:
+    """Returns whether two trees differ by at most `room`."""
+    x, y = values.exact(given), values.exact(key)
     if x is not None and y is not None:
         return abs(x - y) <= room
-    return ask(rules, key.tree, given.tree, room=room)
-
-
-def ask(rules: Rules, key, given, question: str = "equal", room: Fraction = Fraction(0)) -> bool:
-    """Returns SymPy's verdict on two trees, or two relations (sign, left, right)."""
-    return _reply(key, given, question, str(room) if room else None, rules.clock) == "ok"
-
-
-@functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
-def _reply(key, given, question: str, room: str | None, clock: pool.Clock) -> str:
-    reason = (
-        pool.SHARED.check(key, given, question, room, clock=clock) if clock.left > 0 else "timeout"
-    )
-    if reason in ("timeout", "crash"):
-        raise Failed(reason)  # so the verdict is not cached
-    return reason
-
-
-def forget() -> None:
-    """Clears the cache of SymPy's verdicts."""
-    _reply.cache_clear()
+    return process.ask(key, given, room, rules.clock)

@@ -22,12 +22,10 @@ _DEEPEST = 25  # brackets within brackets
 _LEAD = re.compile(
     r"(?:the )?(?:(?:final|correct) )*(?:answer|option|choice)(?: is)?(?:\s*:|\s)\s*", re.IGNORECASE
 )
-_PLAIN = re.compile(
-    r"(-?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,99})(?:\.[0-9]{1,99})?)(?:/([0-9]{1,99}))?"
-)
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
-_REALS = Collection(Kind.OPEN, (Formula(("-", values.INFINITY)), Formula(values.INFINITY)))
+_INFINITE = (("-", values.INFINITY), values.INFINITY)
+_REALS = Collection(Kind.OPEN, tuple(map(Formula, _INFINITE)))
 
 
 def lead(text: str) -> str:
@@ -41,18 +39,17 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
     Args:
         text: of an answer or a key, as LaTeX or plain.
-        numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), and no name.
+        numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), not a name.
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
     """
+    if text.isascii() and text.isdecimal() and len(text) < 100:
+        return _calculated(("n", text))  # as the grammar would, but at once
+    if len(text) > _MOST:
+        return None
     try:
-        plain = _PLAIN.fullmatch(text)
-        if plain and len(text) < 100 and (thousands is not False or "," not in text):
-            return _plain(*plain.groups())
-        if len(text) > _MOST:
-            return None
         text = tokens.clean(lead(text))
-        form = _with_condition(tokens.rewritten(text))
+        form = tokens.rewritten(text)
         if thousands is None:
             thousands = ", " in text or not form.startswith(("(", "[", "\\{"))
         reader = _Reader(list(tokens.cut(form, thousands=thousands)), numeric)
@@ -67,21 +64,6 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return None
 
 
-def _plain(sign: str, top: str, bottom: str | None) -> Formula:
-    """Returns the value of plain digits, as the grammar would, twenty times as fast."""
-    number = ("n", top.replace(",", ""))
-    tree = number if bottom is None else ("/", number, ("n", bottom))
-    return _calculated(("-", tree) if sign else tree)
-
-
-def _with_condition(text: str) -> str:
-    """Returns y = 2x (x > 0) as y = 2x, x > 0; P(X > 2) has no condition."""
-    head, opener, inside = text.removesuffix(")").rpartition("(")
-    is_last = opener and text.endswith(")") and ")" not in inside and tokens.COMPARES.search(inside)
-    is_apart = re.search(r"[^a-zA-Z\s(,=<>]\s*$|[^(,=<>]\s$|=.*[^(,=<>]$", head[-50:])
-    return f"{head}, {inside}" if is_last and is_apart else text
-
-
 def _spelled(text: str, cut: list[Token]) -> values.Words | None:
     if answers.is_prose(plain := answers.plain(text)):
         return values.Words(answers.signed_words(plain))
@@ -93,11 +75,7 @@ def _spelled(text: str, cut: list[Token]) -> values.Words | None:
 def _calculated(
     tree: Tree, scale: str = "", unit: Unit | None = None, percent=False, full=False
 ) -> Formula:
-    """Returns the number or the formula of a tree and of what follows it; a sum is a number if `full`.
-
-    Raises:
-        ArithmeticError: it has no value, or one that takes too long to calculate.
-    """
+    """Returns the number or the formula of a tree and what follows it; a sum is a number if `full`."""
     if values.INFINITY in values.nodes(tree) and tree not in _INFINITE:
         raise ArithmeticError
     zeros = units.SCALES.get(scale, 0)
@@ -110,9 +88,6 @@ def _calculated(
         return Formula(("/", tree, ("n", "100")) if percent else tree, unit)
     last, digits = found or (None, 0)
     return Number(tree, unit, value, None if last is None else last + zeros, digits, percent)
-
-
-_INFINITE = [item.tree for item in _REALS.items if isinstance(item, Formula)]
 
 
 class _Reader(formulas.FormulaReader):
@@ -128,25 +103,25 @@ class _Reader(formulas.FormulaReader):
 
     def _item(self) -> Value:
         """Reads a relation, or both of a plus or minus, or else the words up to the next separator."""
-        start, both = self.at, []
+        start = self.at
         self.is_signed &= self.in_point
         try:
-            while not both or (self.is_signed and self.is_upper and not self.in_point):
-                self.is_upper = not both and self.is_upper
+            value = self._relation()
+            if self.is_signed and not self.in_point:
                 self.reset(start)
-                both.append(self._relation())
-                if not self.ends():
-                    raise Unread
-            self.is_upper |= len(both) > 1
-            kind = Kind.AND if getattr(both[0], "signs", ()) == ("!=",) else Kind.OR
-            return both[0] if len(both) == 1 else Collection(kind, tuple(both))
+                self.is_upper = self.is_signed = False
+                kind = Kind.AND if getattr(value, "signs", ()) == ("!=",) else Kind.OR
+                value = Collection(kind, (value, self._relation()))
+            if self.ends():
+                return value
         except Unread:
-            self.reset(start)
+            pass
+        finally:
+            self.is_upper |= not self.in_point
+        self.reset(start)
         while self.peek() and self.peek() not in (*SEPARATORS, *CLOSERS, ":"):
             if self.take() in OPENERS:
                 raise Unread
-        if self.at == start:
-            raise Unread
         texts = (" " * token.spaced + token.text for token in self.tokens[start : self.at])
         text = answers.plain("".join(texts))
         if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O
@@ -159,8 +134,7 @@ class _Reader(formulas.FormulaReader):
         sides, signs = [self._side()], []
         while self.peek() in tokens.RELATIONS:
             signs.append(self.take())
-            is_set = signs[-1] == "\\in" and self.peek() in ("R", "Z", "N", "Q") and self.ends(1)
-            sides.append(self._numbers(self.take()) if is_set else self._side())
+            sides.append(self._side())
         if set(signs) == {"="}:  # \overline{AC} = 5 is a length
             names = [(values.name_of(side) or "").removeprefix("overline ") for side in sides]
             sides = [Formula(("v", x)) if x else side for x, side in zip(names, sides, strict=True)]
@@ -211,34 +185,26 @@ class _Reader(formulas.FormulaReader):
         return _calculated(tree, unit=parts[0][1], full=True) if self.ends() else None
 
     def _name(self) -> Value | None:
-        r"""Reads letters that are spelled and stand alone on their side: \angle ABC, SAS, "the area"."""
-        self.at += self.peek() == "m" and self.peek(1) == "\\angle"
-        shape = self.take().strip("\\") if self.peek() in formulas.SHAPES else ""
-        braced = bool(shape) and self.accept("{")
+        """Reads letters that are spelled and stand alone on their side: SAS, pH, "the area"."""
         start = self.at
         while self.kind() == "letters" and not self.ends():
             self.take()
-        if shape and self.at == start and self.kind() == "number":
-            self.take()  # angle 1
         letters = [token.text for token in self.tokens[start : self.at]]
         text = "".join(letters)
+        if not letters or not (self.ends() or self.peek() == "'"):
+            return None
         while self.accept("'"):
             text += "'"
-        if not letters or (braced and not self.accept("}")) or not self.ends():
-            return None
-        is_name = bool(shape)
-        if shape:
-            turns = shape in ("angle", "overline") and text.isalpha()  # the angle CBA is ABC
-            text = f"{shape} {min(text, text[::-1]) if turns else text}"
-        elif self.peek() in ("=", "\\approx"):
+        is_name = re.fullmatch("[A-Z]{2,}'*", text) is not None
+        if self.peek() in ("=", "\\approx"):
             is_word = len(text) > 1 and (self.tokens[start].roman or len(letters[0]) > 3)
             is_word &= len(letters) < 5 and _DENIALS.isdisjoint(" ".join(letters).lower().split())
-            is_name = is_word or re.fullmatch("[A-Z]{2,}'*|p[A-Z][a-z]?", text) is not None  # pH
-        elif len(letters) == 1:
-            is_name = re.fullmatch("[A-Z]{2,}'*", text) is not None
-            if not is_name and text.isalpha() and len(text) > 2 and text not in formulas.FUNCTIONS:
-                return values.Words(answers.signed_words(text))  # red is no product
-        return Formula(("v", text)) if is_name else None
+            is_name |= is_word or re.fullmatch("p[A-Z][a-z]?", text) is not None
+        elif len(letters) > 1:
+            return None
+        elif not is_name and text.isalpha() and len(text) > 2 and text not in formulas.FUNCTIONS:
+            return values.Words(answers.signed_words(text))  # red is not a product
+        return Formula(("v", text)) if is_name and self.ends() else None
 
     # -------------------------------------------------------------------------- brackets
     def _bracketed(self) -> Value | None:
@@ -252,8 +218,8 @@ class _Reader(formulas.FormulaReader):
     def _group(self) -> Value | None:
         if self.accept("\\emptyset"):
             return Collection(Kind.SET, ())
-        if self.accept("\\mathbb"):
-            return self._numbers(self.spelled())
+        if self.accept("mathbb R"):
+            return _REALS
         if self.peek() not in OPENERS:
             return None
         opener, in_point = self.take(), self.in_point
@@ -268,9 +234,6 @@ class _Reader(formulas.FormulaReader):
         finally:
             self.in_point = in_point
         return _in_brackets(opener, inside, closer)
-
-    def _numbers(self, letter: str) -> Value:
-        return _REALS if letter == "R" else Formula(("v", f"set {letter}"))
 
     def _rows(self, opener: str) -> Value:
         """Reads the rows of a matrix, or a system of equations that hold together."""

@@ -24,70 +24,74 @@ _SYMBOLS = """
 """
 _SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
-_BASES = (
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-)
-_BASES = {word: str(base) for base, word in enumerate(_BASES.split(), 2)}
 ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
-_TEXT = rf"(?:\\(?:{ROMAN})\s*\{{\s*)?"  # may begin here, and end after
-_DOTS = r"\s?(?:\.\.\.|…|\\[lc]?dots(?![a-z]))"
-_PRIMES = r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?"
-_SIGNS = r"[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z])"
-COMPARES = re.compile(_SIGNS)
-_CLEANED = (  # before symbols become commands
-    (r"√\s?([0-9]+|[a-zA-Z])", r"\\sqrt{\1}"),
-    ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
-    ("[₀₁₂₃₄₅₆₇₈₉]+", lambda match: f"_{{{match[0].translate(_RAISED)}}}"),
+_CLEANING = (  # before symbols become commands
+    (re.compile(r"√\s?([0-9]+|[a-zA-Z])"), r"\\sqrt{\1}"),
+    (re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+"), lambda match: f"^{{{match[0].translate(_RAISED)}}}"),
+    (re.compile("[₀₁₂₃₄₅₆₇₈₉]+"), lambda match: f"_{{{match[0].translate(_RAISED)}}}"),
 )
-_REWRITTEN = (
-    (r"(\.[0-9]{0,9}?)(?:([0-9])\2\2+|([0-9]{2,9})\3+)" + _DOTS, r"\1\\overline{\2\3}"),
-    (r"(\.[0-9]+)" + _DOTS, r"\1"),
-    (r"或者?", " or "),
-    (r"并且|而且|以及|[且和与及]", " and "),
-    (r"每", "/"),
-    (_PRIMES, lambda match: "'" * len(re.findall(r"\\p|'", match[0]))),
-    (r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?", r"\\degree "),
-    (r"\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z]))", r"\\triangle "),  # a triangle's corners are three
-    (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.?", " "),
-    (r"\{\s?\\rm(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
-    (r"(?<=[0-9])\s?x\s?(?=10\s?\^)", r"\\times "),
-    (r"^e\s?=", r"\\varepsilon ="),  # of an ellipse
-    (r"(^|, ?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$))", r"\1\2="),  # A(2, 3)
-    (
-        rf"{_TEXT}(?:(?i:(?:the set of )?all real(?: number)?s)|任意实数|全体实数|一切实数)\s?\}}?",
-        r"\\mathbb{R}",
-    ),
-    (r"\\text\s?\{\s?(\(\s?mod [^{}]*\))\s?\}", r"\1"),
-    (rf"\(\s?{_TEXT}\\?[bp]?mod(?![a-z])\s?\}}?([^()]*)\)", r"\\pmod{\1}"),
-    (rf"{_TEXT}(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])\s?\}}?", r"\\pmod "),
-    (r"^(?:from|between)\s([^a-z]+)\s(?:to|and)\s", r"\1 to "),
-    (
-        rf"_\s?\{{?\s?{_TEXT}({'|'.join(_BASES)})(?![a-z])\s?\}}?(?:\s?\}})?",
-        lambda match: f"_{{{_BASES[match[1]]}}}",
-    ),
-    # The lines of a system: what only sets or ends them, and the "if" of a case
-    # \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
-    (
-        r"^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$",
-        r"\1",
-    ),
-    (r"\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\}", r"\\system "),
-    (r"(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\}", r"\\system "),
-    (r"\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\})", r"\\matrix "),
-    (r"\\end\s?\{[a-z]+\}", r"\\end "),
-    (r"[,;.]\s?(?=\\\\|\\end |&)", " "),
-    (rf"&\s?(?={_SIGNS})|(?<=[=<>])\s?&|(?<=&)\s?{_TEXT}(?:if|when|当)(?![a-z])\s?\}}?", " "),
-)
-_CLEANING, _REWRITING = (
-    [(re.compile(pattern), form) for pattern, form in table] for table in (_CLEANED, _REWRITTEN)
-)
+# A pattern and its form, in which ~ is a space. TEXT may begin there, and END ends it.
+_REWRITTEN = r"""
+(\.[0-9]{0,9}?)(?:([0-9])\2\2+|([0-9]{2,9})\3+)\s?DOTS -> \1\\overline{\2\3}
+(\.[0-9]+)\s?DOTS -> \1
+_\s?\{?\s?TEXT(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixteen)(?![a-z])END\}? -> _{\1}
+或者? -> ~or~
+并且|而且|以及|[且和与及] -> ~and~
+每 -> /
+\\prime(?![a-zA-Z])\s? -> '
+\^\s?\{?\s?('+)\s?\}? -> \1
+\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}? -> \\degree~
+\\Delta(?=\s?[A-Z]{3}(?![a-zA-Z])) -> \\triangle~
+\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.? -> ~
+\{\s?\\rm(?![a-zA-Z])([^{}]*)\} -> \\mathrm{\1}
+(?<=[0-9])\s?x\s?(?=10\s?\^) -> \\times~
+\\in\s?(?=[RZNQ](?![a-zA-Z])) -> \\in~\\mathbb~
+TEXT(?:(?i:(?:the\sset\sof\s)?all\sreal(?:\snumber)?s)|任意实数|全体实数|一切实数)END -> \\mathbb{R}
+\\text\s?\{\s?(\(\s?mod\s[^{}]*\))\s?\} -> \1
+\(\s?TEXT\\?[bp]?mod(?![a-z])END([^()]*)\) -> \\pmod{\1}
+TEXT(?:\\[bp]?|(?<![\\a-z]))mod(?![a-z])END -> \\pmod~
+^(?:from|between)\s([^a-z]+)\s(?:to|and)\s -> \1~to~
+[,;.]\s?(?=\\\\|\\end\s?\{|&) -> ~
+&\s?(?=SIGNS)|(?<=[=<>])\s?&|(?<=&)\s?TEXT(?:if|when|当)(?![a-z])END -> ~
+\\\{\s?\\begin\s?\{array\}\s?\{[^{}]*\} -> \\system~
+(?:\\\{\s?)?\\begin\s?\{(?:cases|aligned)\} -> \\system~
+\\begin\s?\{(?:[pb]?matrix\}|array\}\s?\{[^{}]*\}) -> \\matrix~
+\\end\s?\{[a-z]+\} -> \\end~
+# of an ellipse
+^e\s?= -> \\varepsilon~=
+# y = 2x (x > 0) is y = 2x, x > 0; P(X > 2) has no condition
+^(.*[^a-zA-Z\s(,=<>]\s?|.*[^(,=<>]\s|[^=]*=.*[^(,=<>])\(([^()]*SIGNS[^()]*)\)$ -> \1,~\2
+# the point A(2, 3)
+(^|,\s?)([A-Z])(?=\([^()]*,[^()]*\)(?:,|$)) -> \1\2=
+# \{x \mid x > 5\} and \{x \in \mathbb{R} \mid x > 5\} are x > 5
+^\\\{\s?[a-z]\s?(?:\\in\s?(?:\\mathbb\s?)?\{?R\}?\s?)?(?:\\mid(?![a-z])|[|:])(.*)\\\}$ -> \1
+"""
+_PARTS = {
+    "TEXT": rf"(?:\\(?:{ROMAN})\s*\{{\s*)?",
+    "END": r"\s?\}?",
+    "SIGNS": r"(?:[<>=≤≥≠]|\\(?:leq?|geq?|neq?|leqslant|geqslant|approx|in)(?![a-z]))",
+    "DOTS": r"(?:\.\.\.|…|\\[lc]?dots(?![a-z]))",
+}
+
+
+def _rows(table: str) -> Iterator[tuple[re.Pattern[str], str]]:
+    for row in table.strip().split("\n"):
+        pattern, _, form = row.partition(" -> ")
+        for name, part in _PARTS.items():
+            pattern = pattern.replace(name, part)
+        if form:
+            yield re.compile(pattern), form.replace("~", " ")
+
+
+_REWRITING = tuple(_rows(_REWRITTEN))
 # One name for a command that has several; none for one that only dresses.
 _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
 \emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
-' prime: T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
-\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots
+T top intercal: ( langle: ) rangle: \phi varphi: \epsilon varepsilon: \binom dbinom tbinom
+\setminus backslash: \to rightarrow longrightarrow: \ldots dots cdots: 2 two: 3 three: 4 four: 5 five: 6 six: 7 seven: 8 eight: 9 nine
+10 ten: 11 eleven: 12 twelve: 16 sixteen
 """
 _DRESS = "displaystyle textstyle limits mathbf mathit boldsymbol bm boxed therefore"
 _NAMES: dict[str, str] = dict.fromkeys(_DRESS.split(), "")
@@ -96,19 +100,27 @@ _NAMES |= {
 }
 _NAMES |= {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
 _GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~']|\\ "  # between the thousands of a number
+# An argument, as in f(2), and not a factor, as in h(a+b)
+_ARGUMENT = r"-?(?:\d+|[a-zA-Z](?:\s?[+-]\s?\d+)?|\\[a-z]+)(?:,\s?-?(?:\d+|[a-zA-Z]))*"
 _TOKEN = r"""
  (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
-|\\(?:{roman})\s?\{{(?P<roman>(?>[^{{}}]|\{{[^{{}}]*\}})*)\}}
-|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
-|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
-|(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
- (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
+|\\(?:ROMAN)\s?\{(?P<roman>(?>[^{}]|\{[^{}]*\})*)\}
+|(?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{\s?(?:[0-9]{1,2}|[a-z]+)\s?\}))
+|(?P<call>(?<![a-zA-Z\\])[fghFGHP](?:_[0-9a-z])?'*(?:\^\s?\{\s?-1\s?\}|\^-1)?\s?\(\s?ARGUMENT\s?\))
+|(?:(?<![a-zA-Z])m\s?)?(?:\\|(?<![a-zA-Z\\])(?=(?:tri)?angle\s[A-Z]))
+ (?P<mark>(?:measured)?angle|triangle|odot|vec|overrightarrow|(?:wide)?hat|bar|overline|tilde|mathbb)\s?
+ (?P<braced>\{\s?)?(?P<marked>(?:[a-zA-Z]'*)+|[0-9](?![0-9]))(?(braced)\s?\})
+|(?P<repeating>[0-9]{0,50}\.[0-9]{0,50}\\(?:overline|dot|bar)\s?\{[0-9]{1,50}\})
+|(?P<mixed>[0-9]+(?:\s?\\[dtc]?frac\s?(?:\{\s?[0-9]+\s?\}\s?\{\s?[0-9]+\s?\}|[0-9]\s?[0-9])|\s[0-9]+/[0-9]+)
+ (?:\s?[\^!])?)
+|(?P<number>(?:[0-9]{1,3}(?:(?:GAP)[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+ (?:[eE](?P<exponent>[-+]?[0-9]{1,3})(?![\w.]))?
 |\\(?P<command>not\s?=|[a-zA-Z]+|.)
 |(?P<letters>平方|立方|[万亿个只](?=\w)|[\u3400-\u9fff]+|[^\W\d_\u3400-\u9fff]+)
 |(?P<sign><=|>=|!=|\*\*|.)
-"""
+""".replace("ROMAN", ROMAN).replace("ARGUMENT", _ARGUMENT)
 _PATTERNS = {
-    thousands: re.compile(_TOKEN.format(roman=ROMAN, gap=",|" * thousands + _GAP), re.X | re.S)
+    thousands: re.compile(_TOKEN.replace("GAP", ",|" * thousands + _GAP), re.X | re.S)
     for thousands in (False, True)
 }
 
@@ -116,7 +128,7 @@ _PATTERNS = {
 class Token(NamedTuple):
     """A piece of a text; `text` is the number, the letters, or the one name of a command or sign."""
 
-    kind: str  # "number", "based", "letters" or "sign"
+    kind: str  # "number", "name", "letters" or "sign"
     text: str
     spaced: bool  # a space is before it
     roman: bool  # upright, as words and units are
@@ -145,10 +157,7 @@ def rewritten(text: str) -> str:
 
 
 def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[Token]:
-    """Yields the tokens of a text as `rewritten` returns it, or of an upright group.
-
-    With `thousands`, a comma before three digits belongs to a number.
-    """
+    """Yields the tokens of a rewritten text; with `thousands` a comma may be within a number."""
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
         kind = str(match.lastgroup)
@@ -159,10 +168,16 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
                 spaced = False
             spaced = found.endswith((" ", "~"))
             continue
-        if kind == "based":
-            found = re.sub(r"[{}\s]", "", found)
-        elif kind in ("exponent", "number", "repeating"):
-            kind, found = "number", _number(match)
+        if kind in ("based", "call"):
+            digits, mark, base = re.sub(r"[{}\s]", "", found).partition("_")
+            kind, found = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
+        elif kind == "marked":  # the angle CBA is ABC
+            mark = _NAMES.get(match["mark"], match["mark"]).strip("\\")
+            turns = mark in ("angle", "overline") and found.isalpha()
+            kind, found = "name", f"{mark} {min(found, found[::-1]) if turns else found}"
+        elif kind in ("exponent", "number", "repeating", "mixed"):
+            found = _number(match)
+            kind = "sign" if found == "?" else "number"
         elif kind in ("command", "sign"):
             name = f"\\{found}" if kind == "command" else found
             kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), name)
@@ -175,14 +190,21 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
 
 
 def _number(match: re.Match[str]) -> str:
-    """Returns the digits of a number alone, 6.02e23, or a repeating decimal as its fraction."""
-    if match["repeating"] is None:
-        digits = re.sub(r"[^0-9.]", "", match["number"])
-        return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
-    whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
-    shift = 10 ** len(first)
-    tail = Fraction(int(period), (10 ** len(period) - 1) * shift)
-    return str(Fraction(int(whole + first or "0"), shift) + tail)
+    r"""Returns the digits of a number alone, 6.02e23, or the fraction of a repeating or a mixed number.
+
+    It is "?" of 3\frac{5}{2}, which may be a sum or a product, and of a power of a mixed number.
+    """
+    if match["mixed"]:
+        parts = re.findall(r"[0-9]+", match["mixed"])
+        whole, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
+        is_clear = top < bottom and match["mixed"][-1] not in "^!"
+        return str(whole + Fraction(top, bottom)) if is_clear else "?"
+    if match["repeating"]:
+        whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
+        tail = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(first))
+        return str(Fraction(f"{whole}.{first}0") + tail)
+    digits = re.sub(r"[^0-9.]", "", match["number"])
+    return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
 
 
 # ------------------------------------------------------------------------------ a place among tokens
@@ -203,10 +225,7 @@ class Unread(Exception):  # noqa: N818 (says what happened)
 
 
 class Cursor:
-    """The rest of a text, and the context of its position.
-
-    With `numeric` a number is expected: a letter after it is a unit.
-    """
+    """The rest of a text. With `numeric` a number is expected: a letter after it is a unit."""
 
     def __init__(self, tokens: list[Token], numeric: bool):
         self.tokens, self.numeric = tokens, numeric

@@ -4,14 +4,11 @@ Otherwise a function that fails, or has no verdict on anything, would be found o
 and had given its first answers; a function that pays for empty answers would never be found.
 """
 
-import itertools
 import statistics
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from vade_jax.rewards import functions
-from vade_jax.rewards.answers import in_form
-from vade_jax.rewards.mix import Judgement
+from vade_jax.rewards import answers, functions
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
     from vade_jax import types
@@ -33,67 +30,58 @@ def check(
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
             the data's own answers and no less for empty ones.
     """
-    answers = [_answers(item, form, opening) for item in items]
+    pairs = []  # of judgements, on the right answer and on an empty one
+    rewards_alone = True
     try:
-        found = [
-            [one(item, pair, [encode(text) for text in pair]) for one in judge.judges]
-            for item, pair in zip(items, answers, strict=True)
-        ]
+        for item in items:
+            own = answers.in_form(item.answer or "No.", form)
+            own = own.removeprefix(opening.strip()).lstrip() if opening else own
+            each = [one(item, [own, ""], [encode(own), encode("")]) for one in judge.judges]
+            rewards_alone &= all(x.correct is None for judged in each for x in judged)
+            pairs.append([judge.together(judged) for judged in zip(*each, strict=True)])
         for one in judge.judges:
             if isinstance(one, functions.UserFunction):
                 one.metrics()
     except functions.RewardFailure as error:
         raise ValueError(str(error)) from error
-    judged = [map(judge.together, zip(*each, strict=True)) for each in found]
-    right, empty = zip(*judged, strict=True)
-    known = [one for one in right + empty if one.is_known]
-    if not known:
+    num_unknown = sum(not x.is_known for pair in pairs for x in pair)
+    if num_unknown == 2 * len(pairs):
         raise ValueError(
-            f"reward.function: no verdict on {len(right)} rows, right answers and empty ones "
-            f"({right[0].reason}): look at the function, or raise reward.timeout_s"
+            f"reward.function: no verdict on {len(pairs)} rows, right answers and empty ones "
+            f"({pairs[0][0].reason}): look at the function, or raise reward.timeout_s"
         )
-    means = [_mean(side) for side in (right, empty)]
-    said = (
-        f"reward.function on {len(items)} rows: the data's own answers get {means[0]} on "
-        f"average, empty ones {means[1]}"
+    own, empty = (_mean(side) for side in zip(*pairs, strict=True))
+    message = (
+        f"reward.function on {len(items)} rows: the data's own answers get {_shown(own)} on "
+        f"average, empty ones {_shown(empty)}"
     )
-    if unknown := len(right + empty) - len(known):
-        said += f"; no verdict on {unknown} of {len(right + empty)}"
-    if all(one.correct is None for each in found for side in each for one in side):
-        said += (
+    if num_unknown:
+        message += f"; no verdict on {num_unknown} of {2 * len(pairs)}"
+    if rewards_alone:
+        message += (
             "\nreward.function returns rewards alone: an answer counts as correct above "
             f"reward.correct_above={judge.correct_above}"
         )
-    has_answer = [bool(item.answer) for item in items]  # "No." is no answer of the data
-    return said + _verdict(*(list(itertools.compress(side, has_answer)) for side in (right, empty)))
-
-
-def _answers(item: "types.Item", form: str, opening: str) -> tuple[str, str]:
-    """Returns the right answer to an item, and an empty one."""
-    own = in_form(item.answer or "No.", form)
-    return own.removeprefix(opening.strip()).lstrip() if opening else own, ""
-
-
-def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
-    """Returns a warning if the data's own answers earn no more than empty ones; ValueError if all earn 0."""
-    own_rewards, empty_rewards = ([x.reward for x in side if x.is_known] for side in (own, empty))
-    if not own_rewards or not empty_rewards:
-        return ""
-    earned, for_nothing = map(statistics.fmean, (own_rewards, empty_rewards))
-    if earned > for_nothing:
-        return ""
-    if not any(own_rewards):
+    # "No." is not an answer of the data.
+    answered = [pair for item, pair in zip(items, pairs, strict=True) if item.answer]
+    own, empty = (_mean(pair[i] for pair in answered) for i in range(2))
+    if own is None or empty is None or own > empty:
+        return message
+    if not any(pair[0].is_known and pair[0].reward for pair in answered):
         raise ValueError(
-            f"reward.function: all of the data's own answers on {len(own)} rows earn 0, and empty ones "
-            f"{for_nothing:.3g}: look at the function, the columns that it reads and the golds"
+            f"reward.function: all of the data's own answers on {len(answered)} rows earn 0, and empty "
+            f"ones {empty:.3g}: look at the function, the columns that it reads and the golds"
         )
-    return (
-        f"\nWARNING: reward.function pays the data's own answers {earned:.3g} and empty ones "
-        f"{for_nothing:.3g}: a policy learns to answer nothing; look at it before you train on"
+    return message + (
+        f"\nWARNING: reward.function pays the data's own answers {own:.3g} and empty ones "
+        f"{empty:.3g}: a policy learns to answer nothing; look at it before you train on"
     )
 
 
-def _mean(judged: Sequence[Judgement]) -> str:
-    """Returns the mean reward of those with a verdict."""
+def _mean(judged: Iterable[functions.Judgement]) -> float | None:
     rewards = [one.reward for one in judged if one.is_known]
-    return f"{statistics.fmean(rewards):.3g}" if rewards else "no verdict"
+    return statistics.fmean(rewards) if rewards else None
+
+
+def _shown(mean: float | None) -> str:
+    return "no verdict" if mean is None else f"{mean:.3g}"

@@ -3,37 +3,35 @@
 The case of prefixes counts: mm is not Mm, and mW is not MW.
 """
 
-import functools
 import re
 from fractions import Fraction
 
 from vade_jax.rewards.tokens import Cursor, Unread
 from vade_jax.rewards.values import Unit
 
-# Names: how many of which base units.
+# Names: how many of which base units. Those after ~ may have a prefix of their own sort.
 _TABLE = r"""
-m meter metre 米: m | inch inches in 英寸: .0254 m | foot feet ft 英尺: .3048 m | yard yd: .9144 m
-mile mi 英里: 1609.344 m | km 公里: 1000 m | dm 分米: .1 m | acre: 4046.8564224 m^2 | hectare ha 公顷: 10000 m^2
-L l liter litre 升: .001 m^3 | cc: .000001 m^3 | gallon gal: .003785411784 m^3 | cup: .0002365882365 m^3
-g gram gramme 克: g | 公斤: 1000 g | 斤: 500 g | t ton tonne 吨: 1000000 g
-lb lbs pound 磅: 453.59237 g | oz ounce 盎司: 28.349523125 g
-s sec second 秒: s | min minute 分 分钟: 60 s | h hr hrs hour 小时 时: 3600 s | day 天 日: 86400 s
-week 周 星期: 604800 s | month 月 个月: 2629800 s | year yr yrs 年: 31557600 s | Hz hertz 赫兹: s^-1
-rpm: 1/60 s^-1 | mph: .44704 m s^-1 | kph kmph kmh: 5/18 m s^-1
-N newton 牛 牛顿: 1000 g m s^-2 | J joule 焦 焦耳: 1000 g m^2 s^-2 | W watt 瓦: 1000 g m^2 s^-3
-Pa pascal 帕: 1000 g m^-1 s^-2 | cal calorie 卡: 4184 g m^2 s^-2 | eV: eV | F farad: F | T tesla: T
-V volt 伏: V | A amp ampere 安: A | ohm \Omega 欧: V A^-1 | C coulomb: A s | mol mole 摩尔: mol | K kelvin: K
-celsius \celsius 摄氏度: celsius | fahrenheit \fahrenheit: fahrenheit | deg degree \degree 度: degree
-rad radian: radian | bit: bit | byte: byte | bar: 100000000 g m^-1 s^-2 | atm: 101325000 g m^-1 s^-2
-\$ dollar usd USD buck 美元: dollar | cent \cent: .01 dollar | \€ euro eur EUR 欧元: euro | \£: sterling
-\¥ yen yuan rmb RMB 元 块 人民币: yuan | 角 毛: .1 yuan
+~m ~meter ~metre ~米: m | inch inches in 英寸: .0254 m | foot feet ft 英尺: .3048 m | yard yd: .9144 m
+mile mi 英里: 1609.344 m | 公里: 1000 m | acre: 4046.8564224 m^2 | hectare ha 公顷: 10000 m^2
+~L ~l ~liter ~litre ~升: .001 m^3 | cc: .000001 m^3 | gallon gal: .003785411784 m^3 | cup: .0002365882365 m^3
+~g ~gram gramme ~克: g | 公斤: 1000 g | 斤: 500 g | t ton tonne 吨: 1000000 g | lb lbs pound 磅: 453.59237 g
+oz ounce 盎司: 28.349523125 g | ~s sec second 秒: s | min minute 分 分钟: 60 s | h hr hrs hour 小时 时: 3600 s
+day 天 日: 86400 s | week 周 星期: 604800 s | month 月 个月: 2629800 s | year yr yrs 年: 31557600 s
+~Hz ~hertz 赫兹: s^-1 | rpm: 1/60 s^-1 | mph: .44704 m s^-1 | kph kmph kmh: 5/18 m s^-1
+~N newton 牛 牛顿: 1000 g m s^-2 | ~J ~joule 焦 焦耳: 1000 g m^2 s^-2 | ~W ~watt ~瓦: 1000 g m^2 s^-3
+~Pa ~pascal ~帕: 1000 g m^-1 s^-2 | ~cal ~calorie ~卡: 4184 g m^2 s^-2 | ~eV: eV | ~F farad: F | T tesla: T
+~V ~volt ~伏: V | ~A amp ampere ~安: A | ohm ~\Omega 欧: V A^-1 | ~C coulomb: A s | ~mol mole 摩尔: mol
+K kelvin: K | celsius \celsius 摄氏度: celsius | fahrenheit \fahrenheit: fahrenheit
+deg degree \degree 度: degree | rad radian: radian | bit: bit | ~byte: byte | ~bar: 100000000 g m^-1 s^-2
+atm: 101325000 g m^-1 s^-2 | \$ dollar usd USD buck 美元: dollar | cent \cent: .01 dollar
+\€ euro eur EUR 欧元: euro | \£: sterling | \¥ yen yuan rmb RMB 元 块 人民币: yuan | 角 毛: .1 yuan
 point item people person child children men women way time 个 只 人 名 位 本 张 条 件 次 棵 种 辆 岁 份:
 """
-_PREFIXES = {"m": -3, "c": -2, "k": 3, "d": -1, "M": 6, "G": 9, "\\mu": -6, "n": -9, "p": -12}
-_PREFIXES |= {"milli": -3, "centi": -2, "kilo": 3, "deci": -1, "mega": 6, "giga": 9, "micro": -6}
-_PREFIXES |= {"nano": -9, "千": 3, "毫": -3, "厘": -2, "微": -6}
-_PREFIXED = r"m g s l L N J W V A C Hz Pa mol \Omega eV cal bar byte F 米 克 升 瓦 帕 伏 安 卡 meter metre gram liter"
-_PREFIXED = {*_PREFIXED.split(), "litre", "watt", "joule", "volt", "pascal", "hertz", "calorie"}
+_PREFIXES = r"""
+m milli 毫 -3: c centi 厘 -2: d deci 分 -1: k kilo 千 3: M mega 兆 6: G giga 吉 9: \mu micro 微 -6: n nano 纳 -9
+p pico 皮 -12
+"""
+_PREFIXES = [prefix.split() for prefix in re.split("[:\n]", _PREFIXES.strip())]
 _SHORT = {"cm", "mm", "km", "kg", "ft"}  # no products of letters
 _NO_THINGS = """
 plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes
@@ -48,34 +46,31 @@ THINGS = Unit(Fraction(1), ())
 MINUTE = Unit(Fraction(1, 60), (("degree", 1),))  # of an angle
 
 
-def _defined(entry: str) -> dict[str, Unit]:
-    words, definition = entry.split(":")
-    parts = definition.split()
-    number = parts.pop(0) if parts and re.match(r"[.\d]", parts[0]) else "1"
-    powers = [(base, int(power or 1)) for base, _, power in (x.partition("^") for x in parts)]
-    return dict.fromkeys(words.split(), Unit(Fraction(number), tuple(sorted(powers))))
+def _read_table() -> dict[str, Unit]:
+    table: dict[str, Unit] = {}
+    for entry in re.split(r"[|\n]", _TABLE.strip()):
+        words, definition = entry.split(":")
+        _, number, powers = re.split(r"^\s*([.\d/]*)", definition)
+        bases = (power.partition("^") for power in powers.split())
+        unit = Unit(Fraction(number or 1), tuple(sorted((x, int(n or 1)) for x, _, n in bases)))
+        for word in words.split():
+            name = word.lstrip("~")
+            table[name] = unit
+            sort = 2 if name > "\u2fff" else int(len(name) > 3 and name.isalpha())
+            for *prefixes, power in _PREFIXES if word != name else ():
+                factor = unit.factor * Fraction(10) ** int(power)
+                table.setdefault(prefixes[sort] + name, Unit(factor, unit.bases))
+    return table
 
 
-UNITS = {
-    word: unit
-    for entry in re.split(r"[|\n]", _TABLE.strip())
-    for word, unit in _defined(entry).items()
-}
+UNITS = _read_table()
 
 
-@functools.lru_cache(maxsize=4096)
 def named(word: str) -> Unit | None:
-    """Returns the unit of a word: of the table, with a prefix, or of four letters in any case or number."""
-    if word in UNITS:
-        return UNITS[word]
-    for prefix, power in _PREFIXES.items():
-        rest = word.removeprefix(prefix)
-        is_long = len(rest) > 3 and rest.isalpha()
-        if rest in _PREFIXED and rest != word and (len(prefix) > 3) == is_long:
-            return Unit(UNITS[rest].factor * Fraction(10) ** power, UNITS[rest].bases)
-    if len(word) > 3 and word != word.lower():
-        return named(word.lower())
-    return named(word[:-1]) if len(word) > 3 and word.endswith("s") else None
+    """Returns the unit of a word: of the table, or of four letters in any case or number."""
+    lower = word.lower()
+    forms = (word, lower, lower.removesuffix("s")) if len(word) > 3 else (word,)
+    return next((UNITS[form] for form in forms if form in UNITS), None)
 
 
 def times(unit: Unit, other: Unit, power: int) -> Unit:
@@ -83,8 +78,9 @@ def times(unit: Unit, other: Unit, power: int) -> Unit:
     bases = dict(unit.bases)
     for base, exponent in other.bases:
         bases[base] = bases.get(base, 0) + exponent * power
-    kept = tuple(sorted((base, n) for base, n in bases.items() if n))
-    return Unit(unit.factor * other.factor**power, kept)
+    return Unit(
+        unit.factor * other.factor**power, tuple(sorted((x, n) for x, n in bases.items() if n))
+    )
 
 
 class UnitReader(Cursor):
@@ -99,30 +95,28 @@ class UnitReader(Cursor):
         """
         if self.ends() or self.offset:
             return None
-        start, scale, found = self.at, "", None
-        token, of_unit = self.tokens[start], self.peek(1) == "\\Omega"
+        start, token, found = self.at, self.tokens[self.at], None
         # 300 K are kelvin, not 300K or $300 K
-        of_unit |= token.text == "K" and (token.spaced or token.roman) and not self.unit
+        is_kelvin = token.text == "K" and (token.spaced or token.roman) and not self.unit
+        is_unit = is_kelvin or self.peek(1) == "\\Omega"
+        is_scale = token.text in SCALES and self._may_stand(token.text) and not is_unit
         try:
-            if token.text in SCALES and self._may_stand(token.text) and not of_unit:
-                scale = self.take()
+            scale = self.take() if is_scale else ""
             percent = bool(self.accept("%", "percent", "pct"))
             unit = self._phrase()
             found = (scale, unit, percent) if self.ends() and self.at > start else None
         except Unread:
             pass
         if look or found is None:
-            self.at, self.offset = start, 0
+            self.at = start
         return found
 
     def _may_stand(self, word: str) -> bool:
-        """Returns whether a word is a unit or a scale here, and no product of letters."""
+        """Returns whether a word is a unit or a scale here, and not a product of letters."""
         token = self.tokens[self.at]
-        if self.numeric or token.roman or token.kind == "sign" or word[0] > "\u2fff":
-            return True
-        if [word, self.peek(1), self.peek(2)] == ["m", "/", "s"]:
-            return token.spaced
-        return len(word) > 2 or word in _SHORT
+        is_clear = self.numeric or token.roman or token.kind == "sign" or word[0] > "\u2fff"
+        is_speed = token.spaced and [word, self.peek(1), self.peek(2)] == ["m", "/", "s"]
+        return is_clear or is_speed or len(word) > 2 or word in _SHORT
 
     def _phrase(self) -> Unit | None:
         """Reads units with powers and fractions: cm^2, km/h, feet per second; "per day" after a currency."""
@@ -138,9 +132,10 @@ class UnitReader(Cursor):
                 joined = ""
                 continue
             unit = named(word)
-            if unit is None and word in _PREFIXES and self.peek(1) in _PREFIXED:  # k\Omega, \mu m
-                unit, word = named(self.take() + self.peek()), self.peek()
-            if unit is None and not found and self._is_counted(word):
+            if unit is None and (unit := named(word + self.peek(1))):  # k\Omega, \mu m
+                self.take()
+                word = self.peek()
+            elif unit is None and not found and self._is_counted(word):
                 unit = THINGS
             if unit is None or not (found or self._may_stand(word)):
                 if joined or power:

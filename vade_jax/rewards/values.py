@@ -1,9 +1,8 @@
 """The values that an answer can have, and arithmetic on trees that needs no SymPy.
 
-A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
-a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
-("+", a, b), ("-", a), ("sin", a) or another function of `formulas`, and in regions of `matching` intervals
-("[)", a, b) and operations on sets.
+A tree is a nested tuple of texts: ("n", "6.02e23") is a number, ("v", "x_1") a name, also a spelled one (SAS,
+"angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations: ("+", a, b), ("-", a), ("sin", a) or
+another function of `formulas`, and in regions of `matching` intervals ("[)", a, b) and operations on sets.
 """
 
 import dataclasses
@@ -91,8 +90,7 @@ _EXACT: dict[str, Any] = {
 def exact(tree: Tree) -> Fraction | None:
     """Returns the value of a tree of numbers, None if it is not rational.
 
-    Raises:
-        ArithmeticError: calculating it would take too long, or it divides by zero.
+    Raises ArithmeticError if calculating it would take too long, or it divides by zero.
     """
     return _weighed(tree)[0]
 
@@ -105,8 +103,7 @@ def _weighed(tree: Tree) -> tuple[Fraction | None, float]:
     numbers, sizes = zip(*map(_weighed, parts), strict=True)
     most = sum(sizes)
     if op in ("^", "!", "binom"):  # of k choices there are at most n to the k
-        last = numbers[-1]
-        most = sizes[0] * (9 if last is None else float(min(abs(last), 10**9)) + 1)
+        most = sizes[0] * (9 if numbers[-1] is None else float(min(abs(numbers[-1]), 10**9)) + 1)
     if most > _LARGEST or (op == "/" and numbers[1] == 0):
         raise ArithmeticError
     return None if None in numbers or op not in _EXACT else _EXACT[op](*numbers), most
@@ -129,12 +126,12 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
             return literal(part)
         case ("*", left, ("^", ("n", "10"), power)) if (first := literal(left)) and exact(power):
             return None if first[0] is None else first[0] + int(exact(power) or 0), first[1]
-        case ("*", left, right):
-            is_written = "^" in (left[0], right[0]) and None not in (literal(left), literal(right))
+        case ("*", left, right) if "^" in (left[0], right[0]):
+            is_written = None not in (literal(left), literal(right))
         case ("/", ("n" | "-", *_), ("n" | "-", *_)):
             is_written = True
         case ("^", ("n" | "-", *_), ("n" | "-", *_)):
-            is_written = all(x and x.denominator == 1 for x in [exact(part) for part in parts])
+            is_written = all(x and x.denominator == 1 for x in map(exact, parts))
         case _:
             return None
     return (None, 0) if is_written and exact(tree) is not None else None
@@ -152,8 +149,7 @@ def names(value: Value) -> set[str]:
     """Returns the names in a formula, or in all items of a collection."""
     if isinstance(value, Collection):
         return set().union(*map(names, value.items))
-    tree = value.tree if isinstance(value, Formula) else ()
-    return {node[1] for node in nodes(tree) if node[:1] == ("v",)}
+    return {x[1] for x in nodes(value.tree) if x[0] == "v"} if isinstance(value, Formula) else set()
 
 
 def name_of(value: Value) -> str | None:

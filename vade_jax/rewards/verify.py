@@ -1,23 +1,51 @@
-"""Verifies boxed answers."""
+"""Verifies boxed answers: takes the answer out of a text and compares it with the key, by its kind.
+
+Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
+(`matching`). In doubt an answer is unreadable, because a policy finds every phrase that is wrongly counted as
+right.
+"""
 
 import dataclasses
+import functools
+import re
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, kinds, quantities
+from vade_jax.rewards import answers, matching, process, reading, tokens
+from vade_jax.rewards.quantities import Rules
+from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
     from vade_jax import types
 
-KINDS = {
-    "choice": kinds.choice,
-    "yesno": kinds.yesno,
-    "int": kinds.integer,
-    "float": kinds.real,
-    "text": kinds.text,
-    "list": kinds.listing,
-    "expr": kinds.expression,
-}
+# A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
+_EDGE = r"[^\w\u0300-\u036f]{0,5}"  # an accent makes another letter
+_LONE = re.compile(rf"{_EDGE}([a-jA-J]){_EDGE}")
+_CAPITAL = r"([A-J])(?:\s?[.:)\]}]|\s(?=[0-9$\\(-]))"
+_LABEL = re.compile(rf"\W{{0,5}}{_CAPITAL}\s?(\S.*)", re.ASCII | re.DOTALL)
+_SECOND = re.compile(  # "A) or B)"
+    rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
+)
+_SEVERAL = re.compile("[A-J]{2,8}")  # options
+# What is asked for next to a whole number: the sum in m+n = 113, and x = ... (mod 7)
+_ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^[a-zA-Z] ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
+_MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
+# Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
+_DOUBT = """
+false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
+determined doubtful
+"""
+_GOES_ON = "it they there he she we i this that these those because since as"
+_TIME = re.compile(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m", re.IGNORECASE)
+_MONTHS = "january february march april may june july august september october november december"
+_CIRCLED = re.compile("[①-⑳]+")
+_BETWEEN = re.compile(rf"[\s,;和与]|\band\b|\\(?:{tokens.ROMAN})|[{{}}$]")
+_FONT = re.compile(rf"\\(?:{tokens.ROMAN})(?![a-z])|\\[,;! ]|[_{{}}\s~]")
+_ARROW = re.compile(r"\\(?:long)?rightarrow|\\to(?![a-z])|\\xrightarrow(?:\[[^]]*\])?\{[^{}]*\}|->")
+_ATOMS = r"(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+"
+_SPECIES = rf"\d*{_ATOMS}(?:\^\d*[+-])?(?:\((?:s|l|g|aq)\))?"
+_CHEMISTRY = re.compile(rf"{_SPECIES}(?:\+{_SPECIES})*(?:→{_SPECIES}(?:\+{_SPECIES})*)?")
+_ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\])?(?:\d[spdf]\^?\d\d?)+|sp\^?\d?d?\^?\d?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +56,7 @@ class Verdict:
     well_formed: bool  # whether the answer has the required format
     extracted: str | None  # what was in the box, None without one
     # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer itself is no
-    # answer of its kind), "timeout" or "crash" (of an expression: `pool`).
+    # answer of its kind), "timeout" or "crash" (of an expression: `process`).
     reason: str
 
 
@@ -70,7 +98,7 @@ def verify(
     options: typing.Any = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
     try:
         reason = KINDS[kind](extracted, answer, **options)
-    except quantities.Failed as failure:  # of SymPy: a timeout or a crash
+    except process.Failed as failure:  # of SymPy: a timeout or a crash
         reason = str(failure)
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
@@ -80,3 +108,210 @@ def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdic
     names = ("tolerance", "choices", "ordered")
     options: typing.Any = {name: item.metadata[name] for name in names if name in item.metadata}
     return verify(text, item.answer, item.kind, form=form, **options)
+
+
+# ------------------------------------------------------------------------------ letters
+def compare(given: str | None, key: str | None) -> str:
+    """Returns the reason for two normalised texts; None and "" are unreadable."""
+    if not key:
+        return "bad_key"
+    return ("ok" if given == key else "different") if given else "unreadable"
+
+
+def letter(text: str) -> str | None:
+    """Returns the one capital letter that `text` chooses, or None."""
+    return _labelled(text)[0]
+
+
+def _labelled(text: str) -> tuple[str | None, str]:
+    """Returns the letter that `text` chooses, or None, and the text after it."""
+    text = reading.lead(answers.plain(text))
+    if match := _LONE.fullmatch(text):
+        return match[1].upper(), ""
+    match = _LABEL.match(text)
+    return (match[1], match[2]) if match and not _SECOND.search(match[2]) else (None, "")
+
+
+def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
+    """Compares letters. An option's text counts as its letter, and equal options count as the same.
+
+    A letter with the text of another option after it is unreadable, as is a text that may be of two. A
+    lone letter is an option's own, also where it is the text of another, as with points of a drawing.
+    """
+    right = letter(key)
+    chosen, rest = _labelled(given)
+    if right is None or not choices:
+        return compare(chosen, right)
+    if rest and chosen not in (named(rest, choices) or [chosen]):
+        return "unreadable"
+    options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
+    is_one = len(answers.signed_words(answers.plain(given))) == 1  # "-b" may be an option's text
+    is_letter = chosen in options and not rest and is_one
+    letters = [chosen] if is_letter else named(given, choices) or [chosen]
+    texts = {options[x] for x in letters if x in options}
+    return compare(texts.pop() if len(texts) == 1 else None, options.get(right))
+
+
+def named(text: str, choices: Sequence[str]) -> list[str]:
+    """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
+
+    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. If none has these words, one may have
+    the value: 0.5 is the option 1/2, and 20 the option 20%.
+    """
+    plain, options = answers.plain(text), [answers.plain(option) for option in choices]
+    for read in (str, answers.signed_words) if plain else ():
+        words = read(plain)
+        if letters := [chr(65 + i) for i, option in enumerate(options) if read(option) == words]:
+            return letters
+    rules = Rules()  # and its clock, for all options
+    letters = [chr(65 + i) for i, option in enumerate(choices) if _is_worth(text, option, rules)]
+    return letters if len(letters) == 1 else []
+
+
+def _is_worth(text: str, option: str, rules: Rules) -> bool:
+    """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
+    one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
+    if not isinstance(one, Formula) or not isinstance(other, Formula):
+        return False
+    are_things = all(x.unit and not x.unit.bases for x in (one, other))
+    is_range = matching.ends(one) != matching.ends(other)
+    return not are_things and not is_range and matching.same(one, other, rules)
+
+
+def yes_or_no(text: str) -> str | None:
+    """Returns "yes" or "no" if `text` starts with it and neither doubts nor denies it, None for "no idea"."""
+    plain = answers.plain(text)
+    words = answers.words(plain).split()
+    said = {"yes", "no"}.intersection(words)
+    doubts = {*_DOUBT.split(), *(("not", "n't") if "yes" in said else ())}
+    if len(said) != 1 or words[0] not in said or doubts.intersection(words):
+        return None
+    goes_on = re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain) or words[1] in _GOES_ON.split()
+    return words[0] if goes_on and not (words[0] == "yes" and "n't" in plain) else None
+
+
+def yesno(given: str, key: str, **_) -> str:
+    """Compares yes and no."""
+    return compare(yes_or_no(given), yes_or_no(key))
+
+
+# ------------------------------------------------------------------------------ words
+def text(given: str, key: str, **_) -> str:
+    """Compares words; signs such as < and - count, punctuation, case and articles do not.
+
+    A, B and D is ABD, CO_2 is CO2, and a key that is a quantity may be given in other units.
+    """
+    given, key = (tokens.clean(x) for x in (given, key))
+    if _SEVERAL.fullmatch(key):
+        given = _BETWEEN.sub("", given)
+    reason = compare(answers.words(given), answers.words(key))
+    left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
+    if reason == "bad_key" or (reason == "ok" and left == right):
+        return reason
+    return "ok" if _is_alike(given, key) else reason.replace("ok", "different")
+
+
+@functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
+def _is_alike(given: str, key: str) -> bool:
+    """Returns whether two texts have one special spelling, or are the same quantity or range."""
+    if (spelling := _spelling(key)) and _spelling(given) == spelling:
+        return True
+    if "mol" in given + key:  # 0.5 M is 0.5 mol/L
+        given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
+    one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if one is None or other is None:
+        return False
+    are_measured = all(isinstance(x, Formula) and x.unit and x.unit.bases for x in (one, other))
+    is_comparable = are_measured or matching.ends(other) is not None
+    return is_comparable and matching.same(one, other, Rules())
+
+
+def _spelling(text: str) -> str | list | None:
+    r"""Returns the one spelling of a time of day, a date, chemistry or circled numbers, else None."""
+    plain = answers.plain(text)
+    if match := _TIME.fullmatch(plain):
+        return f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
+    parts = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[.,]", " ", plain.lower()).split()
+    numbers = sorted((x.lstrip("0") for x in parts if x.isdecimal()), key=lambda x: len(x) > 2)
+    months = [x for x in parts if len(x) > 2 and f" {x}" in f" {_MONTHS}"]
+    if len(months) == 1 and 0 < len(numbers) == len(parts) - 1 < 3:
+        return [months[0][:3], *numbers]
+    text = tokens.clean(text)
+    if _CIRCLED.fullmatch(bare := _BETWEEN.sub("", text)):
+        return sorted(bare)  # true statements
+    text = _FONT.sub("", _ARROW.sub("→", text))
+    text = re.sub(r"(?<=[A-Za-z)])([+-])$", r"^\1", text)  # \ce{Na+}
+    if _ORBITALS.fullmatch(text):
+        return text.replace("^", "")
+    is_formula = re.search(r"[\d^→]", text) and _CHEMISTRY.fullmatch(text)
+    sides = [sorted(re.split(r"(?<!\^)(?<!\^\d)\+", side)) for side in text.split("→")]
+    return sides if is_formula else None
+
+
+# ------------------------------------------------------------------------------ numbers, lists and formulas
+def integer(given: str, key: str, **_) -> str:
+    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
+    right, value = number(key), number(given)
+    if right is None or right.value.denominator != 1:
+        return "bad_key"
+    if value is None:
+        value = number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given))))
+    return _decided(value, right, Rules(formulas=False))
+
+
+def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
+    """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
+    rules = Rules(tolerance=tolerance, decimals=True, formulas=False)
+    return _decided(number(given), number(key), rules)
+
+
+def listing(
+    given: str, key: str, *, ordered: bool | None = None, tolerance: float | None = None, **_
+) -> str:
+    r"""Compares lists, numbers within the relative `tolerance`.
+
+    By default the order counts if `key` is neither written \{...\} nor with "or".
+    """
+    right = reading.read(key, thousands=", " in key or ";" in key)
+    rules = Rules(tolerance, decimals=True, lists=True, ordered=ordered, formulas=False)
+    # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
+    readings = dict.fromkeys(reading.read(given, thousands=x) for x in (False, True))
+    reasons = [_decided(value, right, rules) for value in readings]
+    return "ok" if "ok" in reasons else reasons[-1]
+
+
+def expression(given: str, key: str, **_) -> str:
+    """Compares formulas, equations, inequalities, sets and names."""
+    right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
+    is_prose = isinstance(value, Words) and not isinstance(right, Words)
+    reason = _decided(None if is_prose else value, right, Rules())
+    # Next to a quantity, a letter after a number is a unit and not a factor: 50 cm is 0.5 m.
+    return "ok" if reason != "ok" and _is_alike(given, key) else reason
+
+
+def number(text: str) -> Number | None:
+    """Returns the number that a text is, or gives a name or ends a true chain of constants with."""
+    value = reading.read(text, numeric=True)
+    if isinstance(value, Relation):
+        equation = matching.named(value, Rules(formulas=False))
+        value = equation and equation.value
+    return value if isinstance(value, Number) else None
+
+
+def _decided(given: Value | None, key: Value | None, rules: Rules) -> str:
+    if key is None or (isinstance(key, Collection) and rules.lists and not key.items):
+        return "bad_key"
+    if given in (None, Collection(Kind.CLOSED, ())):
+        return "unreadable"
+    return "ok" if matching.same(given, key, rules) else "different"
+
+
+KINDS = {
+    "choice": choice,
+    "yesno": yesno,
+    "int": integer,
+    "float": real,
+    "text": text,
+    "list": listing,
+    "expr": expression,
+}

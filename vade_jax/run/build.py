@@ -15,7 +15,7 @@ import optax
 from vade_jax import rng, settings
 from vade_jax.data import loading, tokens
 from vade_jax.models.qwen import flops
-from vade_jax.rewards import functions, mix
+from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import datasets, engines
 from vade_jax.trainer import (
@@ -225,13 +225,13 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
         scoring.make_scorer,
         policy.tokenizer.decode,
         by_length=lambda length: (
-            run.reward.overlong_factor * mix.overlong_penalty(length, limit, buffer)
+            run.reward.overlong_factor * functions.overlong_penalty(length, limit, buffer)
         ),
     )
     if run.reward.functions:
         judge = make_judge(run.reward, said)
         return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
-    return make(mix.by_rules(run.reward.format, run.reward.format_weight, said))
+    return make(functions.by_rules(run.reward.format, run.reward.format_weight, said))
 
 
 def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
@@ -240,11 +240,11 @@ def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer)
 
 
 def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`, which imports nothing yet; `opening` as in `mix.by_rules`."""
+    """Returns the judge of `reward.function`; imports nothing yet; `opening` as in `functions.by_rules`."""
 
-    def make(name: str) -> mix.Judge:
+    def make(name: str) -> functions.Judge:
         if name == functions.RULES:
-            return mix.by_rules(reward.format, reward.format_weight, opening)
+            return functions.by_rules(reward.format, reward.format_weight, opening)
         return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
     names = reward.functions

@@ -18,7 +18,7 @@ import numpy as np
 
 from vade_jax import arrays
 from vade_jax.losses import advantages
-from vade_jax.rewards import mix
+from vade_jax.rewards import functions
 from vade_jax.trainer import processes
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
@@ -60,7 +60,7 @@ class Scorer:
 
 def make_scorer(
     decode: Callable[[np.ndarray], str],
-    judge: mix.Judge,
+    judge: functions.Judge,
     *,
     by_length: Callable[[int], float] = lambda length: 0.0,
     num_threads: int = 1,

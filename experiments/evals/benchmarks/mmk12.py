@@ -11,7 +11,7 @@ import re
 
 from experiments.evals.benchmarks import base
 from vade_jax import types
-from vade_jax.rewards import kinds
+from vade_jax.rewards import verify
 
 FORMS = (("id", "question", "answer", "subject", "image"),)
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -19,7 +19,7 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 def _item(row: base.FileRow) -> types.Item:
     answer = row.text("answer").strip()
-    letter = kinds.letter(answer)
+    letter = verify.letter(answer)
     if letter is None:
         raise row.bad("answer", f"{answer!r} is no letter; this is the form of the test split")
     return types.Item(
@@ -46,7 +46,7 @@ def extract(text: str, item: types.Item | None = None, profile: str = "paper") -
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer chooses the gold's letter."""
-    return kinds.letter(extracted) == item.answer
+    return verify.letter(extracted) == item.answer
 
 
 BENCHMARK = base.Benchmark(
