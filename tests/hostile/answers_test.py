@@ -179,7 +179,7 @@ class Hostile(ScriptedChat):
 @pytest.mark.parametrize("statuses", [(200,), (500,), (400,)])
 def test_no_reply_of_a_judge_ends_a_run(statuses):
     with Hostile(REPLIES, statuses) as server:
-        options = {"retries": 0, "concurrency": 1, "backoff_s": 0.001}
+        options = {"retries": 0, "concurrency": 1}
         judge = servers.Judge(server.url, "m", **options)
         rewarder = servers.RewardServer(server.url, columns=(), **options)
         found = []

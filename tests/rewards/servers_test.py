@@ -10,7 +10,7 @@ COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("seven", "e
 
 
 def judge(server, **options):
-    return servers.Judge(server.url, "m", backoff_s=0.01, **options)
+    return servers.Judge(server.url, "m", **options)
 
 
 def asked(judge):
@@ -147,7 +147,7 @@ class Scoring(ScriptedServer):
 def test_a_reward_model_gets_texts_and_columns(correct):
     with Scoring() as server:
         server.reply = {"rewards": [0.5, None, 2]} | ({"correct": correct} if correct else {})
-        ask = servers.RewardServer(server.url + "/score", backoff_s=0.01)
+        ask = servers.RewardServer(server.url + "/score")
         found = ask(PROMPTS, COMPLETIONS, answer=["7"] * 3, more=[1, 2, 3])
         assert found == (([0.5, None, 2], correct) if correct else [0.5, None, 2])
         _, _, body = server.log[0]

@@ -80,8 +80,8 @@ def rows(
         directory = _saved(pathlib.Path(path), split)
         table, label = row_files.open_saved(directory), pathlib.Path(path).name
     else:
-        files = _files(pathlib.Path(path), split)
-        table, directory = row_files.open_files(files), files[0].parent
+        listed = files(pathlib.Path(path), split)
+        table, directory = row_files.open_files(listed), listed[0].parent
         label = pathlib.Path(path).stem
     if table.columns is not None:
         columns.check(path, table.columns, has_rules=has_rules)
@@ -148,7 +148,7 @@ def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
     return {}
 
 
-def _files(path: pathlib.Path, split: str) -> list[pathlib.Path]:
+def files(path: pathlib.Path, split: str) -> list[pathlib.Path]:
     """Returns the files that hold the rows of a split.
 
     Raises:
@@ -162,13 +162,13 @@ def _files(path: pathlib.Path, split: str) -> list[pathlib.Path]:
         raise ValueError(
             f"{path} does not exist: {fields.did_you_mean(path.name, there)}give {known}"
         )
-    files = _of_split(path, split) if path.is_dir() else [path]
-    if not files or not all(file.is_file() and row_files.format_of(file) for file in files):
+    found = _of_split(path, split) if path.is_dir() else [path]
+    if not found or not all(file.is_file() and row_files.format_of(file) for file in found):
         what = "has no files of rows" if path.is_dir() else "is not a file of rows"
         raise ValueError(f"{path} {what} by name: give {known}")
-    if len(formats := sorted({row_files.format_of(file) for file in files})) > 1:
+    if len(formats := sorted({row_files.format_of(file) for file in found})) > 1:
         raise ValueError(f"{path} has {' and '.join(formats)} files: name one of them")
-    return files
+    return found
 
 
 def _of_split(path: pathlib.Path, split: str) -> list[pathlib.Path]:
