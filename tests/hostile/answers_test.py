@@ -106,7 +106,7 @@ VISTA = {
     "skills": ["a"], "answer_type": "text",
 }  # fmt: skip
 CHOICES = ["red", "blue", "a rather long text of a choice, in many words"]
-VERSE = {"question_for_eval": "q", "query_wo": "q", "query_cot": "q"}
+VERSE = {"question_for_eval": "q", "query_cot": "q"}
 VISION = {"options": [], "level": "1", "subject": "s"}
 ASKED = {
     "mathvista": [

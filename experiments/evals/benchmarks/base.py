@@ -113,15 +113,11 @@ def lines(choices: Sequence[str], form: str) -> str:
 
 
 # ------------------------------------------------------------------------------ files
-class BadRow(ValueError):  # noqa: N818 (a verdict on data more than an error)
-    """A row that does not have the published form."""
-
-
 @dataclasses.dataclass(frozen=True)
 class FileRow:
     """One row, numbered over all shards: `row[column]` is its value, None if null or absent.
 
-    Its methods return the value of a column as one type, or raise `BadRow`.
+    Its methods return the value of a column as one type, or raise ValueError.
     """
 
     file: pathlib.Path
@@ -131,8 +127,8 @@ class FileRow:
     def __getitem__(self, column: str) -> Any:
         return self.values.get(column)
 
-    def bad(self, column: str, problem: str) -> BadRow:
-        return BadRow(f"{self.file.name}, row {self.index}, column {column}: {problem}")
+    def bad(self, column: str, problem: str) -> ValueError:
+        return ValueError(f"{self.file.name}, row {self.index}, column {column}: {problem}")
 
     def text(self, column: str, *, may_be_empty: bool = False) -> str:
         """Returns a text (a number is written out), by default one with content."""
@@ -190,7 +186,7 @@ def read_items(
     Args:
         path: as `sources.rows` takes them; image paths are relative to the file.
         forms: the columns of each published form; one form must be there whole.
-        build: row -> item; raises `BadRow`.
+        build: row -> item; raises ValueError.
 
     Raises:
         ValueError: a file cannot be read, a column is missing, rows are bad (all of them are
@@ -206,11 +202,11 @@ def read_items(
                 "the published form"
             )
         for index in range(table.size):
-            row = FileRow(file, size, table.read(index))
             size += 1
             try:
+                row = _row(table, index, file, size - 1)
                 item = build(row)
-            except BadRow as error:
+            except ValueError as error:
                 problems.append(str(error))
                 continue
             if item.uid in items:
@@ -226,3 +222,13 @@ def read_items(
     if not items:
         raise ValueError(f"{path} has no rows")
     return list(items.values())
+
+
+def _row(table: row_files.Table, index: int, file: pathlib.Path, number: int) -> FileRow:
+    try:
+        values = table.read(index)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.name}, row {number}: {error!s:.200}") from error
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is no object")
+    return FileRow(file, number, values)
