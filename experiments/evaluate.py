@@ -72,8 +72,8 @@ def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None
         seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
         seeds[policy.seed] = evaluated(policy.name, policy.directory)
     base = evaluated(by_arm.BASE, c.model.checkpoint) if c.model.checkpoint else None
-    options = {"baseline": baseline, "size": c.size, "seed": c.seed}
-    print(f"\n{by_arm.write(workdir, groups, base, **options)}")
+    text = by_arm.write(workdir, groups, base, baseline=baseline, size=c.size, seed=c.seed)
+    print(f"\n{text}")
     print(f"in {workdir}: tables.md, a directory a policy")
 
 

@@ -113,7 +113,8 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
                 continue
             sample = seen[row["uid"]] if row["sample"] is None else row["sample"]
             seen[row["uid"]] += 1
-            answer = Answer(**row | {"sample": sample})
+            fields: dict[str, Any] = row | {"sample": sample}
+            answer = Answer(**fields)
             if answer.key in answers:
                 raise ValueError(
                     f"{file}: the answer {answer.uid}, sample {sample}, is there twice"

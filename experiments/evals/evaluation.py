@@ -41,7 +41,8 @@ class Prepared:
     tasks: Sequence[tasks.Task]
     records: Mapping[str, Mapping]  # of each task: what another evaluation must share
     others: Mapping[str, summary.Results]  # to compare with, by directory
-    policy: policies.Policy | None  # who answers; None for saved answers
+    # Who answers; None for saved answers
+    policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
     judge: results.Judge
 
@@ -83,7 +84,8 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         claim(path, settings, tasks.MAY_CHANGE)
     if policy is not None:
         for task in chosen:
-            policy.check(task, stores[task.name])
+            store: Any = stores[task.name]
+            policy.check(task, store)
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
 
 
@@ -131,7 +133,7 @@ def _connect(server, workdir: str, name: str, asks: bool) -> chat.Chat:
 
 def _make_policy(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
-) -> policies.Policy | None:
+) -> policies.ServerPolicy | policies.EnginePolicy | None:
     if evaluation.server.url:
         server = _connect(evaluation.server, workdir, answers.NAME, asks)
         return policies.ServerPolicy(server, evaluation.data, evaluation.seed)

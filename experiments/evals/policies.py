@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,23 +20,6 @@ from vade_jax import client, types
 from vade_jax.data import images, prompts, tokens
 from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url
-
-
-class Policy(Protocol):
-    """What an evaluation asks."""
-
-    def check(self, task: Task, store: Store) -> None:
-        """Looks at all that can fail before the first answer; raises ValueError."""
-
-    def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Adds the missing answers to the store; yields how many more are there.
-
-        Raises:
-            ServerLost, EngineFailure: no question gets an answer any more.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 def missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
@@ -54,7 +37,7 @@ class ServerPolicy:
     seed: int
 
     def check(self, task: Task, store: Store) -> None:
-        """Asks for one word in the form of the task, if an answer is missing."""
+        """Asks for one word in the form of the task, if an answer is missing; raises ValueError."""
         if not any(missing(task, store, item) for item in task.items):
             return
         message = self._message(task.asked[0], "Reply with the word yes.")
@@ -67,7 +50,13 @@ class ServerPolicy:
             ) from error
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """See `Policy`; a question without a reply leaves a gap."""
+        """Makes the missing answers; yields how many more are there.
+
+        A question without a reply leaves a gap.
+
+        Raises:
+            ServerLost: no question gets a reply any more.
+        """
         todo = [item for item in task.asked if missing(task, store, item)]
         yield task.num_samples * (len(task.asked) - len(todo))
         for answers in self.chat.map(lambda item: self._answers(task, store, item), todo):
@@ -137,13 +126,17 @@ class EnginePolicy:
         return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
 
     def check(self, task: Task, store: Store) -> None:
-        """Builds the prompt of every item that lacks an answer."""
+        """Builds the prompt of every item that lacks an answer; raises ValueError."""
         for item in task.asked:
             if missing(task, store, item):
                 self._build(task, item)
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """See `Policy`; a chunk that lacks one answer is answered again as a whole."""
+        """Does what `ServerPolicy.ask` does; a chunk that lacks one answer is answered again as a whole.
+
+        Raises:
+            EngineFailure: vLLM cannot go on.
+        """
         base = jax.random.key(self.seed)
         base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))
         for start in range(0, len(task.asked), self.chunk):

@@ -147,10 +147,11 @@ def load(path: str | os.PathLike) -> Result:
     try:
         fields = json.loads(pathlib.Path(path).read_text("utf-8"))
         fields = {f.name: fields[f.name] for f in dataclasses.fields(Result)}
-        uids, correct_MG = tuple(fields["uids"]), np.array(fields["correct_MG"], bool)
+        fields["uids"] = tuple(fields["uids"])
+        fields["correct_MG"] = np.array(fields["correct_MG"], bool)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{path} holds no result of a benchmark: {error!r}") from error
-    return Result(**fields | {"uids": uids, "correct_MG": correct_MG})
+    return Result(**fields)
 
 
 def load_all(directory: str) -> dict[str, Result]:

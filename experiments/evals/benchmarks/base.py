@@ -77,16 +77,9 @@ class Benchmark:
 
 
 # ------------------------------------------------------------------------------ texts
-def check_profile(profile: str) -> str:
-    """Returns `profile`, or raises ValueError if it is unknown."""
-    if profile not in PROFILES:
-        raise ValueError(f"profile={profile!r} is unknown; use one of {PROFILES}")
-    return profile
-
-
 def asked(query: str, profile: str) -> str:
     """Returns a published query; under "cot" it asks for a box too."""
-    return f"{query}\n{BOXED}" if check_profile(profile) == "cot" else query
+    return f"{query}\n{BOXED}" if profile == "cot" else query
 
 
 def boxed(text: str) -> str | None:

@@ -71,8 +71,7 @@ def _type(row: base.FileRow) -> str:
 
 def prompt(item: types.Item, profile: str) -> str:
     """Returns the question with an instruction after it."""
-    cot = base.check_profile(profile) == "cot"
-    return f"{item.question}\n{base.BOXED if cot else INSTRUCTION}"
+    return f"{item.question}\n{base.BOXED if profile == 'cot' else INSTRUCTION}"
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str:

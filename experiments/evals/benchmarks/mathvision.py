@@ -14,11 +14,11 @@ from experiments.evals.benchmarks import base, latex
 from vade_jax import types
 
 # Fixed by the benchmark.
+LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 INSTRUCTION = (
-    'Please solve the problem step by step and put your answer in one "\\boxed{}". '
+    f"{LMMS_INSTRUCTION} "
     'If it is a multiple choice question, only one letter is allowed in the "\\boxed{}".'
 )
-LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 FORMS = (("id", "question", "options", "image", "answer", "level", "subject"),)
 # What an answer without a box follows, in the official order: the last flag that is there wins.
 _FLAGS = tuple(
@@ -61,7 +61,6 @@ def _item(row: base.FileRow) -> types.Item:
 
 def prompt(item: types.Item, profile: str) -> str:
     """Returns the official prompt, which asks for reasoning and a box in both profiles."""
-    base.check_profile(profile)
     options = item.metadata["options"]
     shown = options == base.letters(options)  # the picture says what they stand for
     listed = "" if shown else base.lines(options, "({}) {}")
@@ -70,7 +69,6 @@ def prompt(item: types.Item, profile: str) -> str:
 
 def lmms_prompt(item: types.Item, profile: str) -> str:
     """Returns the prompt of the public harness: its instruction is glued to the question."""
-    base.check_profile(profile)
     listed = base.lines(item.metadata["options"], "{}. {}").lstrip("\n")
     choices = f"\nChoices: {listed}" if listed else ""
     return f"{LMMS_INSTRUCTION}{item.question}{choices}"
