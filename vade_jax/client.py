@@ -23,6 +23,8 @@ import openai
 
 from vade_jax import fields
 
+for _name in ("httpx2", "openai"):  # at INFO they log every request
+    logging.getLogger(_name).setLevel(logging.WARNING)
 _SHOWN = 500  # characters of a server's words in an error
 _TRANSIENT = (408, 409, 429)  # and every status from 500 on
 _OTHER_FORM = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -79,6 +81,7 @@ class Client:
         self._tries, self._slots = retries + 1, asyncio.Semaphore(concurrency)
         self._counts, self._lock = collections.Counter(), threading.Lock()
         self._is_down = False
+        self._loop = _loop()  # one for all requests, as connections belong to a loop
         self._pending: set[futures.Future[Any]] = set()
 
     def submit(
@@ -91,7 +94,7 @@ class Client:
         # A lone surrogate, which models write at times and UTF-8 has not, is sent as "?".
         data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         asking = self._ask(path, json.loads(data), read)
-        future = asyncio.run_coroutine_threadsafe(asking, _loop())
+        future = asyncio.run_coroutine_threadsafe(asking, self._loop)
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future
