@@ -175,18 +175,3 @@ def test_the_form_of_the_training_repository(tmp_path):
     assert [i.answer for i in items] == ["3", "4"]
     groups = [BENCHMARKS["chartqa"].groups(i)["type"] for i in items]
     assert groups == [("human",), ("augmented",)]
-
-
-def test_the_raw_form_is_two_files_and_a_folder(tmp_path):
-    (tmp_path / "png").mkdir()
-    (tmp_path / "png/a.png").write_bytes(files.picture())
-    row = {"imgname": "a.png", "query": "How many?", "label": "3"}
-    human = files.save(tmp_path / "test_human.json", row)
-    files.save(tmp_path / "test_augmented.json", row)
-    items = read("chartqa", tmp_path)
-    assert [i.metadata["type"] for i in items] == ["human", "augmented"]
-    assert len({i.uid for i in items}) == 2
-    assert len(read("chartqa", human)) == 1
-    odd = files.save(tmp_path / "png/test.json", row | {"imgname": "../a.png"})
-    with pytest.raises(ValueError, match=r"neither human nor augmented|decoded"):
-        read("chartqa", odd)
