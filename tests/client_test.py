@@ -123,14 +123,6 @@ def test_the_servers_wish_for_a_pause_is_granted(server):
     assert 1 <= second - first < 5
 
 
-def test_a_server_that_is_gone_is_named_once(server, caplog):
-    server.faults = [500, 500, None]
-    asked = make(server)
-    assert [isinstance(ask(asked), Failure) for _ in range(3)] == [True, True, False]
-    (record,) = [x.getMessage() for x in caplog.records if "no reply" in x.msg]
-    assert server.url in record and "500" in record
-
-
 # ------------------------------------------------------------------------------ many
 def test_no_more_than_allowed_are_in_flight(server):
     server.seconds = 0.05

@@ -80,7 +80,7 @@ class Client:
         )
         self._tries, self._slots = retries + 1, asyncio.Semaphore(concurrency)
         self._counts, self._lock = collections.Counter(), threading.Lock()
-        self._is_down = False
+        self.is_down = False  # whether the last request failed: said once, by who asked
         self._loop = _loop()  # one for all requests, as connections belong to a loop
         self._pending: set[futures.Future[Any]] = set()
 
@@ -121,10 +121,6 @@ class Client:
             result = await self._persist(path, body, read)
         is_failure = isinstance(result, Failure)
         self.count(requests=1, failures=is_failure, seconds=time.perf_counter() - start)
-        is_down = is_failure and not result.status
-        if is_down and not self._is_down:  # once, not for each of a thousand answers
-            logging.getLogger(__name__).warning("no reply from %s: %s", self.url, result.why)
-        self._is_down = is_down
         return result
 
     async def _persist(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:

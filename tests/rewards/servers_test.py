@@ -57,6 +57,14 @@ def test_what_fails_is_asked_again_and_then_has_no_verdict():
         assert asked(made) == [1, None, 1] and made.metrics()["failures"] == 1
 
 
+def test_a_server_that_is_gone_is_named_once(caplog):
+    with ScriptedChat(agrees) as server:
+        server.faults = [500, 500, None]
+        assert asked(judge(server, concurrency=1, retries=0)) == [None, None, 1]
+        (record,) = [x.getMessage() for x in caplog.records if "no reply" in x.msg]
+        assert server.url in record and "500" in record
+
+
 def test_a_reply_that_cannot_be_read_is_no_verdict():
     with ScriptedChat(lambda body: "Perhaps") as server:
         made = judge(server)

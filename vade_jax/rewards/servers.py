@@ -7,6 +7,7 @@ Both are functions as `rewards.functions` describes them, in TRL too. A failed r
 that cannot help. What the server cannot judge has no verdict; a wrong key, model or path is an error.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
@@ -115,9 +116,13 @@ class RewardServer(client.Client):
 def _reward(server: client.Client, future: futures.Future[Any]) -> Any:
     """Returns a request's result, None if it failed; raises RuntimeError where all others would fail."""
     result = future.result()
-    if isinstance(result, client.Failure) and result.is_final:
+    is_failure = isinstance(result, client.Failure)
+    if is_failure and result.is_final:
         raise RuntimeError(f"server {server.url}: {result.why}")
-    return None if isinstance(result, client.Failure) else result
+    if is_failure and not server.is_down:  # once, not for each of a thousand answers
+        logging.getLogger(__name__).warning("no reply from %s: %s", server.url, result.why)
+    server.is_down = is_failure
+    return None if is_failure else result
 
 
 def _text_and_tokens(reply: Any) -> tuple[str, int, int]:
