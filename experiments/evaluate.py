@@ -30,6 +30,7 @@ from experiments import cli, errors, paths
 from experiments.evals import by_arm, evaluation, results
 from experiments.evals.chat import ServerLost
 from experiments.evals.settings import Evaluation
+from vade_jax import fields
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.directory import own
@@ -55,30 +56,25 @@ def main(c: ConfigDict, workdir: str) -> None:
 def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None:
     """Evaluates every finished run of a sweep, then writes tables over all of them."""
     with errors.user_errors():
-        found = by_arm.policies(directory)
-        by_arm.check_baseline(found, baseline)  # now, because the evaluations may take days
-    policies = {policy.name: policy.directory for policy in found}
-    if c.model.checkpoint:
-        policies[by_arm.BASE] = c.model.checkpoint
-    for name, path in policies.items():
+        policies = by_arm.policies(directory)
+        arms = sorted({policy.arm for policy in policies})
+        fields.check_word("--baseline", baseline, arms)  # now: the evaluations may take days
+
+    def evaluated(name: str, checkpoint: str) -> dict[str, results.Result]:
+        """Returns the results of this call's benchmarks; earlier ones may have left others."""
         each = ConfigDict(c.to_dict())
-        each.model.checkpoint, each.label = path, name
-        main(each, os.path.join(workdir, name))
+        each.model.checkpoint, each.label = checkpoint, name
+        main(each, path := os.path.join(workdir, name))
+        return {n: result for n, result in results.load_all(path).items() if c.benchmarks.get(n)}
+
     groups = {}
-    for policy in found:
+    for policy in policies:
         seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
-        seeds[policy.seed] = _asked(c, os.path.join(workdir, policy.name))
-    base = _asked(c, os.path.join(workdir, by_arm.BASE)) if c.model.checkpoint else None
-    options = {"baseline": baseline, "size": c.size, "seed": c.seed}
-    print(
-        f"\n{by_arm.write(workdir, groups, base, **options)}\nin {workdir}: tables.md, a directory a policy"
-    )
-
-
-def _asked(c: ConfigDict, directory: str) -> dict[str, results.Result]:
-    """Returns the results of this call's benchmarks; the directory may have others of earlier calls."""
-    found = results.load_all(directory)
-    return {name: result for name, result in found.items() if c.benchmarks.get(name)}
+        seeds[policy.seed] = evaluated(policy.name, policy.directory)
+    base = evaluated(by_arm.BASE, c.model.checkpoint) if c.model.checkpoint else None
+    text = by_arm.write(workdir, groups, base, baseline=baseline, size=c.size, seed=c.seed)
+    print(f"\n{text}")
+    print(f"in {workdir}: tables.md, a directory a policy")
 
 
 @contextlib.contextmanager

@@ -50,7 +50,8 @@ def main(_: Sequence[str]) -> None:
         owned = own(str(directory), "--target")
     with owned:  # two at once would write into one file
         with errors.user_errors():
-            chat = chats.connect(server, str(directory / "replies.jsonl"))
+            chat = chats.Chat(server, directory / "replies.jsonl")
+            chat.check()
         try:
             report = offline.write(source, target, chat, wanted)
         except (chats.ServerLost, KeyboardInterrupt) as error:

@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 from vade_jax import rng, settings
 from vade_jax.data import procedural, prompts
 from vade_jax.models.qwen import tiny_checkpoint
-from vade_jax.rewards import mix
+from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.samplers import SAMPLERS
@@ -49,7 +49,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     )
 
     # The reward: 0.9 for the right answer, 0.1 for a box around it.
-    score = scoring.make_scorer(tokenizer.decode, mix.by_rules("boxed", format_weight=0.1))
+    score = scoring.make_scorer(tokenizer.decode, functions.by_rules("boxed", format_weight=0.1))
 
     # The selector: VADE's posterior over the pass rates of all questions.
     selector = SAMPLERS["vade"](num_rollouts=G, warmup="none")
@@ -76,7 +76,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     logp = learner.make_logp(policy)
     objective = objectives.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
-    # A copy, because each update deletes the parameters that it is given: the first ones are the KL's reference.
+    # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
     state, shardings = learner.first_state(policy, optimizer, copy=True)
     learn = learner.Learner(
         update=learner.of_whole_state(learner.compile_update(step_of_policy, policy, shardings)),

@@ -104,7 +104,7 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         server.status = status
         options = {"api_key_env": "JUDGE_KEY", "retries": 0}
         ask = evaluation.Server.from_dict({"url": server.url, "model": "m", **options})
-        talk = chat.Chat(ask, tmp_path / "replies.jsonl", backoff_s=0.001)
+        talk = chat.Chat(ask, tmp_path / "replies.jsonl")
         judge = servers.Judge(server.url, "m", **options)
         for call in (talk.check, lambda: talk.ask([]), lambda: judge(["q"], ["a"])):
             try:

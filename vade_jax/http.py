@@ -1,4 +1,4 @@
-"""The HTTP client for all requests to servers: rollouts, judges and evaluations.
+"""The HTTP client for rollouts.
 
 A request fails in one of two ways. `TransientError`: a retry may help (no connection, a timeout, an
 error inside the server, a reply that was cut off). `RefusedError`: the request itself is wrong, and a
@@ -6,10 +6,8 @@ retry fails too. `retrying` retries after the first and lets the second pass.
 """
 
 import contextlib
-import ipaddress
 import json
 import logging
-import os
 import random
 import socket
 import ssl
@@ -31,8 +29,6 @@ KEEPALIVE_S = 2.0
 LONGEST_PAUSE_S = 30.0
 MOST_BYTES = 1 << 29  # largest reply, decompressed; the tokens of a large batch take a tenth of it
 MAX_RETRY_AFTER_S = 120.0  # longest pause that a server can ask for with Retry-After
-# Statuses of a wrong key, model or path: every other request would be refused too.
-HOPELESS = (401, 403, 404)
 _TRANSIENT = (408, 409, 425, 429)  # and every status from 500 on
 _SHOWN = 500  # characters of a server's reply that an error message shows
 
@@ -59,13 +55,6 @@ class RefusedError(Exception):
         self.status = status
 
 
-def _is_on_the_internet(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_global
-    except ValueError:
-        return "." in host
-
-
 class Client:
     """Sends JSON requests to one server over persistent connections, from any thread.
 
@@ -74,23 +63,12 @@ class Client:
     Args:
         url: http(s)://host[:port][/path]; the path of each request is appended to it.
         timeout_s: the longest wait for a whole reply in seconds, unless a request sets its own.
-        headers: headers of every request.
-        by_proxy: whether a server on the internet is reached through the proxy that the environment names
-            (HTTPS_PROXY, NO_PROXY). Servers with a private address or a host name without a dot are always
-            reached directly.
 
     Raises:
         ValueError: `url` is not a URL.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str] = {},
-        by_proxy: bool = False,
-    ):
+    def __init__(self, url: str, *, timeout_s: float):
         try:
             parsed = httpx.URL(url)
             is_url = parsed.scheme in ("http", "https") and parsed.host
@@ -100,16 +78,13 @@ class Client:
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
         fields.check_no_secret("the server", url=url)
         self.url = url.rstrip("/")
-        # The server or httpx may repeat the key, for example in an error message. It is masked there.
-        key = headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        self._secret = key if len(key) > 3 else None
         self._timeout_s = timeout_s
         self._client = httpx.Client(
             base_url=self.url,
-            headers={"Content-Type": "application/json", **headers},
+            headers={"Content-Type": "application/json"},
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_S),
             verify=ssl.create_default_context(),
-            trust_env=by_proxy and _is_on_the_internet(parsed.host),
+            trust_env=False,
         )
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._lock, self._closed = threading.Lock(), False
@@ -140,12 +115,8 @@ class Client:
                 data = b"".join(_until(end, response))
         except httpx.HTTPError as error:
             message = f"{method} {path}: {type(error).__name__}: {error}".rstrip(": ")
-            if self._secret and self._secret in message:
-                raise TransientError(message.replace(self._secret, "***")) from None
             raise TransientError(message) from error
-        return _content(
-            response, data.replace(self._secret.encode(), b"***") if self._secret else data
-        )
+        return _content(response, data)
 
     def abort(self) -> None:
         """Ends every request in flight, from any thread; the server drops their answers."""
@@ -169,31 +140,6 @@ class Client:
                 self._sockets.add(sock)
             if self._closed:  # `close` ran before this socket was registered
                 self.abort()
-
-
-def bearer(variable: str, setting: str = "api_key_env") -> dict[str, str]:
-    """Returns an Authorization header with the key in an environment variable; {} if `variable` is "".
-
-    White space around the key, such as the newline at the end of a secrets file, is removed.
-
-    Raises:
-        ValueError: the variable is missing, or a header cannot hold its value (which is not shown).
-    """
-    fields.check_no_secret(setting, variable=variable)
-    if not variable:
-        return {}
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ValueError(
-            f"{setting}={variable!r}: there is no such variable in the environment: export "
-            f"{variable}=KEY"
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise ValueError(
-            f"{setting}={variable!r}: the value of this variable has characters that are not printable "
-            f"ASCII, so it is no key: export {variable}=KEY again"
-        )
-    return {"Authorization": f"Bearer {key}"}
 
 
 def retrying(

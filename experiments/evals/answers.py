@@ -9,11 +9,11 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.evals.benchmarks import BENCHMARKS
 from experiments.evals.tasks import Task
+from vade_jax.data import row_files
 
 Key = tuple[str, int]  # uid of the item, number of the sample
 NAME = "answers.jsonl"
@@ -52,10 +52,10 @@ class Store(dict[Key, Answer]):
         before, newline, cut_off = self._path.read_bytes().rpartition(b"\n")
         if cut_off:
             os.truncate(self._path, len(before + newline))
-        for number, row in enumerate(_read_rows(self._path), 1):
+        for number, line in enumerate(before.split(b"\n") if before else [], 1):
             try:
-                answer = Answer(**row)
-            except TypeError as error:
+                answer = Answer(**json.loads(line))
+            except (ValueError, TypeError) as error:
                 raise ValueError(f"{self._path}, line {number} is no answer: {error}") from error
             self[answer.key] = answer
 
@@ -74,16 +74,16 @@ def check_whole(task: Task, answers: Mapping[Key, Answer], allow: bool) -> None:
     missing = [uid for uid, sample in task.keys if (uid, sample) not in answers]
     if not missing:
         return
-    said = (
+    message = (
         f"{task.name}: {len(missing)} of {len(task.keys)} answers are missing, of "
         f"{_first_few(missing)}"
     )
     if not allow:
         raise ValueError(
-            f"{said}: complete them (a server is asked again by the same command), or count "
+            f"{message}: complete them (a server is asked again by the same command), or count "
             "them wrong by --allow_missing"
         )
-    print(f"{said}; they count as wrong")
+    print(f"{message}; they count as wrong")
 
 
 # ------------------------------------------------------------------------------ of other programs
@@ -91,23 +91,47 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
     """Returns the answers in a file, or in all files of a directory, by benchmark.
 
     A row has the item's `uid` and the `text` (or `response`), and may have `sample`, its number;
-    without it the rows of an item are numbered. Answers to other items are left out.
+    without it the rows of an item are numbered. Answers to other items are left out, and counted.
 
     Raises:
-        ValueError: a column is missing, an answer is there twice, or answers are of unknown items or
-            more than the protocol has.
+        ValueError: a file cannot be read, an answer is there twice or beyond the protocol's number, or one
+            answer would belong to two prompts.
     """
-    rows = [_checked(file, row) for file in _files(path) for row in _read_rows(file)]
-    _check_prompts(path, tasks)
-    found = _numbered(path, _asked(path, tasks, rows))
-    wanted = {key for task in tasks for key in task.keys}
-    if extra := sorted(found.keys() - wanted):
+    answers, others, seen = {}, [], collections.Counter()
+    uids = {}
+    for task in tasks:
+        for item in task.asked:
+            if uids.setdefault(item.uid, item.question) != item.question:
+                raise ValueError(
+                    f"--answers={path}: {task.name} asks {item.uid} in other words than another "
+                    "benchmark: score them one by one"
+                )
+    for file in _files(path):
+        for row in _rows(file):
+            if row["uid"] not in uids:
+                others.append(row["uid"])
+                continue
+            sample = seen[row["uid"]] if row["sample"] is None else row["sample"]
+            seen[row["uid"]] += 1
+            fields: dict[str, Any] = row | {"sample": sample}
+            answer = Answer(**fields)
+            if answer.key in answers:
+                raise ValueError(
+                    f"{file}: the answer {answer.uid}, sample {sample}, is there twice"
+                )
+            answers[answer.key] = answer
+    if others:
+        print(
+            f"--answers={path}: {len(others)} answers left out, of other items: {_first_few(others)}"
+        )
+    by_task = {task.name: {k: answers[k] for k in task.keys if k in answers} for task in tasks}
+    if extra := sorted(answers.keys() - {key for found in by_task.values() for key in found}):
         raise ValueError(
             f"--answers={path}: {len(extra)} answers are beyond the number that the protocol has, "
             f"such as {extra[0][0]}, sample {extra[0][1]}: remove them, or set "
             "sampling.num_samples"
         )
-    return {task.name: {key: found[key] for key in task.keys if key in found} for task in tasks}
+    return by_task
 
 
 def _files(path: str) -> list[pathlib.Path]:
@@ -119,107 +143,27 @@ def _files(path: str) -> list[pathlib.Path]:
     elif root.is_dir():
         # Of an evaluation; the raw replies of its server are in a file of the same name.
         kept = [f for f in root.glob(f"*/{NAME}") if f.parent.name != REPLIES]
-        files = sorted(kept) or sorted(root.iterdir())
-        files = [file for file in files if file.suffix in (".jsonl", ".parquet")]
+        files = sorted(kept) or [f for f in sorted(root.iterdir()) if row_files.format_of(f)]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(f"--answers={path} is no file or directory of answers")
     return files
 
 
-def _read_rows(file: pathlib.Path) -> list[Any]:
-    """Returns the rows of a .jsonl or .parquet file; raises ValueError if it cannot be read."""
-    if file.suffix == ".parquet":
-        from pyarrow import parquet
-
+def _rows(file: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields the fields of an `Answer` of each row; its sample may be None."""
+    table = row_files.open_files([file])
+    for index in range(table.size):
         try:
-            return parquet.read_table(file).to_pylist()
-        except (ValueError, OSError) as error:  # pyarrow's errors are of these
-            raise ValueError(f"{file} cannot be read: {error}") from error
-    rows = []
-    for number, line in enumerate(file.read_text("utf-8-sig").split("\n"), 1):
-        try:
-            rows += [json.loads(line)] if line.strip() else []
-        except ValueError as error:
-            raise ValueError(f"{file}, line {number} is no JSON: {error}") from error
-    return rows
-
-
-def _checked(file: pathlib.Path, row: Any) -> dict[str, Any]:
-    """Returns the fields of an `Answer` from a row of another program's file; sample may be None."""
-    found = row if isinstance(row, Mapping) else {}
-    text = found.get("text", found.get("response"))
-    if not isinstance(found.get("uid"), str) or not isinstance(text, str):
-        raise ValueError(
-            f"{file}: a row needs the texts uid and text (or response): {str(row)[:100]}"
-        )
-    if not isinstance(found.get("sample"), int | None):
-        raise ValueError(f"{file}: sample={found['sample']!r} is no whole number")
-    optional = {name: found.get(name) for name in ("num_tokens", "finished")}
-    return {"uid": found["uid"], "sample": found.get("sample"), "text": text} | optional
-
-
-def _asked(
-    path: str, tasks: Sequence[Task], rows: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """Returns the answers to the items of the tasks, and prints the number of others.
-
-    Raises:
-        ValueError: answers are of no benchmark, or of items that a benchmark's whole file lacks.
-    """
-    items = {item.uid for task in tasks for item in task.items}
-    names = {_benchmark(uid) for uid in items}
-    others = [row["uid"] for row in rows if row["uid"] not in items]
-    unasked = BENCHMARKS.keys() - names
-    elsewhere = [uid for uid in others if _benchmark(uid) in unasked]
-    beyond = [uid for uid in others if _benchmark(uid) not in unasked]
-    # A task has no items beyond `num_items`: only their file tells them from unknown ones.
-    whole = {i.uid for t in tasks for i in t.benchmark.read(t.path)} if beyond else set()
-    if unknown := [uid for uid in beyond if uid not in whole]:
-        raise ValueError(
-            f"--answers={path}: {len(unknown)} of {len(rows)} answers are of items that the "
-            f"benchmarks' files do not have: {_first_few(unknown)}"
-        )
-    left_out = {"benchmarks that are not asked": elsewhere, "items beyond num_items": beyond}
-    for why, uids in left_out.items():
-        if uids:
-            print(f"--answers={path}: {len(uids)} answers left out, of {why}: {_first_few(uids)}")
-    return [row for row in rows if row["uid"] in items]
-
-
-def _benchmark(uid: str) -> str:
-    """Returns the name of the benchmark that an item is of, under whichever scorer."""
-    return uid.partition(":")[0]
-
-
-def _check_prompts(path: str, tasks: Sequence[Task]) -> None:
-    """Raises ValueError if one answer would belong to two different prompts."""
-    prompts = {}
-    for task in tasks:
-        for item in task.asked:
-            first = prompts.setdefault(item.uid, (task.name, item.question))
-            if first[1] != item.question:
-                raise ValueError(
-                    f"--answers={path}: {first[0]} and {task.name} ask {item.uid} "
-                    "differently: score them one by one"
-                )
-
-
-def _numbered(path: str, rows: Sequence[Mapping[str, Any]]) -> dict[Key, Answer]:
-    """Returns the answers by key; rows of an item without a sample are counted."""
-    seen, found, doubled = collections.Counter(), {}, []
-    for row in rows:
-        sample = seen[row["uid"]] if row["sample"] is None else row["sample"]
-        seen[row["uid"]] += 1
-        named: dict[str, Any] = {**row, "sample": sample}
-        answer = Answer(**named)
-        if answer.key in found:
-            doubled.append(f"{answer.uid}, sample {sample}")
-        found[answer.key] = answer
-    if doubled:
-        raise ValueError(
-            f"--answers={path}: {len(doubled)} answers are there twice: {_first_few(doubled)}"
-        )
-    return found
+            row = table.read(index)
+            answer = {"uid": row["uid"], "text": row["text"] if "text" in row else row["response"]}
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(f"{file}: row {index} has no uid and text: {error!r}") from error
+        answer |= {name: row.get(name) for name in ("sample", "num_tokens", "finished")}
+        if not isinstance(answer["uid"], str) or not isinstance(answer["text"], str):
+            raise ValueError(f"{file}: uid and text of row {index} have to be texts")
+        if not isinstance(answer["sample"], int | None):
+            raise ValueError(f"{file}: sample={answer['sample']!r} is no whole number")
+        yield answer
 
 
 def _first_few(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from experiments.evals import benchmarks, stats, summary
 from experiments.evals.results import Result
 from experiments.evals.summary import Results
-from vade_jax import atomic, fields, tables
+from vade_jax import atomic, tables
 
 BASE = "base"  # the untrained policy's row
 # VADE with one option changed, as configs/arms.py names them: they are compared with `vade`. Other arms
@@ -28,7 +28,7 @@ ABLATIONS = (
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "vade_per_token"),
 )
 _RUN = re.compile(r"(.+)_seed(\d+)")
-Seeds = Mapping[int, Results]  # of one arm
+Groups = Mapping[str, Mapping[str, Mapping[int, Results]]]  # by data/loss, arm and seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,36 +51,29 @@ def policies(sweep: str) -> list[Policy]:
     Raises:
         ValueError: there are none.
     """
-    found, unfinished = [], []
+    finished, unfinished = [], []
     for path in sorted(pathlib.Path(sweep).glob("*/*/*_seed*/")):
         match = _RUN.fullmatch(path.name)
-        if match is None:
-            continue
-        if (path / "policy" / "config.json").exists():
+        if match and (path / "policy" / "config.json").exists():
             group = str(path.parent.relative_to(sweep))
-            found.append(Policy(group, match[1], int(match[2]), str(path)))
-        else:
+            finished.append(Policy(group, match[1], int(match[2]), str(path)))
+        elif match:
             unfinished.append(path.name)
-    if not found:
+    if not finished:
         raise ValueError(
             f"--sweep={sweep} has no finished run: give the --workdir of an experiments.sweep"
         )
     if unfinished:
         print(f"not finished, so left out: {', '.join(unfinished)}")
-    return found
-
-
-def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
-    """Raises ValueError, with the nearest arm, unless some policy is of this one."""
-    fields.check_word("--baseline", baseline, sorted({policy.arm for policy in policies}))
+    return finished
 
 
 def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
     """Returns, for each benchmark that all seeds have, one result with the answers of all."""
     together = {}
     for name, first in of_seeds[0].items():
-        same = [each[name] for each in of_seeds if name in each]
-        if len(same) == len(of_seeds):
+        if all(name in each for each in of_seeds):
+            same = [each[name] for each in of_seeds]
             items = range(len(first.uids))
             together[name] = dataclasses.replace(
                 first,
@@ -93,7 +86,7 @@ def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
 
 def write(
     workdir: str,
-    groups: Mapping[str, Mapping[str, Seeds]],
+    groups: Groups,
     untrained: Results | None,
     *,
     baseline: str,
@@ -112,13 +105,14 @@ def write(
     """
     rows, variants, num_seeds = ({BASE: untrained} if untrained else {}), {}, {}
     for group, arms in groups.items():
-        named = {_label(arm, group): pooled(list(seeds.values())) for arm, seeds in arms.items()}
-        num_seeds |= {_label(arm, group): len(seeds) for arm, seeds in arms.items()}
-        ablated = [_label(arm, group) for arm in arms if _selector(arm) in ABLATIONS]
-        rows |= {label: found for label, found in named.items() if label not in ablated}
-        if ablated:
-            whole = [_label(arm, group) for arm in arms if _selector(arm) == "vade"]
-            variants |= {label: named[label] for label in (*whole, *ablated)}
+        has_ablations = any(_selector(arm) in ABLATIONS for arm in arms)
+        for arm, seeds in arms.items():
+            label, is_ablation = _label(arm, group), _selector(arm) in ABLATIONS
+            results, num_seeds[label] = pooled(list(seeds.values())), len(seeds)
+            if not is_ablation:
+                rows[label] = results
+            if is_ablation or (has_ablations and _selector(arm) == "vade"):
+                variants[label] = results
     text = ""
     options: dict[str, Any] = {"size": size, "seeds": num_seeds, "seed": seed}
     if rows:
@@ -126,7 +120,7 @@ def write(
     if variants:
         shown = summary.table(variants, ablations=True, **options)
         text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
-    lines = [x for found in (rows | variants).values() for x in summary.scorers(found).splitlines()]
+    lines = [x for each in (rows | variants).values() for x in summary.scorers(each).splitlines()]
     text += "\n" + "".join(f"- {line}\n" for line in dict.fromkeys(lines)) if lines else ""
     text += _paired(_differences(groups, baseline, seed))
     atomic.write_text(os.path.join(workdir, "tables.md"), text)
@@ -143,49 +137,37 @@ def _selector(arm: str) -> str:
     return arm.partition("@")[0]
 
 
-def _compared_with(arm: str, arms: Collection[str], baseline: str) -> str:
-    """Returns `vade` at the same learning rate for an ablation, if it is there, else the baseline."""
-    whole = "vade" + arm.removeprefix(_selector(arm))
-    return whole if _selector(arm) in ABLATIONS and whole in arms else baseline
-
-
 def _differences(
-    groups: Mapping[str, Mapping[str, Seeds]], baseline: str, seed: int
-) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
-    """Returns the number of shared seeds and the difference, by labels (of an arm, of its counterpart)."""
-    found = {}
+    groups: Groups, baseline: str, seed: int
+) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Returns the number of shared seeds and the difference, by "arm minus its counterpart"."""
+    gaps = {}
     for group, arms in groups.items():
         for arm, seeds in arms.items():
-            other = _compared_with(arm, arms, baseline)
+            vade = "vade" + arm.removeprefix(_selector(arm))  # at the same learning rate
+            other = vade if _selector(arm) in ABLATIONS and vade in arms else baseline
             both = sorted(seeds.keys() & arms.get(other, {}).keys())
-            if arm == other or not both:
-                continue
-            mine, theirs = (pooled([x[n] for n in both]) for x in (seeds, arms[other]))
-            gap = summary.difference(mine, theirs, seed)
-            found[_label(arm, group), _label(other, group)] = len(both), gap
-    return found
+            if arm != other and both:
+                mine, theirs = (pooled([x[n] for n in both]) for x in (seeds, arms[other]))
+                label = f"{_label(arm, group)} minus {_label(other, group)}"
+                gaps[label] = len(both), summary.difference(mine, theirs, seed)
+    return gaps
 
 
-def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> str:
+def _paired(gaps: Mapping[str, tuple[int, Mapping[str, Any]]]) -> str:
     """Returns the table of differences, in points."""
     if not gaps:
         return "\nNo arm shares a seed with its baseline: no differences.\n"
     names = [*benchmarks.BENCHMARKS, "average"]
     columns = [name for name in names if any(name in gap for _, gap in gaps.values())]
-    lines = []
-    for (arm, other), (num, gap) in gaps.items():
-        cells = []
-        for name in columns:
-            cells.append(stats.Estimate(**gap[name]).points("+") if name in gap else "")
-        lines.append([f"{arm} minus {other}", *cells, str(num)])
+    rows, remarks = [], ""
+    for label, (num, gap) in gaps.items():
+        cells = [stats.Estimate(**gap[n]).points("+") if n in gap else "" for n in columns]
+        rows.append([label, *cells, str(num)])
+        remarks += "".join(f"- {label}: {line}\n" for line in summary.not_alike(gap))
     header = ["", *columns, "seeds"]
-    text = tables.markdown(header, lines, right=range(1, len(header)))
-    remarks = [
-        f"- {arm} minus {other}: {line}\n"
-        for (arm, other), (_, gap) in gaps.items()
-        for line in summary.not_alike(gap)
-    ]
+    text = tables.markdown(header, rows, right=range(1, len(header)))
     return (
         f"\n# Differences\n\n{text}\n\nIn points, paired by question and seed, with 95 % intervals "
-        f"over questions: another seed of training may differ by more.\n{''.join(remarks)}"
+        f"over questions: another seed of training may differ by more.\n{remarks}"
     )

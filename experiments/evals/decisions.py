@@ -9,28 +9,32 @@ compares like the verifier of training. This is not a published score, and resul
 """
 
 import dataclasses
+import decimal
+import enum
 import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from experiments.evals import numbers
-from experiments.evals.benchmarks import base, mathvision
+from experiments.evals.benchmarks import base
 from experiments.evals.chat import Chat, Unanswered
-from vade_jax.rewards import answers, functions, verify
+from vade_jax.rewards import answers, functions, process, verify
 from vade_jax.types import Item
 
 T = TypeVar("T")
-FAILURES = (
-    "undecided",  # rules alone could not read it
-    "judge_failed",  # none of the judge's replies could be read
-    "judge_unanswered",  # the judge's server gave no reply
-    "missing",  # there is no answer to score
-)
 # Temperatures of the attempts to get a readable reply from a judge; the first is greedy. The original
 # scripts never stop asking.
 TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
 _LABEL = re.compile(r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE)
 _SHORT = 40  # characters of a text that is an answer as a whole
+
+
+class Failure(enum.StrEnum):
+    """Why nobody could decide on an answer."""
+
+    UNDECIDED = "undecided"  # rules alone could not read it
+    JUDGE_FAILED = "judge_failed"  # none of the judge's replies could be read
+    JUDGE_UNANSWERED = "judge_unanswered"  # the judge's server gave no reply
+    MISSING = "missing"  # there is no answer to score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +43,14 @@ class Decision:
 
     extracted: str | None  # the answer in the text, None if none was found
     correct: bool  # False also if nobody could decide
-    outcome: str = "rules"  # or "judge", "function", or one of `FAILURES`
+    outcome: str = "rules"  # or "judge", "function", or a `Failure`
     replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
 
 
 Decide = Callable[[Item, str], Decision]  # (item, text), from any thread
-MISSING = Decision(None, False, "missing")
+MISSING = Decision(None, False, Failure.MISSING)
 
 
-# ------------------------------------------------------------------------------ a judge model
 def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
     """Returns the function that decides on (item, text) by the rules and, where they end, the judge.
 
@@ -58,58 +61,49 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
         return by_rules(benchmark, profile)
 
     def decide(item: Item, text: str) -> Decision:
-        extracted, replies = None, []
-
-        def ask(prompt: str, read: Callable[[str], T | None]) -> T:
-            """Returns what the first readable reply says."""
-            messages = [{"role": "user", "content": prompt}]
-            for seed, temperature in enumerate(TEMPERATURES):
-                drawn = {"temperature": temperature, "max_tokens": judge.max_tokens, "seed": seed}
-                try:
-                    reply = chat.ask(messages, **drawn)
-                except Unanswered as error:
-                    raise _NoDecision("judge_unanswered") from error
-                replies.append(reply)
-                found = read(said) if (said := _behind_thoughts(reply)) is not None else None
-                if found is not None:
-                    return found
-            raise _NoDecision("judge_failed")
-
-        try:
-            extracted = benchmark.extract(text, item, profile)
-            if extracted is None:
-                assert judge.extraction_prompt and judge.read_extraction
-                extracted = ask(judge.extraction_prompt(text, item), judge.read_extraction)
-            correct = benchmark.score(extracted, item, profile)
-            if correct is None:
-                assert judge.judge_prompt and judge.read_judgement
-                correct = ask(judge.judge_prompt(extracted, item), judge.read_judgement)
-            outcome = "judge" if replies else "rules"
-        except _NoDecision as failure:
-            correct, outcome = False, str(failure)
-        return Decision(extracted, correct, outcome, tuple(replies))
+        replies: list[str] = []
+        extracted = benchmark.extract(text, item, profile)
+        if extracted is None:
+            prompt = judge.extraction_prompt(text, item)
+            extracted = _ask(chat, prompt, judge.read_extraction, judge.max_tokens, replies)
+            if isinstance(extracted, Failure):
+                return Decision(None, False, extracted, tuple(replies))
+        correct = benchmark.score(extracted, item, profile)
+        if correct is None:
+            assert judge.judge_prompt and judge.read_judgement
+            prompt = judge.judge_prompt(extracted, item)
+            correct = _ask(chat, prompt, judge.read_judgement, judge.max_tokens, replies)
+            if isinstance(correct, Failure):
+                return Decision(extracted, False, correct, tuple(replies))
+        return Decision(extracted, correct, "judge" if replies else "rules", tuple(replies))
 
     return decide
 
 
-def _behind_thoughts(reply: str) -> str | None:
-    """Returns what follows the thoughts of a judge; None if they were cut off and nothing does."""
-    _, closed, said = reply.rpartition("</think>")
-    return said if closed or "<think>" not in said else None
+def _ask(
+    chat: Chat, prompt: str, read: Callable[[str], T | None], max_tokens: int, replies: list[str]
+) -> T | Failure:
+    """Returns what the first readable reply of a judge says; adds all replies to `replies`."""
+    for seed, temperature in enumerate(TEMPERATURES):
+        options = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        try:
+            replies.append(chat.ask([{"role": "user", "content": prompt}], **options))
+        except Unanswered:
+            return Failure.JUDGE_UNANSWERED
+        _, closed, text = replies[-1].rpartition("</think>")
+        are_cut_off = not closed and "<think>" in text  # thoughts, and nothing follows them
+        if not are_cut_off and (value := read(text)) is not None:
+            return value
+    return Failure.JUDGE_FAILED
 
 
-class _NoDecision(Exception):  # noqa: N818 (says what happened)
-    """A judge has come to no decision; the text is one of `FAILURES`."""
-
-
-# ------------------------------------------------------------------------------ a user's function
 def by_functions(judge: functions.SumOfJudges) -> Decide:
     """Returns the function that decides with the user's reward functions, which may raise RewardFailure."""
 
     def decide(item: Item, text: str) -> Decision:
-        (found,) = judge(item, [text], None)
-        outcome = "function" if found.is_known else "judge_unanswered"
-        return Decision(found.extracted, found.correct == 1, outcome)
+        (judgement,) = judge(item, [text], None)
+        outcome = "function" if judgement.is_known else Failure.JUDGE_UNANSWERED
+        return Decision(judgement.extracted, judgement.correct == 1, outcome)
 
     return decide
 
@@ -124,14 +118,10 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
         if extracted is None:
             extracted = _extract(text, item)
         if extracted is None:
-            return Decision(None, False, "undecided")
+            return Decision(None, False, Failure.UNDECIDED)
         correct = benchmark.score(extracted, item, profile)
-        if correct is None:
-            # What a judge would be asked: the same value, or the same to the verifier of training.
-            correct = (
-                mathvision.close(item.answer, extracted)
-                or verify.verify_item(f"\\boxed{{{extracted}}}", item).correct
-            )
+        if correct is None:  # what a judge would be asked
+            correct = verify.verify_item(f"\\boxed{{{extracted}}}", item).correct
         return Decision(extracted, correct)
 
     return decide
@@ -139,22 +129,24 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
 
 def _extract(text: str, item: Item) -> str | None:
     """Returns the box, the tail, or a short text: one choice, or a number without its unit."""
-    found = base.boxed(text) or _tail(text)
-    if not found:
-        plain = answers.plain(text)
-        is_short = 0 < len(plain) <= _SHORT and "\n" not in text.strip()
-        found = plain if is_short else None
-    if found is None:
+    answer = base.boxed(text) or _tail(text)
+    if not answer and "\n" not in text.strip() and len(plain := answers.plain(text)) <= _SHORT:
+        answer = plain
+    if not answer:
         return None
     # MathVista's rules make a choice of any text: only what names one may reach them.
     if choices := item.metadata.get("choices"):
-        letter = verify.letter(found)
-        chosen = letter if letter in base.letters(choices) else None
-        return base.spelled(found, choices) or chosen
-    if item.kind not in ("int", "float"):
-        return found
-    number = numbers.number(found)
-    return found if number is None else format(number[0], "f")
+        letter = verify.letter(answer)
+        return base.spelled(answer, choices) or (
+            letter if letter in base.letters(choices) else None
+        )
+    try:
+        number = verify.number(answer) if item.kind in ("int", "float") else None
+    except process.Failed:  # SymPy came to no verdict
+        number = None
+    if number is None:
+        return answer
+    return format(decimal.Decimal(number.value.numerator) / number.value.denominator, "f")
 
 
 def _tail(text: str) -> str:

@@ -39,13 +39,12 @@ class Prepared:
     settings: Evaluation
     workdir: str
     tasks: Sequence[tasks.Task]
-    # The settings of each task, which another evaluation must share to be compared
-    records: Mapping[str, Mapping]
+    records: Mapping[str, Mapping]  # of each task: what another evaluation must share
     others: Mapping[str, summary.Results]  # to compare with, by directory
     # Who answers; None for saved answers
     policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
-    judge: chat.Chat | functions.SumOfJudges | None  # None where rules decide
+    judge: results.Judge
 
     @property
     def num_answers(self) -> int:
@@ -53,6 +52,7 @@ class Prepared:
         return sum(len(store) for store in self.stores.values())
 
 
+# ------------------------------------------------------------------------------ before the first answer
 def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     """Reads all files, sends servers a test question, and builds every prompt once.
 
@@ -66,126 +66,31 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     others = {path: results.load_all(path) for path in evaluation.compare}
     for path, other in others.items():
         summary.check_pair(path, other, chosen)
-    policy, replies = None, os.path.join(workdir, answers.REPLIES)
     stores = _open_stores(evaluation, chosen, workdir)
-    asks = any(policies.lacks(task, stores[task.name]) for task in chosen)
-    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"), asks)
-    if evaluation.server.url:
-        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME), asks=asks)
-        policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
-    elif evaluation.model.checkpoint:
-        policy = _checkpoint_policy(evaluation, chosen, workdir)
-    directory, template = (policy.directory, policy.template) if policy else ("", "")
-    of_policy = tasks.policy_record(evaluation, directory, template)
-    records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
+    # Servers have to be there before the first answer, and need not be after the last one.
+    asks = any(len(stores[task.name]) < len(task.keys) for task in chosen)
+    judge = _make_judge(evaluation, chosen, workdir, asks)
+    policy = _make_policy(evaluation, chosen, workdir, asks)
+    record = tasks.policy_record(
+        evaluation, getattr(policy, "directory", ""), getattr(policy, "template", "")
+    )
+    records = {task.name: tasks.record(evaluation, task, record) for task in chosen}
     if evaluation.answers:
         _check_whole(evaluation, chosen, stores)
-    for name, wanted in records.items():
+    for name, settings in records.items():
         path = pathlib.Path(workdir, name, "settings.json")
         if evaluation.answers or not stores[name]:
             path.unlink(missing_ok=True)  # no answer was made with them
-        claim(path, wanted, tasks.MAY_CHANGE)
+        claim(path, settings, tasks.MAY_CHANGE)
     if policy is not None:
         for task in chosen:
-            store = stores[task.name]
-            assert isinstance(store, answers.Store)
+            store: Any = stores[task.name]
             policy.check(task, store)
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
 
 
-def answer(prepared: Prepared) -> None:
-    """Asks for every missing answer.
-
-    Raises:
-        ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
-    """
-    if prepared.policy is None:
-        return
-    # The engine is closed before scoring, because the judge may need its memory.
-    with contextlib.closing(prepared.policy):
-        for task in prepared.tasks:
-            store = prepared.stores[task.name]
-            assert isinstance(store, answers.Store)
-            with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
-                for done in prepared.policy.ask(task, store):
-                    bar.update(done)
-
-
-def check_answers(prepared: Prepared) -> None:
-    """Raises ValueError if answers are missing, or says how many if the settings allow that."""
-    if prepared.policy is not None:  # saved answers were looked at before
-        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
-
-
-def write_report(prepared: Prepared) -> str:
-    """Scores all answers and writes results, the report and every decision.
-
-    Returns:
-        The part of the report that is shown.
-
-    Raises:
-        ServerLost: the judge is gone; what it has said is kept.
-        RewardFailure: a reward function failed.
-    """
-    evaluation, found = prepared.settings, {}
-    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
-    if not label:
-        path = evaluation.answers or evaluation.model.checkpoint
-        label = os.path.basename(os.path.normpath(path))
-    for task in prepared.tasks:
-        found[task.name] = results.score(
-            task,
-            prepared.stores[task.name],
-            prepared.judge,
-            os.path.join(prepared.workdir, task.name),
-            label=label,
-            settings=prepared.records[task.name],
-        )
-    return summary.write(
-        prepared.workdir,
-        found,
-        prepared.others,
-        skipped=evaluation.skipped,
-        size=evaluation.size,
-        seed=evaluation.seed,
-    )
-
-
-def _make_judge(
-    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str, asks: bool
-) -> chat.Chat | functions.SumOfJudges | None:
-    """Returns the judge: a chat with a model, the user's functions, or None where rules decide all.
-
-    `asks`: answers are missing, so the judge's server has to be there before they are made.
-    """
-    if evaluation.reward.functions:
-        if evaluation.judge.rules or evaluation.judge.url:
-            raise ValueError(
-                f"reward.function={evaluation.reward.function!r} judges: give no --rules and no "
-                "--judge_server"
-            )
-        judge = build.make_judge(evaluation.reward)
-        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
-            try:
-                judge(task.items[0], [""], None)
-            except functions.RewardFailure as error:
-                raise ValueError(f"{task.name}: {error}") from error
-        return judge
-    if evaluation.judge.rules:
-        return None
-    names = [task.name for task in chosen if task.benchmark.judge]
-    if not names:
-        return None
-    if not evaluation.judge.url:
-        raise ValueError(
-            f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
-            "--judge_model, or --rules for rules of our own (not the published scores)"
-        )
-    return chat.connect(evaluation.judge, memory, asks=asks)
-
-
 def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
-    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in chosen}
+    paths = {task.name: os.path.join(workdir, task.name, answers.NAME) for task in chosen}
     if not evaluation.answers:
         return {name: answers.Store(path) for name, path in paths.items()}
     if taken := [path for path in paths.values() if os.path.exists(path)]:
@@ -196,12 +101,47 @@ def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: 
     return answers.read_saved(evaluation.answers, chosen)
 
 
-def _check_whole(evaluation, chosen, stores) -> None:
-    for task in chosen:
-        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
+def _make_judge(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
+) -> results.Judge:
+    """Returns the judge: a chat with a model, the user's functions, or None where rules decide all."""
+    if evaluation.reward.functions:
+        judge = build.make_judge(evaluation.reward)
+        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
+            try:
+                judge(task.items[0], [""], None)
+            except functions.RewardFailure as error:
+                raise ValueError(f"{task.name}: {error}") from error
+        return judge
+    names = [task.name for task in chosen if task.benchmark.judge]
+    if evaluation.judge.rules or not names:
+        return None
+    if not evaluation.judge.url:
+        raise ValueError(
+            f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
+            "--judge_model, or --rules for rules of our own (not the published scores)"
+        )
+    return _connect(evaluation.judge, workdir, "judge.jsonl", asks)
 
 
-# ------------------------------------------------------------------------------ a checkpoint
+def _connect(server, workdir: str, name: str, asks: bool) -> chat.Chat:
+    connected = chat.Chat(server, os.path.join(workdir, answers.REPLIES, name))
+    if asks:
+        connected.check()
+    return connected
+
+
+def _make_policy(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
+) -> policies.ServerPolicy | policies.EnginePolicy | None:
+    if evaluation.server.url:
+        server = _connect(evaluation.server, workdir, answers.NAME, asks)
+        return policies.ServerPolicy(server, evaluation.data, evaluation.seed)
+    if evaluation.model.checkpoint:
+        return _checkpoint_policy(evaluation, chosen, workdir)
+    return None
+
+
 def _checkpoint_policy(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
 ) -> policies.EnginePolicy:
@@ -236,7 +176,6 @@ def _checkpoint_policy(
             devices = mesh.make(**evaluation.mesh.to_dict())
             dtype = compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
             return place_policy(directory, devices, dtype)
-        # vLLM reads the weights itself.
         unused: dict[str, Any] = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
         return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
@@ -271,3 +210,63 @@ def _weights(path: str) -> str:
             f"-m experiments.convert --source={path} --target=DIR"
         )
     return hub.model(path)
+
+
+# ------------------------------------------------------------------------------ asking and scoring
+def answer(prepared: Prepared) -> None:
+    """Asks for every missing answer.
+
+    Raises:
+        ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
+    """
+    if prepared.policy is None:
+        return
+    # The engine is closed before scoring, because the judge may need its memory.
+    with contextlib.closing(prepared.policy):
+        for task in prepared.tasks:
+            with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
+                store: Any = prepared.stores[task.name]
+                for done in prepared.policy.ask(task, store):
+                    bar.update(done)
+
+
+def check_answers(prepared: Prepared) -> None:
+    """Raises ValueError if answers are missing, or says how many if the settings allow that."""
+    if prepared.policy is not None:  # saved answers were looked at before
+        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
+
+
+def _check_whole(evaluation, chosen, stores) -> None:
+    for task in chosen:
+        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
+
+
+def write_report(prepared: Prepared) -> str:
+    """Scores all answers and writes results, the report and every decision; returns what is shown of it.
+
+    Raises:
+        ServerLost: the judge is gone; what it has said is kept.
+        RewardFailure: a reward function failed.
+    """
+    evaluation = prepared.settings
+    path = os.path.normpath(evaluation.answers or evaluation.model.checkpoint)
+    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
+    scored = {
+        task.name: results.score(
+            task,
+            prepared.stores[task.name],
+            prepared.judge,
+            os.path.join(prepared.workdir, task.name),
+            label=label or os.path.basename(path),
+            settings=prepared.records[task.name],
+        )
+        for task in prepared.tasks
+    }
+    return summary.write(
+        prepared.workdir,
+        scored,
+        prepared.others,
+        skipped=evaluation.skipped,
+        size=evaluation.size,
+        seed=evaluation.seed,
+    )

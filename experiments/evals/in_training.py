@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.evals import benchmarks, decisions, tasks
-from experiments.evals.benchmarks import base
 from vade_jax import fields, settings
 from vade_jax.data import prompts, tokens
 from vade_jax.rollout.engine import Sampling
@@ -25,20 +24,19 @@ def paths(section: settings.Eval) -> dict[str, str]:
     Raises:
         ValueError: a benchmark is unknown or named twice, or a file is missing.
     """
-    found = {}
+    files = {}
     for part in filter(None, section.benchmarks.split(",")):
         name, _, path = part.partition(":")
-        label = f"eval.benchmarks: {part!r}"
-        path = fields.at_home("eval.benchmarks", path)
+        label, path = f"eval.benchmarks: {part!r}", fields.at_home("eval.benchmarks", path)
         if name not in benchmarks.BENCHMARKS:
             known = ", ".join(benchmarks.BENCHMARKS)
             raise ValueError(f"{label}: write BENCHMARK:FILE; benchmarks are {known}")
-        if name in found:
+        if name in files:
             raise ValueError(f"{label}: {name} is there twice: remove one")
         if not os.path.exists(path):
             raise ValueError(f"{label}: {path!r} does not exist")
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def make(
@@ -60,7 +58,8 @@ def make(
         max_length=data.max_prompt_length,
     )
 
-    def of_benchmark(benchmark: base.Benchmark, found: Sequence[Item]) -> validation.Validate:
+    def of_benchmark(name: str, path: str) -> validation.Validate:
+        benchmark = benchmarks.BENCHMARKS[name]
         decide = decisions.by_rules(benchmark, section.profile)
 
         def build(item: Item) -> Prompt:
@@ -74,24 +73,20 @@ def make(
                 ) from error
 
         def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-            texts = [tokenizer.decode(tokens) for tokens in answers]
-            decided = [decide(item, text) for text in texts]
-            return [
-                Scored(text, decision.extracted, float(decision.correct), decision.correct)
-                for text, decision in zip(texts, decided, strict=True)
-            ]
+            scored = []
+            for text in map(tokenizer.decode, answers):
+                decision = decide(item, text)
+                reward = float(decision.correct)
+                scored.append(Scored(text, decision.extracted, reward, decision.correct))
+            return scored
 
         return validation.of_items(
-            benchmark.name,
-            found,
+            name,
+            benchmark.read(path)[: section.benchmark_items or None],
             build,
             Scorer(score),
             num_samples=section.num_samples,
             sampling=Sampling(temperature=section.temperature, max_tokens=section.max_tokens),
         )
 
-    size, made = section.benchmark_items or None, []
-    for name, path in paths(section).items():
-        benchmark = benchmarks.BENCHMARKS[name]
-        made.append(of_benchmark(benchmark, benchmark.read(path)[:size]))
-    return made
+    return [of_benchmark(name, path) for name, path in paths(section).items()]

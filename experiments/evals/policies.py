@@ -12,15 +12,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.evals import chat as chats
-from experiments.evals import tasks
+from experiments.evals import chat, tasks
 from experiments.evals.answers import Answer, Key, Store
 from experiments.evals.settings import Data
 from experiments.evals.tasks import Task
-from vade_jax import types
+from vade_jax import client, types
 from vade_jax.data import images, prompts, tokens
 from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url
+
+
+def missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
+    """Returns the samples of an item that the store lacks."""
+    return [g for g in range(task.num_samples) if (item.uid, g) not in store]
 
 
 # ------------------------------------------------------------------------------ a server
@@ -28,39 +32,34 @@ from vade_jax.rollout.vllm.client import data_url
 class ServerPolicy:
     """A server that answers: each answer has its own request and seed."""
 
-    chat: chats.Chat
+    chat: chat.Chat
     data: Data  # the sizes of pictures, and what is put after every question
     seed: int
-    directory = template = ""  # the server has the weights, and knows the template
 
     def check(self, task: Task, store: Store) -> None:
-        """Asks for one word in the form of the task; raises ValueError if that or an image is refused.
-
-        Nothing is asked if no answer is missing.
-        """
-        if not lacks(task, store):
+        """Asks for one word in the form of the task, if an answer is missing; raises ValueError."""
+        if not any(missing(task, store, item) for item in task.items):
             return
         message = self._message(task.asked[0], "Reply with the word yes.")
         try:
             self.chat.ask([message], **_request(task, seed=0))
-        except (chats.Unanswered, chats.ServerLost) as error:
+        except (chat.Unanswered, chat.ServerLost) as error:
             raise ValueError(
                 f"the server does not take the requests of {task.name} ({error}): correct "
                 "server.fields, such as --config.server.fields={}"
             ) from error
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Makes the missing answers; yields the number of answers as it grows.
+        """Makes the missing answers; yields how many more are there.
 
         A question without a reply leaves a gap.
 
         Raises:
             ServerLost: no question gets a reply any more.
         """
-        missing = [(item, _missing(task, store, item)) for item in task.asked]
-        todo = [(item, samples) for item, samples in missing if samples]
-        yield task.num_samples * (len(missing) - len(todo))
-        for answers in self.chat.map(lambda asked: self._answers(task, *asked), todo):
+        todo = [item for item in task.asked if missing(task, store, item)]
+        yield task.num_samples * (len(task.asked) - len(todo))
+        for answers in self.chat.map(lambda item: self._answers(task, store, item), todo):
             store.add(answers)
             yield task.num_samples
 
@@ -68,54 +67,35 @@ class ServerPolicy:
         """Cancels requests in flight."""
         self.chat.close()
 
-    def _answers(self, task: Task, item: types.Item, samples: Sequence[int]) -> list[Answer]:
-        """Returns answers to one item, as far as there are replies."""
-        message, found = self._message(item, item.question), []
-        for sample in samples:
+    def _answers(self, task: Task, store: Store, item: types.Item) -> list[Answer]:
+        """Returns the missing answers to one item, as far as there are replies."""
+        message, answers = self._message(item, item.question), []
+        for sample in missing(task, store, item):
             # 31 bits for each answer, so that no two requests are equal by chance.
             digest = hashlib.sha256(f"{self.seed} {item.uid} {sample}".encode()).digest()
-            seed = int.from_bytes(digest[:4]) >> 1
+            request = _request(task, int.from_bytes(digest[:4]) >> 1)
             try:
-                reply = self.chat.reply([message], **_request(task, seed))
-            except chats.Unanswered:
+                reply = self.chat.reply([message], **request)
+            except chat.Unanswered:
                 continue
-            found.append(
-                Answer(
-                    uid=item.uid,
-                    sample=sample,
-                    text=chats.text(reply),
-                    num_tokens=chats.num_tokens(reply),
-                    finished=chats.finished(reply),
-                )
-            )
-        return found
+            text, finished = client.text_of(reply), chat.finished(reply)
+            answers.append(Answer(item.uid, sample, text, client.num_tokens(reply), finished))
+        return answers
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
         """Returns the user's turn, with the pixels that a Qwen2.5-VL in the built-in engine would see.
 
         The server of a model with other patches resizes them once more.
         """
-        limits = dict(
-            patch=images.PATCH, min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels
-        )
+        sides = {"min_pixels": self.data.min_pixels, "max_pixels": self.data.max_pixels}
         try:
-            pixels = [images.load(image, **limits) for image in tasks.opened(item).images]
+            pixels = [
+                images.load(x, patch=images.PATCH, **sides) for x in tasks.opened(item).images
+            ]
         except ValueError as error:
             raise ValueError(f"{item.uid}: {error}") from error
-        urls = [data_url(image) for image in pixels]
         text = "\n".join(filter(None, (text, self.data.instruction)))
-        return prompts.message(text, urls)
-
-
-def lacks(task: Task, store: Mapping[Key, Answer]) -> bool:
-    """Returns whether the store lacks an answer of a task."""
-    return any(_missing(task, store, item) for item in task.items)
-
-
-def _missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
-    """Returns the samples of an item that the store lacks."""
-    samples = range(task.num_samples)
-    return [g for g in samples if (item.uid, g) not in store]
+        return prompts.message(text, [data_url(image) for image in pixels])
 
 
 def _request(task: Task, seed: int) -> dict[str, Any]:
@@ -146,13 +126,9 @@ class EnginePolicy:
         return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
 
     def check(self, task: Task, store: Store) -> None:
-        """Builds the prompt of every item that lacks an answer.
-
-        Raises:
-            ValueError: an item makes no prompt.
-        """
+        """Builds the prompt of every item that lacks an answer; raises ValueError."""
         for item in task.asked:
-            if _missing(task, store, item):
+            if missing(task, store, item):
                 self._build(task, item)
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
@@ -165,9 +141,8 @@ class EnginePolicy:
         base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))
         for start in range(0, len(task.asked), self.chunk):
             chunk = task.asked[start : start + self.chunk]
-            if any(_missing(task, store, item) for item in chunk):
-                key = jax.random.fold_in(base, start)
-                store.add(self._answers(task, chunk, key))
+            if any(missing(task, store, item) for item in chunk):
+                store.add(self._answers(task, chunk, jax.random.fold_in(base, start)))
             yield len(chunk) * task.num_samples
 
     def _answers(self, task: Task, chunk: Sequence[types.Item], key: jax.Array) -> list[Answer]:
@@ -175,19 +150,13 @@ class EnginePolicy:
         built = [self._build(task, item) for item in chunk]
         engine = self.make_engine(per_item)
         rollouts = engine.generate(built, np.full(len(built), per_item), key, 0, task.sampling)
-        found = []
+        answers = []
         for n in np.flatnonzero(rollouts.valid_N):  # the others are missing
             length = int(rollouts.length_N[n])
-            found.append(
-                Answer(
-                    uid=built[n // per_item].uid,
-                    sample=int(n % per_item),
-                    text=self.tokenizer.decode(np.asarray(rollouts.token_NT[n, :length])),
-                    num_tokens=length,
-                    finished=bool(rollouts.finished_N[n]),
-                )
-            )
-        return found
+            text = self.tokenizer.decode(np.asarray(rollouts.token_NT[n, :length]))
+            uid, sample = built[n // per_item].uid, int(n % per_item)
+            answers.append(Answer(uid, sample, text, length, bool(rollouts.finished_N[n])))
+        return answers
 
     def _build(self, task: Task, item: types.Item) -> types.Prompt:
         try:

@@ -16,11 +16,13 @@ from experiments.evals import decisions, stats
 from experiments.evals.answers import Answer, Key
 from experiments.evals.chat import Chat
 from experiments.evals.tasks import Task
-from vade_jax import atomic, types
+from vade_jax import atomic
 from vade_jax.rewards import functions
 
 ITEMS = "items.jsonl"  # every answer with its decision
 RESULT = "result.json"
+# A chat with a judge model, or a user's reward functions; without one, rules decide alone
+Judge = Chat | functions.SumOfJudges | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,27 +47,39 @@ class Result:
 def score(
     task: Task,
     answers: Mapping[Key, Answer],
-    judge: Chat | functions.SumOfJudges | None,
+    judge: Judge,
     directory: str,
     label: str,
     settings: Mapping[str, Any],
 ) -> Result:
     """Returns the result of a task; writes it and `items.jsonl` (a line for each answer) to `directory`.
 
-    Answers that are missing count as wrong. The judge is the chat with a judge model, or a user's reward
-    functions; without one, rules decide alone.
+    Answers that are missing count as wrong.
 
     Raises:
         ServerLost: the judge's server is gone; what it has said is kept.
         RewardFailure: a reward function failed.
     """
-    asked = [item for item in task.items for _ in range(task.num_samples)]
-    found = [answers.get(key) for key in task.keys]
-    decided = _decide(task, asked, found, judge)
-    _write_items(os.path.join(directory, ITEMS), task, asked, found, decided)
+    pairs = [
+        (item, answers.get((item.uid, g))) for item in task.items for g in range(task.num_samples)
+    ]
+    if judge is None:
+        decide, each = decisions.by_rules(task.benchmark, task.profile), map
+    elif isinstance(judge, functions.SumOfJudges):
+        decide, each = decisions.by_functions(judge), judge.map
+    else:
+        decide, each = decisions.by_judge(task.benchmark, task.profile, judge), judge.map
+
+    def decide_pair(pair):
+        item, answer = pair
+        return decisions.MISSING if answer is None else decide(item, answer.text)
+
+    bar = tqdm.tqdm(each(decide_pair, pairs), desc=f"scoring {task.name}", total=len(pairs))
+    decided = list(bar)
+    _write_items(os.path.join(directory, ITEMS), task, pairs, decided)
     outcomes = collections.Counter(decision.outcome for decision in decided)
-    counts = {name: outcomes[name] for name in decisions.FAILURES}
-    counts["cut_off"] = sum(a is not None and a.finished is False for a in found)
+    counts = {str(name): outcomes[name] for name in decisions.Failure}
+    counts["cut_off"] = sum(answer is not None and answer.finished is False for _, answer in pairs)
     starts = range(0, len(decided), task.num_samples)
     by_item = [decided[i : i + task.num_samples] for i in starts]
     result = Result(
@@ -84,32 +98,9 @@ def score(
     return result
 
 
-def _decide(
-    task: Task,
-    asked: Sequence[types.Item],
-    found: Sequence[Answer | None],
-    judge: Chat | functions.SumOfJudges | None,
-) -> list[decisions.Decision]:
-    """Returns the decision on every answer, in order; a judge model is asked from many threads."""
-    if judge is None:
-        decide, each = decisions.by_rules(task.benchmark, task.profile), map
-    elif isinstance(judge, functions.SumOfJudges):
-        decide, each = decisions.by_functions(judge), judge.map
-    else:
-        decide, each = decisions.by_judge(task.benchmark, task.profile, judge), judge.map
-
-    def decide_pair(pair):
-        item, answer = pair
-        return decisions.MISSING if answer is None else decide(item, answer.text)
-
-    decided = each(decide_pair, zip(asked, found, strict=True))
-    return list(tqdm.tqdm(decided, desc=f"scoring {task.name}", total=len(asked)))
-
-
-def _write_items(path, task, asked, found, decided) -> None:
-    rows = zip(task.keys, asked, found, decided, strict=True)
+def _write_items(path, task, pairs, decided) -> None:
     with atomic.replacing(path) as temporary, temporary.open("w") as file:
-        for (uid, sample), item, answer, decision in rows:
+        for (uid, sample), (item, answer), decision in zip(task.keys, pairs, decided, strict=True):
             row = {
                 "uid": uid,
                 "sample": sample,
@@ -146,25 +137,20 @@ def summary(result: Result) -> dict[str, Any]:
 
 def save(path: str | os.PathLike, result: Result) -> None:
     """Writes the result, every item of it, and its summary as JSON."""
-    fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-    fields["correct_MG"] = np.asarray(result.correct_MG).astype(int).tolist()
+    fields = dict(vars(result), correct_MG=np.asarray(result.correct_MG).astype(int).tolist())
     content = {"summary": summary(result), **fields}
     atomic.write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def load(path: str | os.PathLike) -> Result:
-    """Reads what `save` wrote.
-
-    Raises:
-        ValueError: the file holds no result.
-    """
+    """Reads what `save` wrote; raises ValueError if the file holds no result."""
     try:
         fields = json.loads(pathlib.Path(path).read_text("utf-8"))
         fields = {f.name: fields[f.name] for f in dataclasses.fields(Result)}
+        fields["uids"] = tuple(fields["uids"])
+        fields["correct_MG"] = np.array(fields["correct_MG"], bool)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{path} holds no result of a benchmark: {error!r}") from error
-    fields["uids"] = tuple(fields["uids"])
-    fields["correct_MG"] = np.array(fields["correct_MG"], bool)
     return Result(**fields)
 
 
@@ -180,5 +166,5 @@ def load_all(directory: str) -> dict[str, Result]:
             f"--compare={directory} holds no results (*/{RESULT}): give the --workdir of "
             "another evaluation"
         )
-    found = [load(path) for path in paths]
-    return {result.benchmark: result for result in found}
+    loaded = [load(path) for path in paths]
+    return {result.benchmark: result for result in loaded}

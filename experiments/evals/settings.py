@@ -55,14 +55,14 @@ class Server(Section):
     def request_fields(self) -> dict[str, Any]:
         """Returns what goes into every request."""
         try:
-            found = json.loads(self.fields)
+            parsed = json.loads(self.fields)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise ValueError(
                 f'{self.path}fields={self.fields!r} is no JSON object like {{"top_k": 20}}'
             )
-        return found
+        return parsed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +73,6 @@ class Judge(Server):
 
     fields: str = "{}"
     rules: bool = False  # True: no judge; our own rules where the benchmark has none
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.rules and self.url:
-            raise ValueError(
-                "--rules and --judge_server: rules alone need no judge, give one of them"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +97,7 @@ class Data(Section):
     instruction: str = ""  # put after every question
     template: Mapping[str, Any] = mapping()  # given to the chat template
     min_pixels: int = number(
-        settings.Data.min_pixels,
-        at_least=1568,
-        why="as an image has at least two cells of 28 x 28",
+        settings.Data.min_pixels, at_least=1568, why="as an image has at least two cells of 28 x 28"
     )
     max_pixels: int = settings.Data.max_pixels
     max_prompt_length: int = number(settings.Data.max_prompt_length, at_least=1)
@@ -154,24 +145,21 @@ class Evaluation(Section):
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
                 f"{self.data.max_pixels}"
             )
-        if self.server.url:
-            self._check_server()
-
-    def _check_server(self) -> None:
-        """Raises ValueError for what is set here and would not reach a server that answers."""
-        fixes = {
-            "sampling.top_k": 'which is sent server.fields: vLLM takes {"top_k": 20} there',
-            "data.template": "which builds the prompts: vLLM takes "
-            '{"chat_template_kwargs": {...}} in server.fields',
-            "data.max_prompt_length": "which builds the prompts: vLLM is started with "
-            "--max-model-len",
+        judges = {
+            "--rules": self.judge.rules,
+            "--judge_server": self.judge.url,
+            "reward.function": self.reward.functions,
         }
-        for path, fix in fixes.items():
-            section, name = path.split(".")
-            given = getattr(self, section)
-            value = getattr(given, name)
-            if value != getattr(type(given)(), name):
-                raise ValueError(f"{path}={value} does nothing with --server, {fix}")
+        if len(named := [name for name, value in judges.items() if value]) > 1:
+            raise ValueError(f"{' and '.join(named)} given: one of them judges, give it alone")
+        # Does nothing where a server builds the prompts
+        for name in ("sampling.top_k", "data.template", "data.max_prompt_length"):
+            value = fields.value(self, name)
+            if self.server.url and value != fields.value(Evaluation(), name):
+                raise ValueError(
+                    f"{name}={value} does nothing with --server: vLLM takes top_k and "
+                    "chat_template_kwargs in server.fields, and is started with --max-model-len"
+                )
 
     def check_complete(self) -> None:
         """Raises ValueError unless one policy is given, and a file of one benchmark at least."""

@@ -4,6 +4,7 @@ A task's record contains everything that another evaluation must share to be com
 the first answer, and an evaluation that continues in a directory must have the same record.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -71,26 +72,26 @@ def read(evaluation: Evaluation) -> list[Task]:
             raise ValueError(f"benchmarks.{name}={path} does not exist")
     if evaluation.skipped:
         print(f"without files, so skipped: {', '.join(evaluation.skipped)}")
-    tasks = []
-    for name in sorted(paths, key=list(BENCHMARKS).index):
-        benchmark = BENCHMARKS[name]
-        protocol = benchmark.paper if evaluation.profile == "paper" else base.SAMPLED
-        drawn = evaluation.sampling
-        if protocol.greedy:
-            num_samples = protocol.num_samples
-            sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)
-        else:
-            num_samples = drawn.num_samples or protocol.num_samples
-            sampling = Sampling(
-                temperature=drawn.temperature,
-                top_p=drawn.top_p,
-                top_k=drawn.top_k,
-                max_tokens=drawn.max_tokens or protocol.max_tokens,
-            )
-        items = benchmark.read(paths[name])[: evaluation.num_items or None]
-        task = Task(benchmark, paths[name], evaluation.profile, items, num_samples, sampling)
-        tasks.append(task)
-    return tasks
+    return [
+        _task(evaluation, BENCHMARKS[name], paths[name]) for name in BENCHMARKS if name in paths
+    ]
+
+
+def _task(evaluation: Evaluation, benchmark: Benchmark, path: str) -> Task:
+    protocol = benchmark.paper if evaluation.profile == "paper" else base.SAMPLED
+    drawn, num_samples = evaluation.sampling, protocol.num_samples
+    if protocol.greedy:
+        sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)
+    else:
+        num_samples = drawn.num_samples or num_samples
+        sampling = Sampling(
+            temperature=drawn.temperature,
+            top_p=drawn.top_p,
+            top_k=drawn.top_k,
+            max_tokens=drawn.max_tokens or protocol.max_tokens,
+        )
+    items = benchmark.read(path)[: evaluation.num_items or None]
+    return Task(benchmark, path, evaluation.profile, items, num_samples, sampling)
 
 
 def opened(item: types.Item) -> types.Item:
@@ -109,6 +110,7 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 
     `policy` is what `policy_record` returns, once for all tasks since it reads all weights.
     """
+    data = evaluation.data
     return {
         "benchmark": task.name,
         "profile": task.profile,
@@ -117,14 +119,11 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
         "prompt": {
             "sha256": _digest([[item.uid, item.question] for item in task.asked]),
             "first": task.asked[0].question,
-            "instruction": evaluation.data.instruction,
-            "template": dict(evaluation.data.template),
+            "instruction": data.instruction,
+            "template": dict(data.template),
         },
         "sampling": _sampling(evaluation, task),
-        "images": {
-            "min_pixels": evaluation.data.min_pixels,
-            "max_pixels": evaluation.data.max_pixels,
-        },
+        "images": {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels},
         "scoring": _scoring(evaluation, task),
         "files": {"data": task.path, **policy["files"]},
         "versions": _versions(),
@@ -136,37 +135,34 @@ def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict
 
     A checkpoint is known by the hash of its weights' `directory` and the `template` of its prompts.
     """
-    if evaluation.answers:
-        files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
-        return {"is": {"from": "answers"}, "files": files}
     server = evaluation.server
-    if server.url:
-        found = {"from": "server", "model": server.model, "fields": server.request_fields()}
-        return {"is": found, "files": {"server": server.url}}
-    found = {
-        "from": "checkpoint",
-        "sha256": sha256(directory),
-        "engine": evaluation.engine.name,
-        "dtype": evaluation.model.dtype,
-        "template": template,
-    }
-    return {"is": found, "files": {"checkpoint": directory}}
+    if evaluation.answers:
+        identity = {"from": "answers"}
+        files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
+    elif server.url:
+        identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
+        files = {"server": server.url}
+    else:
+        identity = {
+            "from": "checkpoint",
+            "sha256": sha256(directory),
+            "engine": evaluation.engine.name,
+            "dtype": evaluation.model.dtype,
+            "template": template,
+        }
+        files = {"checkpoint": directory}
+    return {"is": identity, "files": files}
 
 
 def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     if evaluation.answers:
         return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
-    drawn = task.sampling
-    found = {
-        "num_samples": task.num_samples,
-        "temperature": drawn.temperature,
-        "top_p": drawn.top_p,
-        "max_tokens": drawn.max_tokens,
-        "seed": evaluation.seed,
-    }
+    drawn = {"num_samples": task.num_samples, "seed": evaluation.seed}
+    drawn |= {name: getattr(task.sampling, name) for name in ("temperature", "top_p", "max_tokens")}
     if evaluation.server.url:  # its other knobs are in the policy's fields
-        return found
-    return found | {"top_k": drawn.top_k, "repetition_penalty": 1.0, "chunk": evaluation.chunk}
+        return drawn
+    top_k = task.sampling.top_k
+    return drawn | {"top_k": top_k, "repetition_penalty": 1.0, "chunk": evaluation.chunk}
 
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
@@ -191,13 +187,11 @@ def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     """Returns the versions of what makes and scores answers."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def sha256(path: str | os.PathLike) -> str:

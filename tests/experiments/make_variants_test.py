@@ -71,7 +71,7 @@ def test_a_killed_command_goes_on_and_then_refuses_to_write_over(server, tmp_pat
     ("more", "message"),
     [
         (["--api_key_env=NO_SUCH_KEY"], r"--api_key_env='NO_SUCH_KEY': there is no such"),
-        (["--server=http://127.0.0.1:9"], r"does not answer \(.*Connection refused"),
+        (["--server=http://127.0.0.1:9"], r"server http://127.0.0.1:9/v1 does not answer"),
         (["--target=out.csv"], r"--target=out.csv: give a file that ends in .jsonl"),
         (["--source=none.jsonl"], r"none.jsonl does not exist: give a .jsonl,"),
         (["--concurrency=0"], r"--concurrency=0: "),

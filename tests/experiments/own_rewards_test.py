@@ -175,4 +175,4 @@ def test_the_command_of_evaluation(data, files, server, tmp_path):
     assert found.settings["scoring"]["function"] == "my_judge.py:judge"
     c.judge.rules = True
     code, printed = evaluate_test.run(c, tmp_path / "both")
-    assert code == 2 and "give no --rules and no --judge_server" in printed
+    assert code == 2 and "--rules and reward.function given" in printed

@@ -106,7 +106,7 @@ VISTA = {
     "skills": ["a"], "answer_type": "text",
 }  # fmt: skip
 CHOICES = ["red", "blue", "a rather long text of a choice, in many words"]
-VERSE = {"question_for_eval": "q", "query_wo": "q", "query_cot": "q"}
+VERSE = {"question_for_eval": "q", "query_cot": "q"}
 VISION = {"options": [], "level": "1", "subject": "s"}
 ASKED = {
     "mathvista": [
@@ -179,7 +179,7 @@ class Hostile(ScriptedChat):
 @pytest.mark.parametrize("statuses", [(200,), (500,), (400,)])
 def test_no_reply_of_a_judge_ends_a_run(statuses):
     with Hostile(REPLIES, statuses) as server:
-        options = {"retries": 0, "concurrency": 1, "backoff_s": 0.001}
+        options = {"retries": 0, "concurrency": 1}
         judge = servers.Judge(server.url, "m", **options)
         rewarder = servers.RewardServer(server.url, columns=(), **options)
         found = []

@@ -162,13 +162,13 @@ def files_of(path: pathlib.Path, split: str) -> list[pathlib.Path]:
         raise ValueError(
             f"{path} does not exist: {fields.did_you_mean(path.name, there)}give {known}"
         )
-    files = _of_split(path, split) if path.is_dir() else [path]
-    if not files or not all(file.is_file() and row_files.format_of(file) for file in files):
+    found = _of_split(path, split) if path.is_dir() else [path]
+    if not found or not all(file.is_file() and row_files.format_of(file) for file in found):
         what = "has no files of rows" if path.is_dir() else "is not a file of rows"
         raise ValueError(f"{path} {what} by name: give {known}")
-    if len(formats := sorted({row_files.format_of(file) for file in files})) > 1:
+    if len(formats := sorted({row_files.format_of(file) for file in found})) > 1:
         raise ValueError(f"{path} has {' and '.join(formats)} files: name one of them")
-    return files
+    return found
 
 
 def _of_split(path: pathlib.Path, split: str) -> list[pathlib.Path]:

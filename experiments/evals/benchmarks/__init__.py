@@ -1,4 +1,4 @@
-"""The paper's five benchmarks by their official rules, other scorers of the same files, and MMK12.
+"""The paper's five benchmarks by their official rules, MathVision's by a harness too, and MMK12.
 
 `BENCHMARKS[name]` is a `base.Benchmark`; the first five are the paper's.
 """
@@ -12,9 +12,7 @@ _ALL = (
     mathvision.BENCHMARK,
     scienceqa.BENCHMARK,
     chartqa.BENCHMARK,
-    mathverse.DIRECT,
     mathvision.LMMS_EVAL,
-    mathvision.JUDGED,
     mmk12.BENCHMARK,
 )
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}

@@ -9,17 +9,15 @@ gathers the bad ones, and reports them in one error with file, row and column.
 """
 
 import dataclasses
-import json
 import operator
 import pathlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PIL import Image
 
-from vade_jax import lfs, types
-from vade_jax.data import images, pictures, row_files
+from vade_jax import types
+from vade_jax.data import images, pictures, row_files, sources
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
@@ -44,15 +42,13 @@ DIRECT = Protocol(num_samples=1, greedy=True, max_tokens=16)
 
 @dataclasses.dataclass(frozen=True)
 class JudgePrompts:
-    """What a judge model is asked about one answer, and how its replies are read."""
+    """What a judge model is asked about one answer, and how its replies are read: None is unreadable."""
 
-    # (text, item) -> prompt, for a text that the rules cannot read.
-    extraction_prompt: Callable[[str, types.Item], str] | None = None
-    # reply -> what was extracted, None to ask again.
-    read_extraction: Callable[[str], str | None] | None = None
-    # (extracted, item) -> prompt, for an answer that the rules cannot score.
+    # (text, item) -> prompt, for a text that the rules cannot read; reply -> what was extracted.
+    extraction_prompt: Callable[[str, types.Item], str]
+    read_extraction: Callable[[str], str | None]
+    # (extracted, item) -> prompt, for an answer that the rules cannot score; reply -> right or wrong.
     judge_prompt: Callable[[str, types.Item], str] | None = None
-    # reply -> right or wrong, None to ask again.
     read_judgement: Callable[[str], bool | None] | None = None
     max_tokens: int = 256  # of a reply
 
@@ -81,16 +77,9 @@ class Benchmark:
 
 
 # ------------------------------------------------------------------------------ texts
-def check_profile(profile: str) -> str:
-    """Returns `profile`, or raises ValueError if it is unknown."""
-    if profile not in PROFILES:
-        raise ValueError(f"profile={profile!r} is unknown; use one of {PROFILES}")
-    return profile
-
-
 def asked(query: str, profile: str) -> str:
     """Returns a published query; under "cot" it asks for a box too."""
-    return f"{query}\n{BOXED}" if check_profile(profile) == "cot" else query
+    return f"{query}\n{BOXED}" if profile == "cot" else query
 
 
 def boxed(text: str) -> str | None:
@@ -117,15 +106,11 @@ def lines(choices: Sequence[str], form: str) -> str:
 
 
 # ------------------------------------------------------------------------------ files
-class BadRow(ValueError):  # noqa: N818 (a verdict on data more than an error)
-    """A row that does not have the published form."""
-
-
 @dataclasses.dataclass(frozen=True)
 class FileRow:
     """One row, numbered over all shards: `row[column]` is its value, None if null or absent.
 
-    Its methods return the value of a column as one type, or raise `BadRow`.
+    Its methods return the value of a column as one type, or raise ValueError.
     """
 
     file: pathlib.Path
@@ -135,8 +120,8 @@ class FileRow:
     def __getitem__(self, column: str) -> Any:
         return self.values.get(column)
 
-    def bad(self, column: str, problem: str) -> BadRow:
-        return BadRow(f"{self.file.name}, row {self.index}, column {column}: {problem}")
+    def bad(self, column: str, problem: str) -> ValueError:
+        return ValueError(f"{self.file.name}, row {self.index}, column {column}: {problem}")
 
     def text(self, column: str, *, may_be_empty: bool = False) -> str:
         """Returns a text (a number is written out), by default one with content."""
@@ -160,7 +145,7 @@ class FileRow:
             raise self.bad(column, f"{self[column]!r} is none of {list(known)}")
         return self[column]
 
-    def fields(self, column: str, names: Iterable[str]) -> dict[str, Any]:
+    def fields(self, column: str, names: Sequence[str]) -> dict[str, Any]:
         """Returns the named fields of a struct."""
         value = self[column]
         if not isinstance(value, Mapping):
@@ -174,16 +159,14 @@ class FileRow:
         column = next((name for name in names if not pictures.is_empty(self[name])), None)
         if column is None:
             raise self.bad(names[0], "no image")
-        value = self[column]
         try:
-            value = pictures.image_bytes(value, self.file.parent)
-            images.opened(value).load()
-        # Decoders raise OSError, SyntaxError, struct.error and more.
-        except Exception as error:
+            file = pictures.image_bytes(self[column], self.file.parent)
+            images.opened(file).load()
+        except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more
             why = images.why_not(error)
             raise self.bad(column, f"the image cannot be decoded: {why}") from error
         # Opened again: the decoded pixels of thousands of images would not fit into memory.
-        return images.opened(value)
+        return images.opened(file)
 
 
 def read_items(
@@ -191,81 +174,54 @@ def read_items(
     forms: Sequence[Sequence[str]],
     build: Callable[[FileRow], types.Item],
 ) -> list[types.Item]:
-    """Returns the item of every row of a .parquet, .json or .jsonl file or a directory of shards.
+    """Returns the item of every row of a file, or of a directory of shards.
 
     Args:
-        path: of the file or directory; image paths are relative to the file.
+        path: as `sources.rows` takes them; image paths are relative to the file.
         forms: the columns of each published form; one form must be there whole.
-        build: row -> item; raises `BadRow`.
+        build: row -> item; raises ValueError.
 
     Raises:
         ValueError: a file cannot be read, a column is missing, rows are bad (all of them are
             counted, some are shown), or two rows have one uid.
     """
-    built, problems, size = {}, [], 0
-    for row in _rows(pathlib.Path(path)):
-        size += 1
-        missing = [[c for c in form if c not in row.values] for form in forms]
-        if nearest := min(missing, key=len):
+    items, problems, size = {}, [], 0
+    for file in sources.files_of(pathlib.Path(path), ""):
+        table = row_files.open_files([file])
+        missing = [[c for c in form if c not in (table.columns or ())] for form in forms]
+        if table.size and (nearest := min(missing, key=len)):
             raise ValueError(
-                f"{row.file}: row {row.index} has no column {nearest[0]!r} among "
-                f"{sorted(row.values)}; it is not in the published form"
+                f"{file} has no column {nearest[0]!r} among {sorted(table.columns or ())}; it is not in "
+                "the published form"
             )
-        try:
-            item = build(row)
-        except BadRow as error:
-            problems.append(str(error))
-            continue
-        if item.uid in built:
-            raise ValueError(
-                f"{path}: row {row.index} of {row.file.name} has the id of an earlier row: "
-                f"{item.uid}; remove one"
-            )
-        # A reward function of the user's own is given the file's columns.
-        built[item.uid] = dataclasses.replace(item, columns=row.values)
+        for index in range(table.size):
+            size += 1
+            try:
+                row = _row(table, index, file, size - 1)
+                item = build(row)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
+            if item.uid in items:
+                raise ValueError(
+                    f"{path}: row {row.index} of {file.name} has the id of an earlier row: {item.uid}; "
+                    "remove one"
+                )
+            # A reward function of the user's own is given the file's columns.
+            items[item.uid] = dataclasses.replace(item, columns=row.values)
     if problems:
         shown = "; ".join(problems[:5]) + (" ..." if len(problems) > 5 else "")
         raise ValueError(f"{path}: {len(problems)} of {size} rows are bad: {shown}")
-    if not built:
+    if not items:
         raise ValueError(f"{path} has no rows")
-    return list(built.values())
+    return list(items.values())
 
 
-def _rows(path: pathlib.Path) -> Iterator[FileRow]:
-    """Yields the rows of a file, or of all shards of the one split in a directory."""
-    files = [path]
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.suffix in _READERS)
-        splits = {re.sub(r"-\d{5}-of-\d{5}.*", "", f.stem) for f in files}
-        if len(splits) > 1:
-            raise ValueError(f"{path} holds several splits, {sorted(splits)}; name one")
-    if not files or not all(f.is_file() and f.suffix in _READERS for f in files):
-        raise ValueError(f"{path} is no {', '.join(_READERS)} file or directory of them")
-    index = 0
-    for file in files:
-        lfs.refuse_pointer(file)
-        try:
-            table = _READERS[file.suffix](file)
-        except (ValueError, OSError) as error:  # pyarrow's errors are of these
-            raise ValueError(f"{file} cannot be read: {error}") from error
-        for values in table:
-            if not isinstance(values, Mapping):
-                raise ValueError(f"{file}: row {index} is no object: {values!r:.60}")
-            yield FileRow(file, index, values)
-            index += 1
-
-
-def _read_parquet(file: pathlib.Path) -> Iterator[Mapping[str, Any]]:
-    from pyarrow import parquet
-
-    table = parquet.read_table(file)
-    return map(row_files.row_of(table), range(len(table)))
-
-
-def _read_json(file: pathlib.Path) -> list[Any]:
-    """Reads a list of rows, or rows by id as some benchmarks publish them."""
-    value = json.loads(file.read_bytes())
-    return list(value.values()) if isinstance(value, dict) else value
-
-
-_READERS = {".parquet": _read_parquet, ".json": _read_json, ".jsonl": row_files.json_lines}
+def _row(table: row_files.Table, index: int, file: pathlib.Path, number: int) -> FileRow:
+    try:
+        values = table.read(index)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.name}, row {number}: {error!s:.200}") from error
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is no object")
+    return FileRow(file, number, values)

@@ -18,17 +18,19 @@ _SPACE = re.compile(r"[$~]|\\,|\\(?:left|right|quad|qquad|displaystyle)(?![a-z])
 _TOKEN = re.compile(
     r"\s*(\d+(?:,\d{3})*(?:\.\d*)?|\.\d+|\\[a-z]+|\\[{}%]|e(?=\^)|[-+*/:^!(){}\[\]_.])"
 )
-_TIMES = ("*", "\\times", "\\cdot")
-_OVER = ("/", ":", "\\div")
 _CLOSE = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _ENDS = ("", "_", ".", *_CLOSE.values())
+# How tightly a sign binds what is before it; a sum is 1, and a factor without a sign between is 4.
+_BINDS = {
+    **dict.fromkeys(("+", "-"), 1),
+    **dict.fromkeys(("*", "\\times", "\\cdot", "/", ":", "\\div"), 2),
+    **dict.fromkeys(("^", "!"), 5),
+    **dict.fromkeys(_ENDS, 0),
+}
+_SUM, _PRODUCT, _SIGNED, _IMPLICIT = range(1, 5)
 _FUNCTIONS = {
-    "\\sin": math.sin,
-    "\\cos": math.cos,
-    "\\tan": math.tan,
-    "\\arcsin": math.asin,
-    "\\arccos": math.acos,
-    "\\arctan": math.atan,
+    **{"\\sin": math.sin, "\\cos": math.cos, "\\tan": math.tan},
+    **{"\\arcsin": math.asin, "\\arccos": math.acos, "\\arctan": math.atan},
     "\\log": math.log10,
 }
 
@@ -51,32 +53,22 @@ def value(text: str, *, functions: bool = True) -> int | float | None:
         return None
     try:
         parser = _Parser(_SPACE.sub(" ", text), functions)
-        result = _bounded(parser.sum())
-    except (_UnreadableError, ArithmeticError, ValueError, RecursionError):
+        result = parser.read()
+    except (ArithmeticError, ValueError, RecursionError):
         return None
-    return result if parser.peek() in _ENDS else None
-
-
-def _bounded(result: int | float) -> int | float:
-    if not abs(result) <= _LARGEST:  # nan is not either
-        raise _UnreadableError("the value is too large")
-    return result
-
-
-def _tokens(text: str) -> list[str]:
-    """Returns the tokens up to an unknown sign, "?" there, and "" after the last."""
-    found, end = [], 0
-    while match := _TOKEN.match(text, end):
-        found.append(match[1])
-        end = match.end()
-    return [*found, "?"] if text[end:].strip() else [*found, ""]
+    # nan is not at most the largest either
+    return result if abs(result) <= _LARGEST and parser.peek() in _ENDS else None
 
 
 class _Parser:
-    """Recursive descent, a method for each level of binding from the loosest to the tightest."""
+    """Reads operators by how tightly they bind; an unknown sign is the token "?"."""
 
     def __init__(self, text: str, functions: bool):
-        self._tokens, self._next = _tokens(text), 0
+        self._tokens, self._next, end = [], 0, 0
+        while match := _TOKEN.match(text, end):
+            self._tokens.append(match[1])
+            end = match.end()
+        self._tokens.append("?" if text[end:].strip() else "")
         self._functions = functions
 
     def peek(self) -> str:
@@ -90,92 +82,76 @@ class _Parser:
         self._next += 1
         return token
 
-    def sum(self):
-        """Reads terms after + and -."""
-        total = self._product()
-        while self.peek() in ("+", "-"):
-            sign = 1 if self._take() == "+" else -1
-            total = total + sign * self._product()
-        return total
+    def _has(self, *tokens: str) -> bool:
+        """Takes the next token if it is one of these, and returns whether it was."""
+        is_there = self.peek() in tokens
+        self._next += is_there
+        return is_there
 
-    def _product(self):
-        """Reads factors after signs of multiplication and division, from the left."""
-        result = self._signed()
-        while self.peek() in _TIMES + _OVER:
-            result = result * self._signed() if self._take() in _TIMES else result / self._signed()
-        return result
-
-    def _signed(self):
+    def read(self, bound: int = 0):
+        """Reads all that binds more tightly than `bound`, from the left: 3^2^2 is 81, 1/2x is 1/(2x)."""
         if self.peek() in ("+", "-"):
-            return (1 if self._take() == "+" else -1) * self._signed()
-        return self._implicit()
-
-    def _implicit(self):
-        """Reads factors with no sign between them; 1/2x is 1/(2x)."""
-        result = self._postfix()
-        while self._starts_atom():
-            result = result * self._postfix()
+            result = (1 if self._take() == "+" else -1) * self.read(_SIGNED)
+        else:
+            result = self._atom()
+        while (binds := self._binds()) > bound:
+            sign = self._take() if binds != _IMPLICIT else ""
+            match sign:
+                case "!":
+                    result = _factorial(result)
+                case "^":
+                    result = _power(result, self._atom())
+                case "+" | "-":
+                    result = result + (1 if sign == "+" else -1) * self.read(_SUM)
+                case "/" | ":" | "\\div":
+                    result = result / self.read(_PRODUCT)
+                case _:
+                    result = result * self.read(binds)
         return result
 
-    def _starts_atom(self) -> bool:
+    def _binds(self) -> int:
         token = self.peek()
-        if token in (*_TIMES, *_OVER, *_ENDS):
-            return False
-        return token in _CLOSE or token[0] in {"\\", ".", "e", *"0123456789"}
-
-    def _postfix(self):
-        """Reads powers and factorials from the left: 3^2^2 is 81, 2^3! is 8!."""
-        base = self._atom()
-        while self.peek() in ("!", "^"):
-            base = _factorial(base) if self._take() == "!" else _power(base, self._atom())
-        return base
+        is_atom = token in _CLOSE or token[:1] in {"\\", ".", "e", *"0123456789"}
+        return _BINDS.get(token, _IMPLICIT if is_atom else 0)
 
     def _atom(self):
         """Reads a number, a bracket, a fraction or a name."""
-        token = self.peek()
-        if token in _CLOSE:
+        if self.peek() in _CLOSE:
             return self._group()
-        self._take()
+        token = self._take()
         if token.strip(".")[:1].isdigit():
             number = float(token.replace(",", ""))
-            if self.peek() == "\\%":
-                self._take()
+            if self._has("\\%"):
                 return number / 100
             return int(number) if number.is_integer() else number
         if token in ("\\frac", "\\dfrac", "\\tfrac"):
             return self._group() / self._group()
-        if self._functions:
-            return self._named(token)
-        raise _UnreadableError(f"{token!r} has no value")
+        if not self._functions:
+            raise _UnreadableError(f"{token!r} has no value")
+        if token in ("\\pi", "e"):
+            return math.pi if token == "\\pi" else math.e
+        if token == "\\sqrt":
+            index = self._group() if self.peek() == "[" else 2
+            return _power(self._group(), 1 / index)
+        return self._applied(token)
 
     def _group(self):
         """Reads a sum in brackets of any kind, with the closing bracket that fits."""
         closing = _CLOSE[self._take(*_CLOSE)]
-        inside = self.sum()
+        inside = self.read()
         self._take(closing)
         return inside
 
-    def _named(self, name: str):
-        if name in ("\\pi", "e"):
-            return math.pi if name == "\\pi" else math.e
-        if name == "\\sqrt":
-            index = self._group() if self.peek() == "[" else 2
-            return _power(self._group(), 1 / index)
+    def _applied(self, name: str):
+        """Applies a function to what is in parentheses, or to the product after it."""
         if name not in _FUNCTIONS:
             raise _UnreadableError(f"{name} has no value")
-        if name == "\\log" and self.peek() == "_":
-            self._take()
-            base = self._atom()
-            return math.log(self._operand(), base)
-        exponent = 1
-        if self.peek() == "^":  # \sin^2(x) is (\sin x)^2
-            self._take()
-            exponent = self._atom()
-        return _power(_FUNCTIONS[name](self._operand()), exponent)
-
-    def _operand(self):
-        """Returns what a function applies to: what is in parentheses, or the product after it."""
-        return self._group() if self.peek() == "(" else self._product()
+        base = self._atom() if name == "\\log" and self._has("_") else None
+        exponent = self._atom() if base is None and self._has("^") else 1  # \sin^2(x) is (\sin x)^2
+        operand = self._group() if self.peek() == "(" else self.read(_SUM)
+        return (
+            _power(_FUNCTIONS[name](operand), exponent) if base is None else math.log(operand, base)
+        )
 
 
 def _factorial(base: int | float) -> int:

@@ -1,11 +1,9 @@
 """MathVerse testmini: 788 geometry problems in five versions, which say less and less outside the picture.
 
 A model extracts the answer, without seeing the question; a model judges it against the gold. The
-text-only version does not count in the total of 3,940. The benchmark has two queries for each problem:
-`query_cot` asks for reasoning, `query_wo` for the answer alone (`DIRECT` in the registry).
+text-only version does not count in the total of 3,940. `query_cot`, of the two published queries, is asked.
 """
 
-import dataclasses
 import functools
 
 from experiments.evals.benchmarks import base
@@ -14,7 +12,7 @@ from vade_jax.rewards import answers
 
 VERSIONS = ("Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only")
 _COLUMNS = ("sample_index", "problem_index", "problem_version", "question", "image")
-FORMS = ((*_COLUMNS, "answer", "question_type", "metadata", "query_wo", "query_cot"),)
+FORMS = ((*_COLUMNS, "answer", "question_type", "metadata", "query_cot"),)
 
 
 def _item(row: base.FileRow) -> types.Item:
@@ -41,7 +39,6 @@ def _item(row: base.FileRow) -> types.Item:
             "problem": row.text("problem_index"),
             "version": version,
             "question_type": question_type,
-            "query_wo": row.text("query_wo"),
             "query_cot": row.text("query_cot"),
             "question_for_eval": judged,
             **row.fields("metadata", ("subject", "subfield")),
@@ -49,9 +46,9 @@ def _item(row: base.FileRow) -> types.Item:
     )
 
 
-def prompt(item: types.Item, profile: str, query: str = "query_cot") -> str:
+def prompt(item: types.Item, profile: str) -> str:
     """Returns the published query; "cot" asks for a box too."""
-    return base.asked(item.metadata[query], profile)
+    return base.asked(item.metadata["query_cot"], profile)
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
@@ -174,9 +171,4 @@ BENCHMARK = base.Benchmark(
         ),
     ),
     cluster=lambda item: item.metadata["problem"],
-)
-DIRECT = dataclasses.replace(
-    BENCHMARK,
-    name="mathverse_direct",
-    prompt=functools.partial(prompt, query="query_wo"),
 )

@@ -2,9 +2,8 @@ r"""MathVision: 3,040 competition problems with pictures, scored by rules.
 
 The official scorer has no judge: it looks for a box or "the answer is", strips LaTeX, and compares
 texts, then values at two decimals. Its quirks are kept, since published numbers have them: "7cm",
-"7°", "B. 2" and \frac12 are wrong, 60.004 is 60. Two more scorers are in the registry: `LMMS_EVAL`
-(a public harness in whose release roots and \pi have no value, so such answers never match) and
-`JUDGED` (a language model extracts the answers that the rules do not find right).
+"7°", "B. 2" and \frac12 are wrong, 60.004 is 60. `LMMS_EVAL` is the scorer of a public harness in whose
+release roots and \pi have no value, so such answers never match.
 """
 
 import dataclasses
@@ -15,11 +14,11 @@ from experiments.evals.benchmarks import base, latex
 from vade_jax import types
 
 # Fixed by the benchmark.
+LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 INSTRUCTION = (
-    'Please solve the problem step by step and put your answer in one "\\boxed{}". '
+    f"{LMMS_INSTRUCTION} "
     'If it is a multiple choice question, only one letter is allowed in the "\\boxed{}".'
 )
-LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 FORMS = (("id", "question", "options", "image", "answer", "level", "subject"),)
 # What an answer without a box follows, in the official order: the last flag that is there wins.
 _FLAGS = tuple(
@@ -62,7 +61,6 @@ def _item(row: base.FileRow) -> types.Item:
 
 def prompt(item: types.Item, profile: str) -> str:
     """Returns the official prompt, which asks for reasoning and a box in both profiles."""
-    base.check_profile(profile)
     options = item.metadata["options"]
     shown = options == base.letters(options)  # the picture says what they stand for
     listed = "" if shown else base.lines(options, "({}) {}")
@@ -71,7 +69,6 @@ def prompt(item: types.Item, profile: str) -> str:
 
 def lmms_prompt(item: types.Item, profile: str) -> str:
     """Returns the prompt of the public harness: its instruction is glued to the question."""
-    base.check_profile(profile)
     listed = base.lines(item.metadata["options"], "{}. {}").lstrip("\n")
     choices = f"\nChoices: {listed}" if listed else ""
     return f"{LMMS_INSTRUCTION}{item.question}{choices}"
@@ -134,13 +131,9 @@ def score(
     extracted: str, item: types.Item, profile: str = "paper", *, functions: bool = True
 ) -> bool:
     """Returns whether the answer equals the gold letter or number, or the gold option's text."""
-    return any(equal(gold, extracted, functions=functions) for gold in _golds(item))
-
-
-def _golds(item: types.Item) -> list[str]:
-    """Returns the gold answer, and the text of the option that it names."""
     options = item.metadata["options"]
-    return [item.answer] + ([options[ord(item.answer) - ord("A")]] if options else [])
+    golds = [item.answer] + ([options[ord(item.answer) - ord("A")]] if options else [])
+    return any(equal(gold, extracted, functions=functions) for gold in golds)
 
 
 def equal(gold: str, given: str, *, functions: bool = True) -> bool:
@@ -179,61 +172,6 @@ def groups(item: types.Item) -> base.Groups:
     return {"level": (level,), "subject": (subject,), "subject, level": (f"{subject}, {level}",)}
 
 
-# ------------------------------------------------------------------------------ judge model
-_EXTRACT = """\
-A student answered a mathematics question. Copy out the student's final answer and nothing else: a
-letter if the question has options, else a number or expression. Write null if there is none. Do not
-solve the question, and do not correct the student.
-
-Question: How many legs do three cats have?
-Student: Each cat has four, so I multiply and get twelve legs.
-Final answer: 12
-
-Question: Which solid has no flat face?
-Options:
-(A) cube
-(B) cone
-(C) sphere
-Student: Cubes and cones have flat faces. It must be the sphere.
-Final answer: C
-
-Question: What is half of the marked angle?
-Student: The mark is hard to read in this picture, I would need a larger one.
-Final answer: null
-
-Question: {question}{options}
-Student: {text}
-Final answer:"""
-
-
-def extraction_prompt(text: str, item: types.Item) -> str:
-    """Returns the prompt that asks for the final answer in `text`."""
-    options = base.lines(item.metadata["options"], "({}) {}")
-    options = f"\nOptions:{options}" if options else ""
-    return _EXTRACT.format(question=item.question, options=options, text=text)
-
-
-def read_extraction(reply: str) -> str | None:
-    """Returns the answer without label and parentheses, None if the reply is empty."""
-    return reply.split("Final answer:")[-1].strip().strip("()").strip() or None
-
-
-def close(gold: str, given: str) -> bool:
-    """Returns whether both are numbers that differ by less than a millionth."""
-    x, y = (latex.value(text.lower()) for text in (gold, given))
-    return x is not None and y is not None and abs(x - y) < 1e-6
-
-
-# ------------------------------------------------------------------------------ registry
-def _judged_extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
-    extracted = extract(text)
-    return extracted if score(extracted, item) else None
-
-
-def _judged_score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
-    return score(extracted, item) or any(close(gold, extracted) for gold in _golds(item))
-
-
 BENCHMARK = base.Benchmark(
     name="mathvision",
     title="MathVision",
@@ -250,11 +188,4 @@ LMMS_EVAL = dataclasses.replace(
     name="mathvision_lmms_eval",
     prompt=lmms_prompt,
     score=functools.partial(score, functions=False),
-)
-JUDGED = dataclasses.replace(
-    BENCHMARK,
-    name="mathvision_judged",
-    extract=_judged_extract,
-    score=_judged_score,
-    judge=base.JudgePrompts(extraction_prompt=extraction_prompt, read_extraction=read_extraction),
 )

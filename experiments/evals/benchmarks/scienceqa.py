@@ -45,7 +45,7 @@ def prompt(item: types.Item, profile: str) -> str:
     """Returns the hint, the question, its options and an instruction."""
     context = f"Context: {item.metadata['hint']}\n" if item.metadata["hint"] else ""
     options = base.lines(item.metadata["choices"], "{}. {}")
-    instruction = base.BOXED_LETTER if base.check_profile(profile) == "cot" else INSTRUCTION
+    instruction = base.BOXED_LETTER if profile == "cot" else INSTRUCTION
     return f"{context}{item.question}{options}\n{instruction}"
 
 

@@ -71,7 +71,7 @@ def make(server, tmp_path):
         target = tmp_path / "out.jsonl"
         memory = offline.replies_directory(str(target)) / "replies.jsonl"
         asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
-        chat = Chat(asked, memory, backoff_s=0.0)
+        chat = Chat(asked, memory)
         wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
         opened = sources.rows(str(source))
         return offline.write(opened, str(target), chat, wanted), chat.counts()

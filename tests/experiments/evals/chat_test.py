@@ -1,31 +1,17 @@
-"""Bulk questions against a scripted server: faults, bounds, memory, a process that is killed.
+"""Bulk questions against a scripted server: bounds, memory, a server that is gone.
 
-tests/http_test.py has what one request may meet.
+tests/client_test.py has what one request may meet.
 """
 
 import json
-import pathlib
-import threading
 import time
 from concurrent import futures
 
 import pytest
 
-from experiments.evals.chat import (
-    Chat,
-    Replies,
-    ServerLost,
-    Unanswered,
-    finished,
-    num_tokens,
-    request_key,
-    text,
-)
+from experiments.evals.chat import Chat, Replies, ServerLost, Unanswered, finished, request_key
 from experiments.evals.settings import Judge
 from tests.http_server import KEY, ScriptedChat, said
-from vade_jax.http import TransientError
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -37,8 +23,8 @@ def server():
 @pytest.fixture
 def make(server, tmp_path):
     def make(**options):
-        asked = Judge(**{"url": server.url, "model": "m", "timeout_s": 10.0} | options)
-        return Chat(asked, tmp_path / "replies.jsonl", backoff_s=0.01)
+        options = {"url": server.url, "model": "m", "timeout_s": 10.0, "retries": 0} | options
+        return Chat(Judge(**options), tmp_path / "replies.jsonl")
 
     return make
 
@@ -51,73 +37,28 @@ def ask(chat, text="a", **fields):
     return chat.ask(user(text), **fields)
 
 
-# ------------------------------------------------------------------------------ a first word
-@pytest.mark.parametrize(
-    ("url", "full"),
-    [
-        ("http://host:8000", "http://host:8000/v1"),
-        ("http://host:8000/", "http://host:8000/v1"),
-        ("https://host/v1/", "https://host/v1"),
-        ("https://host/openai/v2", "https://host/openai/v2"),
-    ],
-)
-def test_a_url_without_a_path_means_v1(make, url, full):
-    assert make(url=url).url == full
-
-
-def test_a_wrong_key(make, server, monkeypatch):
+def test_a_first_word_tells_of_a_wrong_key_model_or_address(make, server, monkeypatch):
     monkeypatch.setenv("GOOD", KEY)
-    monkeypatch.setenv("WRONG", "x")
     server.needs_key = True
     make(api_key_env="GOOD").check()
-    assert server.bodies == []
-    for variable, given in (("", "no API key"), ("WRONG", "the API key")):
-        message = rf"{server.url}/v1 does not accept {given} .*HTTP 401: Incorrect"
-        with pytest.raises(ValueError, match=message):
-            make(api_key_env=variable).check()
+    with pytest.raises(ValueError, match=r"HTTP 401: Incorrect"):
+        make().check()
     with pytest.raises(ValueError, match=r"judge.api_key_env='NONE': there is no such variable"):
         make(api_key_env="NONE")
-
-
-def test_a_wrong_address(make, server):
-    with pytest.raises(ValueError, match=r"serves m, not 'n' \(HTTP 404: The model"):
+    server.needs_key = False
+    with pytest.raises(ValueError, match=r"HTTP 404: The model `n`"):
         make(model="n").check()
-    message = r"/other/v1 has no chat there \(HTTP 404: Not Found\): give the URL that"
-    with pytest.raises(ValueError, match=message):
-        make(url=f"{server.url}/other/v1").check()
-    server.always = "html"
-    with pytest.raises(ValueError, match=r"does not answer \(a reply that is no JSON"):
-        make().check()
     server.kill()
-    with pytest.raises(ValueError, match=r"does not answer \(.*refused.*correct its URL"):
+    with pytest.raises(ValueError, match="does not answer"):
         make().check()
-
-
-# ------------------------------------------------------------------------------ what a reply says
-def test_a_reply_without_text_is_empty_and_one_of_another_form_is_transient(server, make):
-    server.faults = ["null"]
-    assert ask(make()) == ""
-    with pytest.raises(TransientError, match="content is no text"):
-        text({"choices": [{"message": {"content": 5}}]})
-    with pytest.raises(TransientError, match="no chat completion"):
-        text({"data": []})
+    assert server.bodies == []
 
 
 @pytest.mark.parametrize(
-    ("reason", "usage", "expected"),
-    [
-        ("stop", {"completion_tokens": 7}, (True, 7)),
-        ("length", {"completion_tokens": "7"}, (False, None)),
-        ("content_filter", {}, (None, None)),
-        (["stop"], 7, (None, None)),
-    ],
+    ("reason", "expected"), [("stop", True), ("length", False), ("content_filter", None)]
 )
-def test_how_a_reply_ended(reason, usage, expected):
-    choice = {"message": {"content": "a"}, "finish_reason": reason}
-    reply = {"choices": [choice], "usage": usage}
-    assert (finished(reply), num_tokens(reply)) == expected
-    bare = {"choices": [{"message": {"content": "a"}}]}
-    assert finished(bare) is num_tokens(bare) is None
+def test_how_a_reply_ended(reason, expected):
+    assert finished({"choices": [{"finish_reason": reason}]}) is expected
 
 
 # ------------------------------------------------------------------------------ memory
@@ -134,7 +75,6 @@ def test_the_same_question_in_many_threads_is_asked_once(server, make):
     server.seconds = 0.1
     chat = make(concurrency=8)
     assert list(chat.map(lambda _: ask(chat), range(8))) == ["A"] * 8
-    assert len(server.bodies) == 1
     assert chat.counts() == dict(asked=1, remembered=7, retries=0, unanswered=0)
 
 
@@ -156,7 +96,6 @@ def test_a_line_that_was_cut_off_costs_one_reply(tmp_path):
     memory = Replies(path)
     memory.put("a", {"q": "é"}, 1)
     memory.put("b", {}, 2)
-    assert memory.get("c") is None
     path.write_bytes(path.read_bytes()[:-5])
     memory = Replies(path)
     assert (memory.get("a"), memory.get("b"), memory.damaged) == (1, None, 1)
@@ -189,32 +128,17 @@ def test_threads_share_a_memory(tmp_path):
 
 
 # ------------------------------------------------------------------------------ faults
-@pytest.mark.parametrize("fault", [500, "other", "hang"])
-def test_a_fault_is_mended_by_asking_again(server, make, fault):
-    server.faults = [fault, fault]
-    chat = make(retries=2, timeout_s=0.3 if fault == "hang" else 10.0)
+def test_failures_are_counted_and_not_remembered(server, make):
+    server.faults = [500, 500, 400]
+    chat = make(retries=1)
+    for why in ("HTTP 500", "HTTP 400: out of luck"):
+        with pytest.raises(Unanswered, match=why):
+            ask(chat)
     assert ask(chat) == "A"
-    assert chat.counts() == dict(asked=1, remembered=0, retries=2, unanswered=0)
+    assert chat.counts() == dict(asked=3, remembered=0, retries=1, unanswered=2)
 
 
-def test_retries_have_an_end_and_failures_are_not_remembered(server, make):
-    server.faults = [500] * 3
-    chat = make(retries=2)
-    with pytest.raises(Unanswered, match=r"no reply in 3 tries; the last: HTTP 500"):
-        ask(chat)
-    assert ask(chat) == "A"
-    assert chat.counts() == dict(asked=2, remembered=0, retries=2, unanswered=1)
-
-
-def test_a_refused_question_is_not_asked_again(server, make):
-    server.faults = [400]
-    chat = make()
-    with pytest.raises(Unanswered, match="refused: HTTP 400: out of luck"):
-        ask(chat)
-    assert ask(chat, "b") == "B" and len(server.bodies) == 2
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [401, 404])
 def test_a_key_or_model_that_is_gone_ends_everything(server, make, status):
     chat = make()
     ask(chat, "a")
@@ -227,38 +151,21 @@ def test_a_key_or_model_that_is_gone_ends_everything(server, make, status):
 
 
 def test_a_server_that_is_gone_is_given_up_after_some_questions(server, make):
-    chat = make(retries=1, concurrency=2)
-    server.always = 500
-    for n in range(5):
-        with pytest.raises(Unanswered):
-            ask(chat, str(n))
-    with pytest.raises(ServerLost, match="5 questions in a row failed: HTTP 500"):
-        ask(chat, "6")
-    assert len(server.bodies) == 10
-
-
-def test_a_good_reply_in_between_keeps_the_server(server, make):
-    chat = make(retries=0, concurrency=1)
+    chat = make(concurrency=2)
     for n in range(6):
         server.faults = [500]
         with pytest.raises(Unanswered):
             ask(chat, f"bad {n}")
-        assert ask(chat, f"good {n}") == f"GOOD {n}"
-
-
-# ------------------------------------------------------------------------------ many
-def test_no_more_than_allowed_are_in_flight(server, make):
-    server.seconds = 0.05
-    chat = make(concurrency=3)
-    together = []  # threads of the caller beside those of `map`
+        assert ask(chat, f"good {n}") == f"GOOD {n}"  # which keeps the server
+    server.always = 500
     for n in range(4):
-        together.append(threading.Thread(target=ask, args=(chat, f"more {n}")))
-        together[-1].start()
-    found = list(chat.map(lambda n: ask(chat, str(n)), range(12)))
-    for thread in together:
-        thread.join()
-    assert found == [str(n) for n in range(12)]
-    assert len(server.bodies) == 16 and server.most_in_flight == 3
+        with pytest.raises(Unanswered):
+            ask(chat, str(n))
+    with pytest.raises(ServerLost, match="5 questions in a row failed: HTTP 500"):
+        ask(chat, "5")
+    with pytest.raises(ServerLost):
+        ask(chat, "6")
+    assert len(server.bodies) == 12 + 5
 
 
 def test_an_error_ends_the_rest_at_once(server, make):
@@ -275,6 +182,6 @@ def test_an_error_ends_the_rest_at_once(server, make):
     start = time.monotonic()
     with pytest.raises(KeyError, match="broken"):
         list(chat.map(work, range(50)))
-    assert time.monotonic() - start < 30 and len(server.bodies) < 10
+    assert time.monotonic() - start < 8 and len(server.bodies) < 10
     with pytest.raises(ServerLost, match="was ended"):
         ask(chat, "z")

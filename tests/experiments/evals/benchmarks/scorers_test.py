@@ -79,7 +79,6 @@ def test_prompts(tmp_path):
     reasoned = {name: BENCHMARKS[name].prompt(made[name], "cot") for name in BENCHMARKS}
     assert direct["mathvista"] == files.mathvista()["query"]
     assert direct["mathverse"] == files.mathverse()["query_cot"]
-    assert direct["mathverse_direct"] == files.mathverse()["query_wo"]
     assert direct["chartqa"] == "How many?\nAnswer the question with a single word."
     official = f"{mathvision.INSTRUCTION}\nHow many?\n<image1>\n"
     listed = "(A) 1\n(B) 2\n(C) 3\n(D) 4\n(E) 5\n"
@@ -93,9 +92,6 @@ def test_prompts(tmp_path):
         question, _, instruction = direct[name].rpartition("\n")
         assert reasoned[name].startswith(question + "\n") and r"\boxed{}" in reasoned[name]
         assert instruction not in reasoned[name]
-    for name, benchmark in BENCHMARKS.items():
-        with pytest.raises(ValueError, match=r"profile='direct' is unknown"):
-            benchmark.prompt(made[name], "direct")
 
 
 # ------------------------------------------------------------------------------ under cot
@@ -270,7 +266,6 @@ def test_mathvision_compares_lists_as_text():
 
 def test_mathvision_takes_numbers_too_large_to_write_out_for_wrong():
     assert not mathvision.equal("(1,2)", "(" + "9^{300}" * 16 + ",1)")
-    assert not mathvision.close("0.5", "9^{300}9^{300}9^{300}")
 
 
 # ------------------------------------------------------------------------------ judges
@@ -306,20 +301,6 @@ def test_mathverse_judges_vision_only_by_another_question(tmp_path):
     assert prompt.count("Judgement:") == 6
     with pytest.raises(ValueError, match=r"column question_for_eval: is empty"):
         files.item(tmp_path, "mathverse", **changes, question_for_eval=None)
-
-
-def test_mathvision_judged_asks_only_where_rules_fail(tmp_path):
-    scorer, asked = BENCHMARKS["mathvision_judged"], files.item(tmp_path, "mathvision")
-    assert scorer.extract(r"\boxed{B}", asked) == "b"
-    assert scorer.extract(r"\boxed{B. 2}", asked) is None
-    prompt = scorer.judge.extraction_prompt("so {B. 2}", asked)
-    assert prompt.endswith("(D) 4\n(E) 5\nStudent: so {B. 2}\nFinal answer:")
-    assert scorer.judge.read_extraction("Final answer: (B)\n") == "B"
-    assert scorer.judge.read_extraction("") is None
-    number = item("0.333333", options=[])
-    assert [scorer.score(text, asked) for text in ("B", "2", "A")] == [True, True, False]
-    assert scorer.score("1/3", number) is True
-    assert scorer.score("null", number) is False
 
 
 # ------------------------------------------------------------------------------ breakdowns

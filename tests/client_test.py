@@ -1,0 +1,150 @@
+"""The client of judges and evaluations against a server that fails in every way."""
+
+import threading
+import time
+from concurrent import futures
+
+import pytest
+
+from tests.http_server import KEY, ScriptedChat, said
+from vade_jax import client
+from vade_jax.client import Failure
+
+
+@pytest.fixture
+def server():
+    with ScriptedChat(said) as server:
+        yield server
+
+
+def make(server, **options):
+    return client.Client(client.chat_url(server.url), **{"retries": 0} | options)
+
+
+def submit(asked, text="q", model="m"):
+    body = {"model": model, "messages": [{"role": "user", "content": text}]}
+    return asked.submit("/chat/completions", body, client.text_of)
+
+
+def ask(asked, *args):
+    return submit(asked, *args).result()
+
+
+@pytest.mark.parametrize(
+    ("url", "full"),
+    [
+        ("http://host:8000/", "http://host:8000/v1"),
+        ("https://host/v1/", "https://host/v1"),
+        ("https://host/openai/v2", "https://host/openai/v2"),
+    ],
+)
+def test_a_url_without_a_path_means_v1(url, full):
+    assert client.chat_url(url) == full
+
+
+@pytest.mark.parametrize("url", ["host:8000", "ftp://host", "http://"])
+def test_what_is_no_url_is_an_error(url):
+    with pytest.raises(ValueError, match="is no URL"):
+        client.Client(url)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("api.example.com", True),
+        ("8.8.8.8", True),
+        ("10.0.0.3", False),
+        ("::1", False),
+        ("gpu3", False),
+    ],
+)
+def test_proxies_are_for_the_internet(host, expected):
+    assert client.is_on_the_internet(host) == expected
+
+
+# ------------------------------------------------------------------------------ keys
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_the_end_of_its_line_is_no_part_of_a_key(monkeypatch, end):
+    monkeypatch.setenv("THE_KEY", f"sk-secret123{end}")
+    assert client.key_of("THE_KEY", "judge.key") == "sk-secret123"
+    assert client.key_of("", "judge.key") == ""
+
+
+@pytest.mark.parametrize("key", [None, "sk-secré", "sk-sec\nret", "sk-sec\x7f", "\ufeffsk-secret"])
+def test_a_key_that_no_header_can_hold_is_an_error_without_it(monkeypatch, key):
+    if key is not None:
+        monkeypatch.setenv("THE_KEY", key)
+    with pytest.raises(ValueError, match=r"judge.key='THE_KEY': .* export THE_KEY=KEY") as caught:
+        client.key_of("THE_KEY", "judge.key")
+    assert "sk-" not in str(caught.value) and caught.value.__context__ is None
+
+
+def test_a_wrong_key_model_or_path_is_final(server, monkeypatch):
+    monkeypatch.setenv("K", KEY)
+    server.needs_key = True
+    refused = ask(make(server))
+    assert refused.is_final and refused.why == "HTTP 401: Incorrect API key provided"
+    assert "`n` is unknown" in ask(make(server, api_key_env="K"), "q", "n").why
+    other = client.Client(f"{server.url}/other", api_key_env="K")
+    assert ask(other).is_final and server.bodies == []
+
+
+# ------------------------------------------------------------------------------ failures
+@pytest.mark.parametrize("text", ["é 数 🙂", "a\x00b", 'q"\\'])
+def test_text_comes_back_whatever_is_in_it(server, text):
+    assert ask(make(server), text) == text
+    assert ask(make(server), f"{text}\ud800") == f"{text}?"  # what UTF-8 has not
+
+
+@pytest.mark.parametrize("fault", [500, 429, "drop", "cut", "html", "other", "hang"])
+def test_what_may_pass_is_repeated_and_counted(server, fault):
+    server.faults = [fault]
+    asked = make(server, retries=1, timeout_s=0.4)
+    assert ask(asked) == "q"
+    counts = asked.metrics()
+    assert (counts["requests"], counts["retries"], counts["failures"]) == (1, 1, 0)
+    server.always = fault
+    failure = ask(make(server, timeout_s=0.4))
+    assert isinstance(failure, Failure) and failure.why and failure.status == 0
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_is_refused_is_not_repeated(server, status):
+    server.always = status
+    failure = ask(make(server, retries=3))
+    assert failure == Failure(f"HTTP {status}: out of luck", status) and not failure.is_final
+    assert len(server.bodies) == 1
+
+
+def test_the_servers_wish_for_a_pause_is_granted(server):
+    server.faults, server.retry_after = [429], "1"
+    ask(make(server, retries=1))
+    first, second = server.times
+    assert 1 <= second - first < 5
+
+
+# ------------------------------------------------------------------------------ many
+def test_no_more_than_allowed_are_in_flight(server):
+    server.seconds = 0.05
+    asked = make(server, concurrency=3)
+    pending = [submit(asked, str(n)) for n in range(12)]
+    assert [x.result() for x in pending] == [str(n) for n in range(12)]
+    assert server.most_in_flight == 3
+
+
+def test_closing_cancels_what_is_in_flight(server):
+    server.always = "hang"
+    asked = make(server)
+    threading.Timer(0.3, asked.close).start()
+    start = time.monotonic()
+    with pytest.raises(futures.CancelledError):
+        ask(asked)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [({"completion_tokens": 7}, 7), ({"completion_tokens": "7"}, None), (7, None)],
+)
+def test_how_many_tokens_a_reply_has(usage, expected):
+    assert client.num_tokens({"usage": usage}) == expected
