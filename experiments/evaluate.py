@@ -9,17 +9,10 @@ OpenAI's chat API, together with --model) and --answers (a file with uid, text[,
 judge's replies are saved as they come; the same command resumes an evaluation. WORKDIR holds report.md,
 results.json, and for each benchmark settings.json (everything that was pinned), answers.jsonl, items.jsonl
 (every answer with its verdict and the judge's words) and result.json.
-
-    python -m experiments.evaluate --config=configs/eval_paper.py --workdir=runs/eval_all \
-        --sweep=runs/paper --checkpoint=Qwen/Qwen2.5-VL-7B-Instruct --config.size=7B ...
-
-evaluates every finished run of a sweep, each in its own directory in WORKDIR, and --checkpoint as the policy
-before training; tables.md is the paper's Table 1, with paired differences to --baseline.
 """
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Iterator
 
@@ -27,10 +20,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, paths
-from experiments.evals import by_arm, evaluation, results
+from experiments.evals import evaluation
 from experiments.evals.chat import ServerLost
 from experiments.evals.settings import Evaluation
-from vade_jax import fields
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.directory import own
@@ -51,30 +43,6 @@ def main(c: ConfigDict, workdir: str) -> None:
         with _stops(prepared):
             shown = evaluation.write_report(prepared)
     print(f"{shown}\nin {workdir}: report.md, results.json, a directory a benchmark")
-
-
-def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None:
-    """Evaluates every finished run of a sweep, then writes tables over all of them."""
-    with errors.user_errors():
-        policies = by_arm.policies(directory)
-        arms = sorted({policy.arm for policy in policies})
-        fields.check_word("--baseline", baseline, arms)  # now: the evaluations may take days
-
-    def evaluated(name: str, checkpoint: str) -> dict[str, results.Result]:
-        """Returns the results of this call's benchmarks; earlier ones may have left others."""
-        each = ConfigDict(c.to_dict())
-        each.model.checkpoint, each.label = checkpoint, name
-        main(each, path := os.path.join(workdir, name))
-        return {n: result for n, result in results.load_all(path).items() if c.benchmarks.get(n)}
-
-    groups = {}
-    for policy in policies:
-        seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
-        seeds[policy.seed] = evaluated(policy.name, policy.directory)
-    base = evaluated(by_arm.BASE, c.model.checkpoint) if c.model.checkpoint else None
-    text = by_arm.write(workdir, groups, base, baseline=baseline, size=c.size, seed=c.seed)
-    print(f"\n{text}")
-    print(f"in {workdir}: tables.md, a directory a policy")
 
 
 @contextlib.contextmanager
@@ -101,19 +69,12 @@ def _from_flags(c: ConfigDict, workdir: str) -> None:
             section, _, name = field.rpartition(".")
             value = tuple(flag.value) if isinstance(flag.value, list) else flag.value
             setattr(c[section] if section else c, name, value)
-    if SWEEP.value:
-        of_sweep(c, workdir, SWEEP.value, BASELINE.value)
-    else:
-        main(c, workdir)
+    main(c, workdir)
 
 
 if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
     switch = flags.DEFINE_bool
-    SWEEP = paths.define("sweep", None, "--workdir of a sweep: evaluates every policy of it.")
-    BASELINE = define(
-        "baseline", default="uniform", help="The arm that a sweep's other arms are compared with."
-    )
     FLAGS = {  # the config field that each flag sets
         "model.checkpoint": paths.define(
             "checkpoint", None, "A run directory, or a Hugging Face directory."

@@ -21,14 +21,7 @@ _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 
 
 # ------------------------------------------------------------------------------ the table
-def table(
-    rows: Mapping[str, Results],
-    *,
-    size: str = "",
-    ablations: bool = False,
-    seeds: Mapping[str, int] = {},
-    seed: int = 0,
-) -> str:
+def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
     """Returns a Markdown table, a row for each policy: percentages with their standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
@@ -36,8 +29,6 @@ def table(
     Args:
         rows: results by label, of one profile and the same items.
         size: "7B" or "3B" puts the paper's rows above ours where ours were made as the paper's.
-        ablations: the paper's rows are those of its Tables 2 and 5 instead of Table 1.
-        seeds: by label, how many training runs a row pools; if given, the table has a column of them.
         seed: of the interval's resamples.
     """
     known = {name: result for each in rows.values() for name, result in each.items()}
@@ -45,8 +36,6 @@ def table(
     columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
     header = ["", *(_title(name, known.get(name)) for name in columns), "AVG"]
     paper = benchmarks.PAPER_SCORES.get(size, {})
-    if ablations:
-        paper = benchmarks.PAPER_ABLATIONS if size == "7B" else {}
     why_not, lines = _unlike_the_papers(rows), []
     for label, cells in ({} if why_not else paper).items():
         shown = [f"{cells[n]:.2f}" if n in cells else "" for n in (*columns, "average")]
@@ -55,13 +44,10 @@ def table(
         average = _average(each, seed)
         cells = [_cell(each[name]) if name in each else "" for name in columns]
         lines.append([label, *cells, "" if average is None else average.points()])
-    if seeds:
-        header.append("seeds")
-        lines = [[*line, str(seeds.get(line[0], ""))] for line in lines]
     text = tables.markdown(header, lines, right=range(1, len(header)))
-    notes = [*_notes(rows, seeds), *_protocol(known)]
+    notes = [*_notes(rows), *_protocol(known)]
     if paper:
-        source = f"arXiv 2511.18902, {'Tables 2 and 5' if ablations else 'Table 1'}"
+        source = "arXiv 2511.18902, Table 1"
         judge = benchmarks.PAPER_JUDGE.rpartition("/")[2]
         notes.append(
             f"The rows of the paper ({source}) are left out: {why_not}."
@@ -141,19 +127,13 @@ def _protocol(known: Results) -> list[str]:
     return lines
 
 
-def _notes(rows: Mapping[str, Results], seeds: Mapping[str, int]) -> list[str]:
+def _notes(rows: Mapping[str, Results]) -> list[str]:
     """Returns the notes about the numbers."""
     every = [(label, result) for label, each in rows.items() for result in each.values()]
-    samples = {(x.benchmark, x.correct_MG.shape[1] // seeds.get(label, 1)) for label, x in every}
+    samples = {(result.benchmark, result.correct_MG.shape[1]) for _, result in every}
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
-    asked = "Answers an item and seed" if seeds else "Answers an item"
     profile = every[0][1].profile
-    lines = [f"Profile {profile}. {asked}: {counted}. ± is one standard error."]
-    if seeds:
-        lines.append(
-            "± and intervals are over questions: they do not say how much another training run would "
-            "differ."
-        )
+    lines = [f"Profile {profile}. Answers an item: {counted}. ± is one standard error."]
     for label, result in every:
         if failed := [f"{what} {num}" for what, num in result.counts.items() if num]:
             of = f"of {result.correct_MG.size} answers"
@@ -211,11 +191,6 @@ def _unlike(mine: Result, other: Result) -> list[str]:
     return names
 
 
-def not_alike(gaps: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each benchmark of a `difference` whose settings were not shared."""
-    return [f"{n} was not made alike: {', '.join(f)}" for n, f in gaps["settings"].items()]
-
-
 # ------------------------------------------------------------------------------ files
 def write(
     workdir: str,
@@ -259,7 +234,9 @@ def write(
     shown = f"{table(rows, size=size, seed=seed)}\n{scorers(mine)}"
     for path, gaps in differences.items():
         points = {n: stats.Estimate(**x).points("+") for n, x in gaps.items() if n != "settings"}
-        lines = [*(f"{name}: {text}" for name, text in points.items()), *not_alike(gaps)]
+        lines = [f"{name}: {text}" for name, text in points.items()]
+        for name, fields in gaps["settings"].items():
+            lines.append(f"{name} was not made alike: {', '.join(fields)}")
         shown += f"\nMinus {path}, in points, with paired 95 % intervals:\n\n"
         shown += "".join(f"- {line}\n" for line in lines)
     if skipped:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -298,35 +297,6 @@ def test_a_run_means_its_policy_and_every_prompt_is_made_first(data, tiny, tmp_p
         (tmp_path / name / "run" / name).symlink_to(tiny)
         code, printed = run(c, tmp_path / "out")
         assert code == 2 and message in printed
-
-
-def test_one_command_evaluates_every_policy_of_a_sweep(data, tiny, tmp_path, capsys):
-    runs = tmp_path / "sweep" / "clean" / "gspo"
-    for arm in ("uniform", "vade"):
-        shutil.copytree(tiny, runs / f"{arm}_seed0" / "policy")
-    c = wanted(data, "chartqa", "mathvista")
-    c.judge.rules, c.size, c.sampling.max_tokens = True, "3B", 4
-    evaluate.of_sweep(c, str(tmp_path / "eval"), str(tmp_path / "sweep"), "uniform")
-    assert (tmp_path / "eval" / "clean" / "gspo" / "vade_seed0" / "results.json").exists()
-    text = (tmp_path / "eval" / "tables.md").read_text()
-    assert "3B (paper)" not in text and "a judge scored its MathVista" in text
-    assert "| vade + GSPO minus uniform + GSPO | +0.00 [+0.00, +0.00] |" in text
-    assert text in capsys.readouterr().out
-    c.benchmarks.mathvista = ""  # what an earlier call left is in no table of this one
-    evaluate.of_sweep(c, str(tmp_path / "eval"), str(tmp_path / "sweep"), "uniform")
-    text = (tmp_path / "eval" / "tables.md").read_text()
-    assert "ChartQA" in text and "scored its MathVista" not in text
-
-
-def test_another_baseline_is_refused_before_anything_is_evaluated(data, tmp_path, capsys):
-    for arm in ("uniform", "vade"):
-        (policy := tmp_path / "sweep/clean/gspo" / f"{arm}_seed0" / "policy").mkdir(parents=True)
-        (policy / "config.json").touch()
-    with pytest.raises(SystemExit, match="2"):
-        evaluate.of_sweep(wanted(data), str(tmp_path / "eval"), str(tmp_path / "sweep"), "unifrom")
-    said = "--baseline='unifrom': did you mean 'uniform'? known are uniform, vade"
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "eval").exists()
 
 
 def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp_path, monkeypatch):

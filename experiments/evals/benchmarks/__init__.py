@@ -42,19 +42,11 @@ PAPER_SCORES = {
     size: {label: dict(zip((*PAPER, "average"), row, strict=True)) for label, row in rows.items()}
     for size, rows in _TABLE_1.items()
 }
-# Tables 2 and 5, of VADE + GRPO at 7B: the averages, and the two other cells that are known here.
-PAPER_ABLATIONS = {
-    "VADE + GRPO": PAPER_SCORES["7B"]["VADE + GRPO"],
-    "p(1-p)": {"average": 63.66},
-    "greedy": {"average": 63.25, "scienceqa": 90.32, "chartqa": 84.30},
-    "last update": {"average": 63.10},
-}
 PAPER_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 
 __all__ = [
     "BENCHMARKS",
     "PAPER",
-    "PAPER_ABLATIONS",
     "PAPER_JUDGE",
     "PAPER_SCORES",
     "Benchmark",

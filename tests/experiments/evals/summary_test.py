@@ -53,8 +53,6 @@ def test_the_papers_rows():
     assert cells(summary.table({"mine": five()}, size="3B"), "base 3B (paper)")[6] == "50.65"
     assert "Paper: arXiv 2511.18902, Table 1, whose judge is Qwen2.5-72B-Instruct." in text
     assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
-    ablations = summary.table({"mine": five()}, size="7B", ablations=True)
-    assert cells(ablations, "last update 7B (paper)")[1:] == ["", "", "", "", "", "63.10"]
     other = table(result(profile="cot"), size="7B")
     assert "7B (paper)" not in other and "of another profile" in other
 
