@@ -23,7 +23,6 @@ from experiments import cli, errors, paths
 from experiments.evals import evaluation
 from experiments.evals.chat import ServerLost
 from experiments.evals.settings import Evaluation
-from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.directory import own
 
@@ -50,7 +49,7 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
     """Ends with one line if the policy or the judge fails, or at Ctrl-C."""
     try:
         yield
-    except (ServerLost, EngineFailure, RewardFailure, KeyboardInterrupt) as error:
+    except (ServerLost, EngineFailure, KeyboardInterrupt) as error:
         sys.exit(
             f"error: {str(error) or 'stopped'}; {prepared.num_answers:,} answers and all replies "
             "of the judge are kept: run again to go on"

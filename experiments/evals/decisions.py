@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from experiments.evals.benchmarks import base
 from experiments.evals.chat import Chat, Unanswered
-from vade_jax.rewards import answers, functions, process, verify
+from vade_jax.rewards import answers, process, verify
 from vade_jax.types import Item
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Decision:
 
     extracted: str | None  # the answer in the text, None if none was found
     correct: bool  # False also if nobody could decide
-    outcome: str = "rules"  # or "judge", "function", or a `Failure`
+    outcome: str = "rules"  # or "judge", or a `Failure`
     replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
 
 
@@ -95,17 +95,6 @@ def _ask(
         if not are_cut_off and (value := read(text)) is not None:
             return value
     return Failure.JUDGE_FAILED
-
-
-def by_functions(judge: functions.SumOfJudges) -> Decide:
-    """Returns the function that decides with the user's reward functions, which may raise RewardFailure."""
-
-    def decide(item: Item, text: str) -> Decision:
-        (judgement,) = judge(item, [text], None)
-        outcome = "function" if judgement.is_known else Failure.JUDGE_UNANSWERED
-        return Decision(judgement.extracted, judgement.correct == 1, outcome)
-
-    return decide
 
 
 # ------------------------------------------------------------------------------ rules alone

@@ -24,9 +24,8 @@ from experiments.evals import answers, chat, policies, results, summary, tasks
 from experiments.evals.settings import Evaluation
 from vade_jax.data import hub, tokens
 from vade_jax.models.qwen import files
-from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import build, checks, cluster, datasets, engines
+from vade_jax.run import checks, cluster, datasets, engines
 from vade_jax.run.directory import claim
 from vade_jax.trainer import mesh, processes
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
@@ -44,7 +43,7 @@ class Prepared:
     # Who answers; None for saved answers
     policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
-    judge: results.Judge
+    judge: chat.Chat | None  # None: rules decide alone
 
     @property
     def num_answers(self) -> int:
@@ -103,16 +102,8 @@ def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: 
 
 def _make_judge(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
-) -> results.Judge:
-    """Returns the judge: a chat with a model, the user's functions, or None where rules decide all."""
-    if evaluation.reward.functions:
-        judge = build.make_judge(evaluation.reward)
-        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
-            try:
-                judge(task.items[0], [""], None)
-            except functions.RewardFailure as error:
-                raise ValueError(f"{task.name}: {error}") from error
-        return judge
+) -> chat.Chat | None:
+    """Returns a chat with the judge, None where rules decide all."""
     names = [task.name for task in chosen if task.benchmark.judge]
     if evaluation.judge.rules or not names:
         return None
@@ -246,7 +237,6 @@ def write_report(prepared: Prepared) -> str:
 
     Raises:
         ServerLost: the judge is gone; what it has said is kept.
-        RewardFailure: a reward function failed.
     """
     evaluation = prepared.settings
     path = os.path.normpath(evaluation.answers or evaluation.model.checkpoint)

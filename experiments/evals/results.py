@@ -17,12 +17,9 @@ from experiments.evals.answers import Answer, Key
 from experiments.evals.chat import Chat
 from experiments.evals.tasks import Task
 from vade_jax import atomic
-from vade_jax.rewards import functions
 
 ITEMS = "items.jsonl"  # every answer with its decision
 RESULT = "result.json"
-# A chat with a judge model, or a user's reward functions; without one, rules decide alone
-Judge = Chat | functions.SumOfJudges | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,26 +44,23 @@ class Result:
 def score(
     task: Task,
     answers: Mapping[Key, Answer],
-    judge: Judge,
+    judge: Chat | None,
     directory: str,
     label: str,
     settings: Mapping[str, Any],
 ) -> Result:
     """Returns the result of a task; writes it and `items.jsonl` (a line for each answer) to `directory`.
 
-    Answers that are missing count as wrong.
+    Without a judge rules decide alone. Answers that are missing count as wrong.
 
     Raises:
         ServerLost: the judge's server is gone; what it has said is kept.
-        RewardFailure: a reward function failed.
     """
     pairs = [
         (item, answers.get((item.uid, g))) for item in task.items for g in range(task.num_samples)
     ]
     if judge is None:
         decide, each = decisions.by_rules(task.benchmark, task.profile), map
-    elif isinstance(judge, functions.SumOfJudges):
-        decide, each = decisions.by_functions(judge), judge.map
     else:
         decide, each = decisions.by_judge(task.benchmark, task.profile, judge), judge.map
 

@@ -125,8 +125,6 @@ class Evaluation(Section):
 
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
-    # Functions of one's own that judge instead; of the rest what they need: docs/rewards.md
-    reward: settings.Reward = field(default_factory=settings.Reward)
     data: Data = Data()
     engine: settings.Engine = field(default_factory=settings.Engine)
     layout: settings.Layout = field(default_factory=settings.Layout)
@@ -145,13 +143,8 @@ class Evaluation(Section):
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
                 f"{self.data.max_pixels}"
             )
-        judges = {
-            "--rules": self.judge.rules,
-            "--judge_server": self.judge.url,
-            "reward.function": self.reward.functions,
-        }
-        if len(named := [name for name, value in judges.items() if value]) > 1:
-            raise ValueError(f"{' and '.join(named)} given: one of them judges, give it alone")
+        if self.judge.rules and self.judge.url:
+            raise ValueError("--rules and --judge_server given: one of them judges, give it alone")
         # Does nothing where a server builds the prompts
         for name in ("sampling.top_k", "data.template", "data.max_prompt_length"):
             value = fields.value(self, name)

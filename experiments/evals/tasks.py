@@ -26,7 +26,7 @@ from vade_jax import types
 from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
-OWN_RULES = "the benchmark's rules"  # the scorer if there is neither a judge nor a user's function
+OWN_RULES = "the benchmark's rules"  # the scorer if there is no judge
 # Parts of a record that may change when an evaluation continues, because no answer depends on them.
 MAY_CHANGE = ("scoring", "files", "versions")
 
@@ -167,8 +167,6 @@ def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     """Returns who scores, down to the prompts of a judge."""
-    if evaluation.reward.functions:
-        return {"by": "functions of the user's", **evaluation.reward.to_dict()}
     judge, item = task.benchmark.judge, task.items[0]
     if judge is None:
         return {"by": OWN_RULES}

@@ -1,4 +1,4 @@
-"""docs/rewards.md as a user would follow it: files, commands, a judge in training and evaluation."""
+"""docs/rewards.md as a user would follow it: files, commands, a judge in training."""
 
 import ast
 import pathlib
@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import train
-from experiments.evals import results
-from tests.experiments import evaluate_test, train_test
+from tests.experiments import train_test
 from tests.http_server import ScriptedChat, said
 from vade_jax import imports, settings
 from vade_jax.rewards import functions, process
@@ -152,27 +151,3 @@ def test_a_function_that_fails_before_the_first_step_is_one_line(c, files, capsy
     line = train_test.fails(c, files / "run", capsys)
     assert "reward.function 'wrong.py:f': TypeError: f() missing 1 required" in line
     assert "at row 'train-0-0', answer '" in line
-
-
-# ------------------------------------------------------------------------------ evaluation
-data, tiny = evaluate_test.data, evaluate_test.tiny
-
-
-def test_the_command_of_evaluation(data, files, server, tmp_path):
-    """The first item's answer has 2 characters, the second's 3."""
-    (flags,) = commands("evaluate")
-    c = evaluate_test.wanted(data, "chartqa")
-    c.reward.update(flags)
-    uids = [item.uid for item in evaluate_test.BENCHMARKS["chartqa"].read(data["chartqa"])]
-    texts = {uids[0]: "12", uids[1]: "123"}
-    rows = [{"uid": uid, "text": text} for uid, text in texts.items()]
-    (tmp_path / "answers.jsonl").write_text("\n".join(map(evaluate_test.json.dumps, rows)))
-    c.answers, c.allow_missing = str(tmp_path / "answers.jsonl"), True
-    code, printed = evaluate_test.run(c, tmp_path / "eval")
-    assert code == 0, printed
-    found = results.load_all(str(tmp_path / "eval"))["chartqa"]
-    assert found.correct_MG[:, 0].tolist() == [True, False]
-    assert found.settings["scoring"]["function"] == "my_judge.py:judge"
-    c.judge.rules = True
-    code, printed = evaluate_test.run(c, tmp_path / "both")
-    assert code == 2 and "--rules and reward.function given" in printed

@@ -207,8 +207,7 @@ def read_items(
                     f"{path}: row {row.index} of {file.name} has the id of an earlier row: {item.uid}; "
                     "remove one"
                 )
-            # A reward function of the user's own is given the file's columns.
-            items[item.uid] = dataclasses.replace(item, columns=row.values)
+            items[item.uid] = item
     if problems:
         shown = "; ".join(problems[:5]) + (" ..." if len(problems) > 5 else "")
         raise ValueError(f"{path}: {len(problems)} of {size} rows are bad: {shown}")

@@ -36,10 +36,6 @@ def test_the_papers_benchmarks_without_files():
         ({"server": {"fields": "[]"}}, r"server.fields='\[\]' is no JSON object"),
         ({"judge": {"fields": "{"}}, "judge.fields='{' is no JSON object"),
         ({"judge": SERVER | {"rules": True}}, "--rules and --judge_server given: one of them"),
-        (
-            {"judge": {"rules": True}, "reward": {"function": "a.py:f"}},
-            "--rules and reward.function",
-        ),
         ({"server": SERVER, "data": {"template": {"a": False}}}, "data.template=.*server.fields"),
         ({"server": SERVER, "data": {"max_prompt_length": 512}}, "data.max_prompt_length=512 does"),
         ({"server": SERVER, "sampling": {"top_k": 20}}, "sampling.top_k=20 does nothing"),

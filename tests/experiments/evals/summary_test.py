@@ -87,17 +87,6 @@ def test_the_papers_rows_are_left_out_where_no_judge_scored():
     assert "7B (paper)" in text and "prompts of the judge are worded by vade_jax" in text
 
 
-def test_the_papers_rows_are_left_out_where_a_users_function_scored():
-    """Of benchmarks with a judge and without."""
-    function = {"scoring": {"by": "functions of the user's", "function": "mine.py:f"}}
-    for name in ("chartqa", "mathvista"):
-        found = result(name, settings=function)
-        text = table(found, size="7B")
-        assert "7B (paper)" not in text and "here functions of the user's" in text
-        said = f"{name}: scored by functions of the user's; no published score.\n"
-        assert summary.scorers({name: found}) == said
-
-
 def test_failures_of_the_judge_are_told():
     text = table(result(counts={"judge_failed": 3, "missing": 1, "other": 0}))
     assert "mine, chartqa: judge_failed 3, missing 1 of 8 answers." in text
