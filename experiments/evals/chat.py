@@ -6,15 +6,14 @@ are saved on disk as they come, so interrupted work continues where it stopped.
 
 import collections
 import hashlib
-import io
 import json
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
+from experiments.evals import lines
 from experiments.evals.settings import Server
 from vade_jax import client
 
@@ -41,7 +40,7 @@ class Chat:
         memory: path of the saved replies; a question with a saved reply is not asked.
 
     Raises:
-        ValueError: the URL is not valid, or the variable of the key is not set.
+        ValueError: the URL is not valid, the variable of the key is not set, or a saved reply is damaged.
     """
 
     def __init__(self, server: Server, memory: str | os.PathLike):
@@ -53,10 +52,8 @@ class Chat:
             timeout_s=server.timeout_s,
             setting=f"{server.path}api_key_env",
         )
-        self._server, self._fields = server, server.request_fields()
+        self.server, self._fields = server, server.request_fields()
         self.replies = Replies(memory)
-        if self.replies.damaged:
-            print(f"{self.replies.damaged} replies of before cannot be read and are asked again")
         self._lock, self._lock_of = threading.Lock(), collections.defaultdict(threading.Lock)
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
@@ -79,7 +76,7 @@ class Chat:
             Unanswered: this question gets no reply.
             ServerLost: no question gets a reply any more.
         """
-        body = {"model": self._server.model, "messages": list(messages)} | fields | self._fields
+        body = {"model": self.server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
         key = request_key(body)
         with self._lock:
@@ -97,11 +94,11 @@ class Chat:
         hello = [{"role": "user", "content": "Reply with the word yes."}]
         with self._checking:
             if not self._is_checked:
-                reply = self._sent({"model": self._server.model, "messages": hello})
+                reply = self._sent({"model": self.server.model, "messages": hello})
                 if isinstance(reply, client.Failure):
                     raise ValueError(
                         f"server {self._client.url} does not answer a plain question ({reply.why}): start "
-                        f"it, or correct its URL, the model's name {self._server.model!r} or the API key"
+                        f"it, or correct its URL, the model's name {self.server.model!r} or the API key"
                     )
                 self._is_checked = True
 
@@ -110,7 +107,7 @@ class Chat:
 
         If an error or the caller ends it early, requests in flight are cancelled.
         """
-        with futures.ThreadPoolExecutor(self._server.concurrency) as threads:
+        with futures.ThreadPoolExecutor(self.server.concurrency) as threads:
             try:
                 yield from threads.map(function, inputs)
             except BaseException:
@@ -154,7 +151,7 @@ class Chat:
             self._failed = self._failed + 1 if is_failure and not reply.status else 0
             if is_failure and reply.is_final:
                 self._lost = self._lost or reply.why
-            elif self._failed > 2 * self._server.concurrency:
+            elif self._failed > 2 * self.server.concurrency:
                 self._lost = self._lost or f"{self._failed} questions in a row failed: {reply.why}"
         if is_failure:
             self._count("unanswered")
@@ -184,53 +181,22 @@ def finished(reply: Any) -> bool | None:
 
 
 # ------------------------------------------------------------------------------ memory
-class Replies:
-    """Raw replies in a file, one JSON line each: {"key", "request", "reply"}.
+class Replies(dict[str, Any]):
+    """Raw replies by the hash of their request, kept in a file; threads may share it.
 
-    A line is appended at once, so a process that is killed has lost at most the one it was writing.
-    Images inside requests are replaced by their hash. Threads may share it.
-
-    Attributes:
-        damaged: lines that cannot be read; what they answered is asked again.
+    A line is {"key", "request", "reply"}, in whose request a hash takes the place of each image.
     """
 
     def __init__(self, path: str | os.PathLike):
-        path = pathlib.Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._lock = path.open("a+b"), threading.Lock()
-        self._place: dict[str, tuple[int, int]] = {}  # of each key's line: where, how long
-        self.damaged = 0
-        start, line = self._file.seek(0), b"\n"
-        for line in self._file:
-            try:
-                row = json.loads(line)
-                _, self._place[row["key"]] = row["reply"], (start, len(line))
-            except (ValueError, KeyError, TypeError):
-                self.damaged += 1
-            start += len(line)
-        if not line.endswith(b"\n"):  # cut off: what follows starts a new line
-            self._file.write(b"\n")
-            self._file.flush()
-
-    def __len__(self) -> int:
-        return len(self._place)
-
-    def get(self, key: str) -> Any:
-        """Returns the reply to the request of `key`, None if there is none."""
-        if key not in self._place:
-            return None
-        start, size = self._place[key]
-        return json.loads(os.pread(self._file.fileno(), size, start))["reply"]
+        super().__init__(lines.read(path, lambda row: (row["key"], row["reply"])))
+        self._path, self._lock = path, threading.Lock()
 
     def put(self, key: str, request: Mapping[str, Any], reply: Any) -> None:
         """Appends a reply."""
-        row = {"key": key, "request": _short(request), "reply": reply}
-        line = json.dumps(row).encode() + b"\n"
         with self._lock:
-            start = self._file.seek(0, io.SEEK_END)
-            self._file.write(line)
-            self._file.flush()
-            self._place[key] = (start, len(line))
+            row = {"key": key, "request": _short(request), "reply": reply}
+            lines.append(self._path, [row])
+            self[key] = reply
 
 
 def request_key(request: Mapping[str, Any]) -> str:

@@ -25,10 +25,12 @@ from experiments.evals.settings import Evaluation
 from vade_jax.data import hub, tokens
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import checks, cluster, datasets, engines
+from vade_jax.run import checks, cluster, engines
 from vade_jax.run.directory import claim
 from vade_jax.trainer import mesh, processes
-from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
+from vade_jax.trainer import policy as trainer
+
+Policy = policies.ServerPolicy | policies.EnginePolicy | policies.SavedPolicy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +42,8 @@ class Prepared:
     tasks: Sequence[tasks.Task]
     records: Mapping[str, Mapping]  # of each task: what another evaluation must share
     others: Mapping[str, summary.Results]  # to compare with, by directory
-    # Who answers; None for saved answers
-    policy: policies.ServerPolicy | policies.EnginePolicy | None
-    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
+    policy: Policy
+    stores: Mapping[str, answers.Store]  # the answers so far, by task
     judge: chat.Chat | None  # None: rules decide alone
 
     @property
@@ -65,39 +66,22 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     others = {path: results.load_all(path) for path in evaluation.compare}
     for path, other in others.items():
         summary.check_pair(path, other, chosen)
-    stores = _open_stores(evaluation, chosen, workdir)
+    paths = {task.name: pathlib.Path(workdir, task.name) for task in chosen}
+    stores = {name: answers.Store(path / answers.NAME) for name, path in paths.items()}
     # Servers have to be there before the first answer, and need not be after the last one.
     asks = any(len(stores[task.name]) < len(task.keys) for task in chosen)
     judge = _make_judge(evaluation, chosen, workdir, asks)
     policy = _make_policy(evaluation, chosen, workdir, asks)
-    record = tasks.policy_record(
-        evaluation, getattr(policy, "directory", ""), getattr(policy, "template", "")
-    )
+    record = policy.record()
     records = {task.name: tasks.record(evaluation, task, record) for task in chosen}
-    if evaluation.answers:
-        _check_whole(evaluation, chosen, stores)
     for name, settings in records.items():
-        path = pathlib.Path(workdir, name, "settings.json")
-        if evaluation.answers or not stores[name]:
+        path = paths[name] / "settings.json"
+        if not stores[name]:
             path.unlink(missing_ok=True)  # no answer was made with them
         claim(path, settings, tasks.MAY_CHANGE)
-    if policy is not None:
-        for task in chosen:
-            store: Any = stores[task.name]
-            policy.check(task, store)
+    for task in chosen:
+        policy.check(task, stores[task.name])
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
-
-
-def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
-    paths = {task.name: os.path.join(workdir, task.name, answers.NAME) for task in chosen}
-    if not evaluation.answers:
-        return {name: answers.Store(path) for name, path in paths.items()}
-    if taken := [path for path in paths.values() if os.path.exists(path)]:
-        raise ValueError(
-            f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
-            "another --workdir"
-        )
-    return answers.read_saved(evaluation.answers, chosen)
 
 
 def _make_judge(
@@ -116,7 +100,7 @@ def _make_judge(
 
 
 def _connect(server, workdir: str, name: str, asks: bool) -> chat.Chat:
-    connected = chat.Chat(server, os.path.join(workdir, answers.REPLIES, name))
+    connected = chat.Chat(server, os.path.join(workdir, "replies", name))
     if asks:
         connected.check()
     return connected
@@ -124,13 +108,14 @@ def _connect(server, workdir: str, name: str, asks: bool) -> chat.Chat:
 
 def _make_policy(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
-) -> policies.ServerPolicy | policies.EnginePolicy | None:
+) -> Policy:
     if evaluation.server.url:
         server = _connect(evaluation.server, workdir, answers.NAME, asks)
         return policies.ServerPolicy(server, evaluation.data, evaluation.seed)
-    if evaluation.model.checkpoint:
-        return _checkpoint_policy(evaluation, chosen, workdir)
-    return None
+    if evaluation.answers:
+        saved = answers.read_saved(evaluation.answers, chosen)
+        return policies.SavedPolicy(evaluation.answers, saved, evaluation.allow_missing)
+    return _checkpoint_policy(evaluation, chosen, workdir)
 
 
 def _checkpoint_policy(
@@ -162,13 +147,13 @@ def _checkpoint_policy(
     )
 
     @functools.cache
-    def load() -> Policy:
+    def load() -> trainer.Policy:
         if local:
             devices = mesh.make(**evaluation.mesh.to_dict())
-            dtype = compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
-            return place_policy(directory, devices, dtype)
+            dtype = trainer.compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
+            return trainer.place_policy(directory, devices, dtype)
         unused: dict[str, Any] = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
-        return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
+        return trainer.Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache
     def make_engine(num_samples: int) -> Engine:
@@ -181,12 +166,12 @@ def _checkpoint_policy(
         on_close.callback(cached.cache_clear)
     return policies.EnginePolicy(
         directory,
+        {"engine": evaluation.engine.name, "dtype": evaluation.model.dtype},
         tokenizer,
-        datasets.prompt_builder(evaluation.data, tokenizer),  # pyright: ignore[reportArgumentType] (it has what is read here)
+        tasks.prompt_builder(evaluation.data, tokenizer),
         # The built-in engine is laid out for the size of a group; one server answers all.
         make_engine if local else lambda num_samples: make_engine(0),
         seed=evaluation.seed,
-        chunk=evaluation.chunk,
         close=on_close.close,
     )
 
@@ -210,26 +195,18 @@ def answer(prepared: Prepared) -> None:
     Raises:
         ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
     """
-    if prepared.policy is None:
-        return
     # The engine is closed before scoring, because the judge may need its memory.
     with contextlib.closing(prepared.policy):
         for task in prepared.tasks:
             with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
-                store: Any = prepared.stores[task.name]
-                for done in prepared.policy.ask(task, store):
+                for done in prepared.policy.ask(task, prepared.stores[task.name]):
                     bar.update(done)
 
 
 def check_answers(prepared: Prepared) -> None:
     """Raises ValueError if answers are missing, or says how many if the settings allow that."""
-    if prepared.policy is not None:  # saved answers were looked at before
-        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
-
-
-def _check_whole(evaluation, chosen, stores) -> None:
-    for task in chosen:
-        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
+    for task in prepared.tasks:
+        answers.check_whole(task, prepared.stores[task.name], prepared.settings.allow_missing)
 
 
 def write_report(prepared: Prepared) -> str:
@@ -240,14 +217,14 @@ def write_report(prepared: Prepared) -> str:
     """
     evaluation = prepared.settings
     path = os.path.normpath(evaluation.answers or evaluation.model.checkpoint)
-    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
+    label = evaluation.server.model if evaluation.server.url else os.path.basename(path)
     scored = {
         task.name: results.score(
             task,
             prepared.stores[task.name],
             prepared.judge,
             os.path.join(prepared.workdir, task.name),
-            label=label or os.path.basename(path),
+            label=label,
             settings=prepared.records[task.name],
         )
         for task in prepared.tasks

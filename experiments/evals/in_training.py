@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.evals import benchmarks, decisions, tasks
 from vade_jax import fields, settings
-from vade_jax.data import prompts, tokens
+from vade_jax.data import tokens
 from vade_jax.rollout.engine import Sampling
 from vade_jax.trainer import validation
 from vade_jax.trainer.scoring import Scored, Scorer
@@ -49,14 +49,7 @@ def make(
     Raises:
         ValueError: a file is not of its benchmark, or an item makes no prompt.
     """
-    build_prompt = prompts.PromptBuilder(
-        tokenizer,
-        instruction="",  # the benchmark's prompt has one
-        template=data.template,
-        min_pixels=data.min_pixels,
-        max_pixels=data.max_pixels,
-        max_length=data.max_prompt_length,
-    )
+    build_prompt = tasks.prompt_builder(data, tokenizer)
 
     def of_benchmark(name: str, path: str) -> validation.Validate:
         benchmark = benchmarks.BENCHMARKS[name]
@@ -64,13 +57,8 @@ def make(
 
         def build(item: Item) -> Prompt:
             question = benchmark.prompt(item, section.profile)
-            try:
-                return build_prompt(dataclasses.replace(tasks.opened(item), question=question))
-            except prompts.RejectedItem as error:
-                raise ValueError(
-                    f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
-                    "raise data.max_prompt_length, or lower eval.benchmark_items"
-                ) from error
+            asked = dataclasses.replace(item, question=question)
+            return tasks.built(build_prompt, asked, "eval.benchmarks")
 
         def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
             scored = []

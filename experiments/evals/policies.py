@@ -1,6 +1,6 @@
-"""The policies of an evaluation: a model behind a server, or an engine with a checkpoint's weights.
+"""The policies of an evaluation: a server, an engine with a checkpoint's weights, or saved answers.
 
-Both are asked only for answers that the store lacks, so an interrupted evaluation continues.
+They are asked only for answers that the store lacks, so an interrupted evaluation continues.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from experiments.evals import chat, tasks
-from experiments.evals.answers import Answer, Key, Store
+from experiments.evals.answers import Answer, Key, Store, check_whole
 from experiments.evals.settings import Data
 from experiments.evals.tasks import Task
 from vade_jax import client, types
@@ -21,10 +21,40 @@ from vade_jax.data import images, prompts, tokens
 from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url
 
+CHUNK = 256  # prompts whose answers are saved together
+
 
 def missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[int]:
     """Returns the samples of an item that the store lacks."""
     return [g for g in range(task.num_samples) if (item.uid, g) not in store]
+
+
+# ------------------------------------------------------------------------------ saved answers
+@dataclasses.dataclass(frozen=True)
+class SavedPolicy:
+    """Answers that another program has saved."""
+
+    path: str
+    answers: Mapping[str, Mapping[Key, Answer]]  # by task
+    allow_missing: bool
+
+    def record(self) -> dict[str, Any]:
+        """Returns what is known of the policy ("is"), and its "files", whose names may differ."""
+        identity = {"from": "answers", "sha256": tasks.sha256(self.path)}
+        return {"is": identity, "files": {"answers": self.path}}
+
+    def check(self, task: Task, store: Store) -> None:
+        """Raises ValueError if answers are missing and may not be."""
+        if not self.allow_missing:
+            check_whole(task, self.answers[task.name], allow=False)
+
+    def ask(self, task: Task, store: Store) -> Iterator[int]:
+        """Adds the answers to the store; yields how many there are."""
+        store.add(self.answers[task.name].values())
+        yield len(store)
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 # ------------------------------------------------------------------------------ a server
@@ -33,8 +63,14 @@ class ServerPolicy:
     """A server that answers: each answer has its own request and seed."""
 
     chat: chat.Chat
-    data: Data  # the sizes of pictures, and what is put after every question
+    data: Data  # the sizes of pictures
     seed: int
+
+    def record(self) -> dict[str, Any]:
+        """Does what `SavedPolicy.record` does."""
+        server = self.chat.server
+        identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
+        return {"is": identity, "files": {"server": server.url}}
 
     def check(self, task: Task, store: Store) -> None:
         """Asks for one word in the form of the task, if an answer is missing; raises ValueError."""
@@ -94,7 +130,6 @@ class ServerPolicy:
             ]
         except ValueError as error:
             raise ValueError(f"{item.uid}: {error}") from error
-        text = "\n".join(filter(None, (text, self.data.instruction)))
         return prompts.message(text, [data_url(image) for image in pixels])
 
 
@@ -113,17 +148,22 @@ class EnginePolicy:
     """
 
     directory: str  # of the weights
+    made_with: Mapping[str, str]  # the engine and its dtype
     tokenizer: tokens.Tokenizer
     build_prompt: Callable[[types.Item], types.Prompt]  # raises RejectedItem
     make_engine: Callable[[int], Engine]  # of answers an item; called when the first one is missing
     seed: int
-    chunk: int  # prompts whose answers are saved together
     close: Callable[[], None]  # ends all engines that were made
 
-    @property
-    def template(self) -> str:
-        """The form of a question in the prompt."""
-        return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
+    def record(self) -> dict[str, Any]:
+        """Does what `SavedPolicy.record` does; reads all weights."""
+        identity = {
+            "from": "checkpoint",
+            "sha256": tasks.sha256(self.directory),
+            **self.made_with,
+            "template": self.tokenizer.render([{"role": "user", "content": "QUESTION"}]),
+        }
+        return {"is": identity, "files": {"checkpoint": self.directory}}
 
     def check(self, task: Task, store: Store) -> None:
         """Builds the prompt of every item that lacks an answer; raises ValueError."""
@@ -139,8 +179,8 @@ class EnginePolicy:
         """
         base = jax.random.key(self.seed)
         base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))
-        for start in range(0, len(task.asked), self.chunk):
-            chunk = task.asked[start : start + self.chunk]
+        for start in range(0, len(task.asked), CHUNK):
+            chunk = task.asked[start : start + CHUNK]
             if any(missing(task, store, item) for item in chunk):
                 store.add(self._answers(task, chunk, jax.random.fold_in(base, start)))
             yield len(chunk) * task.num_samples
@@ -159,10 +199,4 @@ class EnginePolicy:
         return answers
 
     def _build(self, task: Task, item: types.Item) -> types.Prompt:
-        try:
-            return self.build_prompt(tasks.opened(item))
-        except prompts.RejectedItem as error:
-            raise ValueError(
-                f"{task.name}: {item.uid} makes no prompt ({error.reason}: {error.detail}); an "
-                "evaluation leaves no item out"
-            ) from error
+        return tasks.built(self.build_prompt, item, task.name)

@@ -94,7 +94,6 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    instruction: str = ""  # put after every question
     template: Mapping[str, Any] = mapping()  # given to the chat template
     min_pixels: int = number(
         settings.Data.min_pixels, at_least=1568, why="as an image has at least two cells of 28 x 28"
@@ -112,7 +111,6 @@ class Evaluation(Section):
     profile: str = choice("paper", *base.PROFILES)
     benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
     num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
-    label: str = ""  # of the row in the table; empty: the policy's name
     size: str = choice("", "", *PAPER_SCORES)  # the paper's rows of this size stand above
     seed: int = fields.seed()
     compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
@@ -121,7 +119,7 @@ class Evaluation(Section):
     # Who answers: exactly one of `model.checkpoint`, `server.url` and `answers`.
     model: Model = Model()
     server: Server = Server()
-    answers: str = location()  # a .jsonl or .parquet file, or a directory: uid, text[, sample]
+    answers: str = location()  # a file of JSON lines: uid, text[, sample]
 
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
@@ -129,7 +127,6 @@ class Evaluation(Section):
     engine: settings.Engine = field(default_factory=settings.Engine)
     layout: settings.Layout = field(default_factory=settings.Layout)
     mesh: settings.Mesh = field(default_factory=settings.Mesh)
-    chunk: int = number(256, at_least=1)  # prompts whose answers are saved together
 
     def __post_init__(self):
         super().__post_init__()

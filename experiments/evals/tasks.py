@@ -14,15 +14,16 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PIL import Image
 
 from experiments.evals import decisions
 from experiments.evals.benchmarks import BENCHMARKS, Benchmark, base
-from experiments.evals.settings import Evaluation
-from vade_jax import types
+from experiments.evals.settings import Data, Evaluation
+from vade_jax import settings, types
+from vade_jax.data import prompts, tokens
 from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
@@ -104,12 +105,36 @@ def opened(item: types.Item) -> types.Item:
     return dataclasses.replace(item, images=tuple(images))
 
 
+def prompt_builder(
+    data: Data | settings.Data, tokenizer: tokens.Tokenizer
+) -> prompts.PromptBuilder:
+    """Returns the function that makes prompts, without an instruction: the benchmark's prompt has one."""
+    return prompts.PromptBuilder(
+        tokenizer,
+        instruction="",
+        template=data.template,
+        min_pixels=data.min_pixels,
+        max_pixels=data.max_pixels,
+        max_length=data.max_prompt_length,
+    )
+
+
+def built(
+    build_prompt: Callable[[types.Item], types.Prompt], item: types.Item, label: str
+) -> types.Prompt:
+    """Returns the prompt of an item whose question is the whole prompt; raises ValueError."""
+    try:
+        return build_prompt(opened(item))
+    except prompts.RejectedItem as error:
+        raise ValueError(
+            f"{label}: {item.uid} makes no prompt ({error.reason}: {error.detail}), and no item may "
+            "be left out: raise data.max_prompt_length"
+        ) from error
+
+
 # ------------------------------------------------------------------------------ records
 def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of one task, as JSON.
-
-    `policy` is what `policy_record` returns, once for all tasks since it reads all weights.
-    """
+    """Returns the settings of one task, as JSON; `policy` is a policy's own record."""
     data = evaluation.data
     return {
         "benchmark": task.name,
@@ -119,7 +144,6 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
         "prompt": {
             "sha256": _digest([[item.uid, item.question] for item in task.asked]),
             "first": task.asked[0].question,
-            "instruction": data.instruction,
             "template": dict(data.template),
         },
         "sampling": _sampling(evaluation, task),
@@ -130,30 +154,6 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
     }
 
 
-def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
-    """Returns the policy's identity ("is") and its "files", whose names may differ.
-
-    A checkpoint is known by the hash of its weights' `directory` and the `template` of its prompts.
-    """
-    server = evaluation.server
-    if evaluation.answers:
-        identity = {"from": "answers"}
-        files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
-    elif server.url:
-        identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
-        files = {"server": server.url}
-    else:
-        identity = {
-            "from": "checkpoint",
-            "sha256": sha256(directory),
-            "engine": evaluation.engine.name,
-            "dtype": evaluation.model.dtype,
-            "template": template,
-        }
-        files = {"checkpoint": directory}
-    return {"is": identity, "files": files}
-
-
 def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     if evaluation.answers:
         return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
@@ -162,7 +162,7 @@ def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     if evaluation.server.url:  # its other knobs are in the policy's fields
         return drawn
     top_k = task.sampling.top_k
-    return drawn | {"top_k": top_k, "repetition_penalty": 1.0, "chunk": evaluation.chunk}
+    return drawn | {"top_k": top_k, "repetition_penalty": 1.0}
 
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 from configs import eval_paper
 from experiments import evaluate
-from experiments.evals import evaluation, results
+from experiments.evals import evaluation, policies, results
 from experiments.evals.benchmarks import BENCHMARKS
 from tests.experiments.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
@@ -71,7 +71,6 @@ def wanted(data, *names, **changes):
     c.sampling.num_samples = 2
     c.data.min_pixels, c.data.max_pixels = 3136, 112 * 112
     c.data.max_prompt_length = 512
-    c.chunk = 2
     c.judge.retries = 0
     c.server.retries = 0
     c.update(changes)
@@ -240,11 +239,12 @@ def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
 
 
 # ------------------------------------------------------------------------------ a checkpoint
-def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path):
+def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path, monkeypatch):
     c = wanted(data, "mathvision")
     c.model.checkpoint, c.sampling.max_tokens = tiny, 3
     c.data.length_multiple = c.data.max_prompt_length = 256
-    c.engine.prompts_per_call = c.chunk = 1
+    c.engine.prompts_per_call = 1
+    monkeypatch.setattr(policies, "CHUNK", 1)
     code, printed = run(c, tmp_path)
     assert code == 0, printed
     path = tmp_path / "mathvision" / "answers.jsonl"
@@ -363,9 +363,11 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
     kept = (tmp_path / "out" / "chartqa" / "settings.json").read_text()
     c = wanted(data, "chartqa", answers=answers_file(tmp_path / "b.jsonl", *RIGHT[:1]))
     code, printed = run(c, tmp_path / "out")
-    assert code == 2
-    assert "chartqa: 1 of 2 answers are missing, of chartqa:chartqa:1" in printed
+    assert code == 2 and "settings.json is of another config (policy.sha256" in printed
     assert (tmp_path / "out" / "chartqa" / "settings.json").read_text() == kept
+    code, printed = run(c, tmp_path / "part")
+    assert code == 2
+    assert "chartqa: 1 of 2 answers are missing, such as to chartqa:chartqa:1" in printed
     c.allow_missing = True
     code, printed = run(c, tmp_path / "part")
     assert code == 0 and printed.count("they count as wrong") == 1
@@ -375,7 +377,7 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
     with ScriptedChat(policy) as server:
         assert run(served(wanted(data, "chartqa"), server), tmp_path / "asked")[0] == 0
     code, printed = run(wanted(data, "chartqa", answers=whole), tmp_path / "asked")
-    assert code == 2 and "has the answers of another evaluation" in printed
+    assert code == 2 and "settings.json is of another config" in printed
 
 
 # ------------------------------------------------------------------------------ mistakes

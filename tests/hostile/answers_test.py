@@ -207,7 +207,7 @@ def test_every_text_is_read_as_the_words_of_a_judge(tmp_path):
         assert sorted(map(asking.ask, messages)) == sorted(said)
         again = chat.Chat(settings, path)
         assert sorted(map(again.ask, messages)) == sorted(said)
-        assert again.counts()["remembered"] == len(said) and not again.replies.damaged
+        assert again.counts()["remembered"] == len(said)
 
 
 # ------------------------------------------------------------------------------ files and pages

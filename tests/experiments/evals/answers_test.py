@@ -2,9 +2,7 @@
 
 import json
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from experiments.evals import answers, tasks
 from experiments.evals.settings import Evaluation, Sampling
@@ -43,80 +41,50 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path):
 def test_damage_within_the_file_is_no_silent_loss(tmp_path, line):
     path = tmp_path / "answers.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"answers.jsonl, line 1 is no"):
+    with pytest.raises(ValueError, match=r"answers.jsonl, line 1 is damaged"):
         answers.Store(path)
 
 
-def test_a_table_without_samples_is_counted(tmp_path, vista):
-    uids = ["mathvista:1", "mathvista:2", "mathvista:1", "mathvista:2"]
-    table = pa.table({"uid": uids, "response": ["a", "b", "c", "d"], "more": [1] * 4})
-    parquet.write_table(table, tmp_path / "answers.parquet")
-    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)["mathvista"]
-    assert {key: answer.text for key, answer in found.items()} == {
+def save(path, *rows):
+    rows = [dict(zip(("uid", "text", "sample"), row, strict=False)) for row in rows]
+    path.write_text("\n".join(map(json.dumps, rows)))  # without a newline at the end, too
+    return str(path)
+
+
+def test_answers_of_other_programs(tmp_path, vista, capsys):
+    """A sample is 0 by default; answers to what is not asked are left out and counted."""
+    others = [("mathvista:3", "x"), ("chartqa:c:0", "x"), ("mathvista:1", "x", 2)]
+    own = [("mathvista:1", "a"), ("mathvista:2", "b", 0), ("mathvista:1", "c", 1)]
+    path = save(tmp_path / "a.jsonl", *own, *others)
+    saved = answers.read_saved(path, vista)["mathvista"]
+    assert {key: answer.text for key, answer in saved.items()} == {
         ("mathvista:1", 0): "a",
-        ("mathvista:2", 0): "b",
         ("mathvista:1", 1): "c",
-        ("mathvista:2", 1): "d",
+        ("mathvista:2", 0): "b",
     }
+    assert "3 answers to other questions are left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("row", "message"),
     [
-        ([("mathvista:1", "x", 0)], "the answer mathvista:1, sample 0, is there twice"),
-        ([("mathvista:1", "x", 2)], "1 answers are beyond the number that the protocol"),
-        ([("mathvista:1",)], "row 1 has no uid and text"),
-        ([("mathvista:1", "x", "y")], "sample='y' is no whole number"),
+        (("mathvista:1", "x", 0), "has an answer twice"),
+        (("mathvista:1",), "no file of JSON lines with uid and text"),
+        (("mathvista:1", 3), "no file of JSON lines with uid and text"),
+        ((["mathvista:1"], "x"), "no file of JSON lines with uid and text"),
     ],
 )
-def test_answers_of_other_programs_that_cannot_be_taken(tmp_path, vista, rows, message):
-    lines = [
-        json.dumps(dict(zip(("uid", "text", "sample"), row, strict=False)))
-        for row in [("mathvista:1", "a"), *rows]
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+def test_answers_of_other_programs_that_cannot_be_taken(tmp_path, vista, row, message):
+    path = save(tmp_path / "a.jsonl", ("mathvista:1", "a"), row)
     with pytest.raises(ValueError, match=message):
-        answers.read_saved(str(tmp_path / "a.jsonl"), vista)
-
-
-def test_all_files_of_a_directory_and_none(tmp_path, vista):
-    directory = tmp_path / "saved"
-    directory.mkdir()
-    with pytest.raises(ValueError, match="is no file or directory of answers"):
-        answers.read_saved(str(directory), vista)
-    for sample in range(2):
-        row = {"uid": "mathvista:1", "sample": sample, "text": "x"}
-        (directory / f"{sample}.jsonl").write_text(json.dumps(row))
-    assert len(answers.read_saved(str(directory), vista)["mathvista"]) == 2
-
-
-def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(tmp_path, vista):
-    for name in ("mathvista", answers.REPLIES):
-        (tmp_path / "old" / name).mkdir(parents=True)
-    answers.Store(tmp_path / "old" / "mathvista" / answers.NAME).add(
-        [answers.Answer("mathvista:1", 0, "x")]
-    )
-    replies = tmp_path / "old" / answers.REPLIES / answers.NAME
-    replies.write_text('{"key": "a", "request": {}, "reply": {}}')
-    found = answers.read_saved(str(tmp_path / "old"), vista)
-    assert list(found["mathvista"]) == [("mathvista:1", 0)]
-
-
-def test_answers_to_what_is_not_asked_are_left_out_and_counted(tmp_path, capsys):
-    path = files.save(tmp_path / "v.parquet", *(files.mathvista(str(i)) for i in range(4)))
-    (task,) = tasks.read(Evaluation(benchmarks={"mathvista": path}, num_items=2))
-    uids = [*(f"mathvista:{i}" for i in range(4)), "chartqa:c:0"]
-    lines = [json.dumps({"uid": uid, "text": "x", "sample": 0}) for uid in uids]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    found = answers.read_saved(str(tmp_path / "a.jsonl"), [task])
-    assert list(found["mathvista"]) == [("mathvista:0", 0), ("mathvista:1", 0)]
-    left_out = "3 answers left out, of other items: mathvista:2, mathvista:3, chartqa:c:0\n"
-    assert left_out in capsys.readouterr().out
+        answers.read_saved(path, vista)
+    with pytest.raises(ValueError, match="no file of JSON lines"):
+        answers.read_saved(str(tmp_path), vista)
 
 
 def test_one_answer_cannot_stand_for_two_prompts(tmp_path):
     path = files.save(tmp_path / "v.parquet", files.mathvision())
     two = Evaluation(benchmarks={"mathvision": path, "mathvision_lmms_eval": path})
-    (tmp_path / "a.jsonl").write_text('{"uid": "mathvision:1", "text": "B"}')
-    with pytest.raises(ValueError, match=r"mathvision_lmms_eval asks mathvision:1 in other words"):
-        answers.read_saved(str(tmp_path / "a.jsonl"), tasks.read(two))
+    saved = save(tmp_path / "a.jsonl", ("mathvision:1", "B"))
+    with pytest.raises(ValueError, match="score them one by one"):
+        answers.read_saved(saved, tasks.read(two))

@@ -28,7 +28,7 @@ def test_the_papers_benchmarks_without_files():
         ({"profile": "chain"}, "profile='chain': known are paper, cot"),
         ({"size": "72B"}, "size='72B': did you mean '7B'\\? known are \"\", 7B, 3B"),
         ({"benchmarks": {"mathvsta": "x"}}, "benchmarks.mathvsta: known are mathvista"),
-        ({"chunk": 0}, "chunk=0: must be in"),
+        ({"num_items": -1}, "num_items=-1: must be"),
         ({"sampling": {"temperature": float("nan")}}, "sampling.temperature=nan"),
         ({"sampling": {"top_p": 0.0}}, r"sampling.top_p=0.0: must be in \(0, 1\]"),
         ({"data": {"max_pixels": 2000}}, "min_pixels=3136 is larger than .*=2000"),
