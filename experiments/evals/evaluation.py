@@ -234,6 +234,5 @@ def write_report(prepared: Prepared) -> str:
         scored,
         prepared.others,
         skipped=evaluation.skipped,
-        size=evaluation.size,
         seed=evaluation.seed,
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
-from experiments.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
+from experiments.evals.benchmarks import BENCHMARKS, PAPER, base
 from vade_jax import fields, settings
 from vade_jax.fields import Section, at_home, check_no_secret, choice, location, mapping, number
 
@@ -111,7 +111,6 @@ class Evaluation(Section):
     profile: str = choice("paper", *base.PROFILES)
     benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
     num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
-    size: str = choice("", "", *PAPER_SCORES)  # the paper's rows of this size stand above
     seed: int = fields.seed()
     compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
     allow_missing: bool = False  # True: items without an answer are wrong and counted

@@ -1,7 +1,4 @@
-"""The report of an evaluation: the paper's table, differences to other evaluations, breakdowns.
-
-The paper's numbers appear next to ours only if ours were made with the same profile.
-"""
+"""The report of an evaluation: a table like the paper's, differences to other evaluations, breakdowns."""
 
 import dataclasses
 import json
@@ -21,40 +18,26 @@ _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 
 
 # ------------------------------------------------------------------------------ the table
-def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
+def table(rows: Mapping[str, Results], *, seed: int = 0) -> str:
     """Returns a Markdown table, a row for each policy: percentages with their standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
         rows: results by label, of one profile and the same items.
-        size: "7B" or "3B" puts the paper's rows above ours where ours were made as the paper's.
         seed: of the interval's resamples.
     """
     known = {name: result for each in rows.values() for name, result in each.items()}
     others = [name for name in benchmarks.BENCHMARKS if name in known]
     columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
     header = ["", *(_title(name, known.get(name)) for name in columns), "AVG"]
-    paper = benchmarks.PAPER_SCORES.get(size, {})
-    why_not, lines = _unlike_the_papers(rows), []
-    for label, cells in ({} if why_not else paper).items():
-        shown = [f"{cells[n]:.2f}" if n in cells else "" for n in (*columns, "average")]
-        lines.append([f"{label} {size} (paper)", *shown])
+    lines = []
     for label, each in rows.items():
         average = _average(each, seed)
         cells = [_cell(each[name]) if name in each else "" for name in columns]
         lines.append([label, *cells, "" if average is None else average.points()])
     text = tables.markdown(header, lines, right=range(1, len(header)))
-    notes = [*_notes(rows), *_protocol(known)]
-    if paper:
-        source = "arXiv 2511.18902, Table 1"
-        judge = benchmarks.PAPER_JUDGE.rpartition("/")[2]
-        notes.append(
-            f"The rows of the paper ({source}) are left out: {why_not}."
-            if why_not
-            else f"Paper: {source}, whose judge is {judge}."
-        )
-    return "\n".join([text, "", *notes])
+    return "\n".join([text, "", *_notes(rows), *_protocol(known)])
 
 
 def _title(name: str, result: Result | None) -> str:
@@ -82,34 +65,16 @@ def _average(each: Results, seed: int) -> stats.Estimate | None:
 
 
 # ------------------------------------------------------------------------------ notes below it
-def _scorer(result: Result) -> tuple[str, str]:
-    """Returns who scored a result, and who does so by the benchmark's authors."""
-    usual = "judge" if benchmarks.BENCHMARKS[result.benchmark].judge else OWN_RULES
-    return result.settings.get("scoring", {}).get("by", usual), usual
-
-
 def scorers(each: Results) -> str:
     """Returns a line for each benchmark that was not scored by its own rules."""
     text = ""
     for name, result in each.items():
-        by, _ = _scorer(result)
-        if model := result.settings.get("scoring", {}).get("model"):
+        scoring = result.settings.get("scoring", {})
+        if model := scoring.get("model"):
             text += f"{name}: judged by {model}.\n"
-        elif by != OWN_RULES:
+        elif (by := scoring.get("by", OWN_RULES)) != OWN_RULES:
             text += f"{name}: scored by {by}; no published score.\n"
     return text
-
-
-def _unlike_the_papers(rows: Mapping[str, Results]) -> str:
-    """Returns why the paper's numbers cannot stand above these rows, "" if they can."""
-    for result in (result for each in rows.values() for result in each.values()):
-        if result.profile != "paper":
-            return f"they are of another profile than {result.profile}"
-        by, usual = _scorer(result)
-        if by != usual:
-            who = "a judge" if usual == "judge" else usual
-            return f"{who} scored its {benchmarks.BENCHMARKS[result.benchmark].title}, here {by}"
-    return ""
 
 
 def _protocol(known: Results) -> list[str]:
@@ -198,7 +163,6 @@ def write(
     others: Mapping[str, Results],
     *,
     skipped: Sequence[str],
-    size: str,
     seed: int,
 ) -> str:
     """Writes results.json and report.md to `workdir`; returns all but its breakdowns, to be shown.
@@ -208,7 +172,6 @@ def write(
         mine: its results.
         others: the results to compare with, by directory.
         skipped: the paper's benchmarks that had no file.
-        size: "7B" or "3B" for the paper's rows, or "".
         seed: of resamples.
     """
     first, average = next(iter(mine.values())), _average(mine, seed)
@@ -231,7 +194,7 @@ def write(
         label = next(iter(other.values())).label
         label = f"{label} ({os.path.normpath(path)})" if label in rows else label
         rows[label] = {name: result for name, result in other.items() if name in mine}
-    shown = f"{table(rows, size=size, seed=seed)}\n{scorers(mine)}"
+    shown = f"{table(rows, seed=seed)}\n{scorers(mine)}"
     for path, gaps in differences.items():
         points = {n: stats.Estimate(**x).points("+") for n, x in gaps.items() if n != "settings"}
         lines = [f"{name}: {text}" for name, text in points.items()]

@@ -26,7 +26,6 @@ def test_the_papers_benchmarks_without_files():
     ("given", "message"),
     [
         ({"profile": "chain"}, "profile='chain': known are paper, cot"),
-        ({"size": "72B"}, "size='72B': did you mean '7B'\\? known are \"\", 7B, 3B"),
         ({"benchmarks": {"mathvsta": "x"}}, "benchmarks.mathvsta: known are mathvista"),
         ({"num_items": -1}, "num_items=-1: must be"),
         ({"sampling": {"temperature": float("nan")}}, "sampling.temperature=nan"),
