@@ -21,7 +21,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 # Questions that went to the server, had a saved reply, were repeated, and got no reply in the end
 COUNTS = ("asked", "remembered", "retries", "unanswered")
-_LONGEST = 200  # characters of a data URL that is kept as it is
 
 
 class Unanswered(Exception):  # noqa: N818 (says what happened)
@@ -86,7 +85,7 @@ class Chat:
                 self._count("remembered")
                 return reply
             reply = self._asked(body)
-            self.replies.put(key, body, reply)
+            self.replies.put(key, reply)
         return reply
 
     def check(self) -> None:
@@ -182,20 +181,16 @@ def finished(reply: Any) -> bool | None:
 
 # ------------------------------------------------------------------------------ memory
 class Replies(dict[str, Any]):
-    """Raw replies by the hash of their request, kept in a file; threads may share it.
-
-    A line is {"key", "request", "reply"}, in whose request a hash takes the place of each image.
-    """
+    """Raw replies by the hash of their request, kept in a file of {"key", "reply"}; threads may share it."""
 
     def __init__(self, path: str | os.PathLike):
         super().__init__(lines.read(path, lambda row: (row["key"], row["reply"])))
         self._path, self._lock = path, threading.Lock()
 
-    def put(self, key: str, request: Mapping[str, Any], reply: Any) -> None:
+    def put(self, key: str, reply: Any) -> None:
         """Appends a reply."""
         with self._lock:
-            row = {"key": key, "request": _short(request), "reply": reply}
-            lines.append(self._path, [row])
+            lines.append(self._path, [{"key": key, "reply": reply}])
             self[key] = reply
 
 
@@ -203,15 +198,3 @@ def request_key(request: Mapping[str, Any]) -> str:
     """Returns the hash of a request's content, whatever the order of its fields."""
     content = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _short(value: Any) -> Any:
-    """Returns JSON data with the hash of every image instead of the image."""
-    if isinstance(value, Mapping):
-        return {name: _short(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [_short(x) for x in value]
-    if isinstance(value, str) and value.startswith("data:") and len(value) > _LONGEST:
-        kind = value.partition(",")[0]
-        return f"{kind},sha256={hashlib.sha256(value.encode()).hexdigest()}"
-    return value
