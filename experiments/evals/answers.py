@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.evals import lines
+from experiments.evals import store
 from experiments.evals.tasks import Task
 
 Key = tuple[str, int]  # uid of the item, number of the sample
@@ -28,19 +28,12 @@ class Answer:
         return self.uid, self.sample
 
 
-class Store(dict[Key, Answer]):
-    """The answers to one task, kept in a file; what cannot be read is a ValueError."""
+Store = store.Store[Key, Answer]  # the answers to one task
 
-    def __init__(self, path: str | os.PathLike):
-        answers = lines.read(path, lambda row: Answer(**row))
-        super().__init__((answer.key, answer) for answer in answers)
-        self._path = path
 
-    def add(self, answers: Iterable[Answer]) -> None:
-        """Appends the answers that are missing in the file."""
-        new = {answer.key: answer for answer in answers if answer.key not in self}
-        lines.append(self._path, map(dataclasses.asdict, new.values()))
-        self.update(new)
+def open_store(path: str | os.PathLike) -> Store:
+    """Returns the answers to one task, which are kept in a file."""
+    return Store(path, lambda row: ((row["uid"], row["sample"]), Answer(**row)))
 
 
 def check_whole(task: Task, answers: Mapping[Key, Answer], allow: bool) -> None:

@@ -7,13 +7,14 @@ are saved on disk as they come, so interrupted work continues where it stopped.
 import collections
 import hashlib
 import json
+import operator
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
-from experiments.evals import lines
+from experiments.evals import store
 from experiments.evals.settings import Server
 from vade_jax import client
 
@@ -52,7 +53,7 @@ class Chat:
             setting=f"{server.path}api_key_env",
         )
         self.server, self._fields = server, server.request_fields()
-        self.replies = Replies(memory)
+        self.replies = store.Store(memory, operator.itemgetter("key", "reply"))
         self._lock, self._lock_of = threading.Lock(), collections.defaultdict(threading.Lock)
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
@@ -85,7 +86,7 @@ class Chat:
                 self._count("remembered")
                 return reply
             reply = self._asked(body)
-            self.replies.put(key, reply)
+            self.replies.add([{"key": key, "reply": reply}])
         return reply
 
     def check(self) -> None:
@@ -177,21 +178,6 @@ def finished(reply: Any) -> bool | None:
     """Returns whether a reply came to its end, False if it was cut; None if it does not say."""
     reason = reply["choices"][0].get("finish_reason")
     return reason == "stop" if reason in ("stop", "length") else None
-
-
-# ------------------------------------------------------------------------------ memory
-class Replies(dict[str, Any]):
-    """Raw replies by the hash of their request, kept in a file of {"key", "reply"}; threads may share it."""
-
-    def __init__(self, path: str | os.PathLike):
-        super().__init__(lines.read(path, lambda row: (row["key"], row["reply"])))
-        self._path, self._lock = path, threading.Lock()
-
-    def put(self, key: str, reply: Any) -> None:
-        """Appends a reply."""
-        with self._lock:
-            lines.append(self._path, [{"key": key, "reply": reply}])
-            self[key] = reply
 
 
 def request_key(request: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     for path, other in others.items():
         summary.check_pair(path, other, chosen)
     paths = {task.name: pathlib.Path(workdir, task.name) for task in chosen}
-    stores = {name: answers.Store(path / answers.NAME) for name, path in paths.items()}
+    stores = {name: answers.open_store(path / answers.NAME) for name, path in paths.items()}
     # Servers have to be there before the first answer, and need not be after the last one.
     asks = any(len(stores[task.name]) < len(task.keys) for task in chosen)
     judge = _make_judge(evaluation, chosen, workdir, asks)

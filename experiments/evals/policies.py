@@ -50,7 +50,7 @@ class SavedPolicy:
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
         """Adds the answers to the store; yields how many there are."""
-        store.add(self.answers[task.name].values())
+        store.add(map(vars, self.answers[task.name].values()))
         yield len(store)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class ServerPolicy:
         todo = [item for item in task.asked if missing(task, store, item)]
         yield task.num_samples * (len(task.asked) - len(todo))
         for answers in self.chat.map(lambda item: self._answers(task, store, item), todo):
-            store.add(answers)
+            store.add(map(vars, answers))
             yield task.num_samples
 
     def close(self) -> None:
@@ -182,7 +182,8 @@ class EnginePolicy:
         for start in range(0, len(task.asked), CHUNK):
             chunk = task.asked[start : start + CHUNK]
             if any(missing(task, store, item) for item in chunk):
-                store.add(self._answers(task, chunk, jax.random.fold_in(base, start)))
+                answers = self._answers(task, chunk, jax.random.fold_in(base, start))
+                store.add(map(vars, answers))
             yield len(chunk) * task.num_samples
 
     def _answers(self, task: Task, chunk: Sequence[types.Item], key: jax.Array) -> list[Answer]:

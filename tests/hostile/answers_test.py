@@ -223,9 +223,9 @@ def test_every_text_survives_the_rollout_log_and_the_file_of_answers(tmp_path):
     found = rollout_log.read(path)
     assert found["answer"] == found["uid"] == list(map(readable, written))
     assert [json.loads(x)["family"] for x in found["metadata"]] == found["answer"]
-    store = saved.Store(tmp_path / "answers.jsonl")
-    store.add([saved.Answer(text, 0, text) for text in texts.shorts()])
-    again = saved.Store(tmp_path / "answers.jsonl")
+    store = saved.open_store(tmp_path / "answers.jsonl")
+    store.add([vars(saved.Answer(text, 0, text)) for text in texts.shorts()])
+    again = saved.open_store(tmp_path / "answers.jsonl")
     assert [answer.text for answer in again.values()] == list(texts.shorts())
 
 

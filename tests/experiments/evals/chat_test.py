@@ -4,11 +4,10 @@ tests/client_test.py has what one request may meet.
 """
 
 import time
-from concurrent import futures
 
 import pytest
 
-from experiments.evals.chat import Chat, Replies, ServerLost, Unanswered, finished, request_key
+from experiments.evals.chat import Chat, ServerLost, Unanswered, finished, request_key
 from experiments.evals.settings import Judge
 from tests.http_server import KEY, ScriptedChat, said
 
@@ -88,32 +87,6 @@ def test_the_key_is_of_the_content():
     assert request_key({"a": 1, "b": 2}) == request_key({"b": 2, "a": 1})
     requests = [{"messages": user("p")}, {"messages": user("q")}, {"seed": 0}, {"seed": 1}]
     assert len(set(map(request_key, requests))) == 4
-
-
-def test_a_line_that_was_cut_off_costs_one_reply(tmp_path):
-    path = tmp_path / "new" / "replies.jsonl"
-    memory = Replies(path)
-    memory.put("a", 1)
-    memory.put("b", 2)
-    path.write_bytes(path.read_bytes()[:-5])
-    memory = Replies(path)
-    assert memory == {"a": 1}
-    memory.put("b", 3)
-    assert Replies(path) == {"a": 1, "b": 3}
-
-
-def test_threads_share_a_memory(tmp_path):
-    memory = Replies(tmp_path / "replies.jsonl")
-
-    def fill(i):
-        for n in range(50):
-            memory.put(f"{i}-{n}", "x" * (i * n))
-            assert memory.get(f"{i}-{n}") == "x" * (i * n)
-
-    with futures.ThreadPoolExecutor(8) as threads:
-        list(threads.map(fill, range(8)))
-    again = Replies(tmp_path / "replies.jsonl")
-    assert (len(again), again["7-9"]) == (400, "x" * 63)
 
 
 # ------------------------------------------------------------------------------ faults

@@ -1,0 +1,60 @@
+"""Saved values: cut off, damaged, from many threads."""
+
+import operator
+from concurrent import futures
+
+import pytest
+
+from experiments.evals.store import Store
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "new" / "values.jsonl"
+
+
+def opened(path):
+    return Store(path, operator.itemgetter("key", "value"))
+
+
+def row(key, value):
+    return {"key": key, "value": value}
+
+
+def test_what_is_there_is_not_written_again(path):
+    store = opened(path)
+    store.add([row("a", "sí\n\ud800")])
+    store.add([row("a", "other"), row("b", None)])
+    assert opened(path) == store == {"a": "sí\n\ud800", "b": None}
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_line_that_was_cut_off_is_made_again(path):
+    opened(path).add([row("a", 1), row("b", 2)])
+    path.write_bytes(path.read_bytes()[:-5])
+    store = opened(path)
+    assert store == {"a": 1}
+    store.add([row("b", 3)])
+    assert opened(path) == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize("line", ["{", '{"key": "x"}', "3"])
+def test_damage_within_the_file_is_no_silent_loss(path, line):
+    path.parent.mkdir()
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"values.jsonl, line 1 is damaged"):
+        opened(path)
+
+
+def test_threads_share_a_store(path):
+    store = opened(path)
+
+    def fill(i):
+        for n in range(50):
+            store.add([row(f"{i}-{n}", "x" * (i * n))])
+            assert store[f"{i}-{n}"] == "x" * (i * n)
+
+    with futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(fill, range(8)))
+    again = opened(path)
+    assert (len(again), again["7-9"]) == (400, "x" * 63)
