@@ -14,7 +14,6 @@ Arguments: `cot` (the policy reasons and boxes its answer: a different protocol 
 from ml_collections import ConfigDict
 
 from configs import arguments
-from experiments.evals.benchmarks import PAPER_JUDGE
 from experiments.evals.settings import Evaluation
 
 
@@ -23,5 +22,5 @@ def get_config(arg: str | None = None) -> ConfigDict:
     args = arguments.parse(arg, cot=False, seed=0)
     profile = "cot" if args.cot else "paper"  # never mix the two in one table
     c = ConfigDict(Evaluation(profile=profile, seed=args.seed).to_dict())
-    c.judge.model = PAPER_JUDGE
+    c.judge.model = "Qwen/Qwen2.5-72B-Instruct"  # the paper's
     return c

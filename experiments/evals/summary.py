@@ -19,13 +19,10 @@ _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 
 # ------------------------------------------------------------------------------ the table
 def table(rows: Mapping[str, Results], *, seed: int = 0) -> str:
-    """Returns a Markdown table, a row for each policy: percentages with their standard errors.
+    """Returns a Markdown table of results by label, of one profile and the same items.
 
-    The average is given, with its 95 % interval, to a policy that has all five benchmarks.
-
-    Args:
-        rows: results by label, of one profile and the same items.
-        seed: of the interval's resamples.
+    Cells are percentages with their standard errors. The average is given, with its 95 % interval, to a
+    policy that has all five benchmarks.
     """
     known = {name: result for each in rows.values() for name, result in each.items()}
     others = [name for name in benchmarks.BENCHMARKS if name in known]
@@ -167,12 +164,7 @@ def write(
 ) -> str:
     """Writes results.json and report.md to `workdir`; returns all but its breakdowns, to be shown.
 
-    Args:
-        workdir: of the evaluation.
-        mine: its results.
-        others: the results to compare with, by directory.
-        skipped: the paper's benchmarks that had no file.
-        seed: of resamples.
+    `mine` is compared with `others`, by directory; `skipped` are the paper's benchmarks without a file.
     """
     first, average = next(iter(mine.values())), _average(mine, seed)
     summaries = {name: results.summary(result) for name, result in mine.items()}

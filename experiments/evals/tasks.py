@@ -20,7 +20,7 @@ from typing import Any
 from PIL import Image
 
 from experiments.evals import decisions
-from experiments.evals.benchmarks import BENCHMARKS, Benchmark, base
+from experiments.evals.benchmarks import BENCHMARKS, base
 from experiments.evals.settings import Data, Evaluation
 from vade_jax import settings, types
 from vade_jax.data import prompts, tokens
@@ -36,7 +36,7 @@ MAY_CHANGE = ("scoring", "files", "versions")
 class Task:
     """One benchmark of an evaluation."""
 
-    benchmark: Benchmark
+    benchmark: base.Benchmark
     path: str  # of its files
     profile: str  # "paper" or "cot"
     items: Sequence[types.Item]  # in the order of the files
@@ -78,7 +78,7 @@ def read(evaluation: Evaluation) -> list[Task]:
     ]
 
 
-def _task(evaluation: Evaluation, benchmark: Benchmark, path: str) -> Task:
+def _task(evaluation: Evaluation, benchmark: base.Benchmark, path: str) -> Task:
     protocol = benchmark.paper if evaluation.profile == "paper" else base.SAMPLED
     drawn, num_samples = evaluation.sampling, protocol.num_samples
     if protocol.greedy:

@@ -14,7 +14,7 @@ import numpy as np
 import tqdm
 from PIL import Image
 
-from experiments.evals.benchmarks import Benchmark
+from experiments.evals.benchmarks.base import Benchmark
 from experiments.vade_9k import texts
 from vade_jax import atomic, tables
 from vade_jax.data import images, row_files

@@ -4,7 +4,6 @@
 """
 
 from experiments.evals.benchmarks import chartqa, mathverse, mathvision, mathvista, mmk12, scienceqa
-from experiments.evals.benchmarks.base import Benchmark
 
 _ALL = (
     mathvista.BENCHMARK,
@@ -15,13 +14,5 @@ _ALL = (
     mathvision.LMMS_EVAL,
     mmk12.BENCHMARK,
 )
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
 PAPER = tuple(BENCHMARKS)[:5]
-PAPER_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
-
-__all__ = [
-    "BENCHMARKS",
-    "PAPER",
-    "PAPER_JUDGE",
-    "Benchmark",
-]
