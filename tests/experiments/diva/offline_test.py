@@ -70,6 +70,7 @@ def make(server, tmp_path):
     def make(source, *, concurrency=4, retries=1, **wanted):
         target = tmp_path / "out.jsonl"
         memory = offline.replies_directory(str(target)) / "replies.jsonl"
+        memory.parent.mkdir(exist_ok=True)  # as the command does, which locks it
         asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
         chat = Chat(asked, memory)
         wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
