@@ -38,7 +38,6 @@ def get_config(arg=None):
     args = arguments.parse(arg, smoke=False)
     c = ConfigDict(Settings().to_dict())
     c.selectors = DEFAULT
-    c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"
     c.world = worlds()
     c.selector = entries()
     if args.smoke:
@@ -78,13 +77,11 @@ def worlds() -> ConfigDict:
 def entries() -> ConfigDict:
     """Returns selectors with their options, and what the arena does for them.
 
-    `max_rounds`: the most rounds of rollouts for one batch of groups to keep. `measure_first`: a pass over
-    all items before step 1, without training, whose rollouts are "paid" or "free"; `measure_every`: another
-    such pass after this many rounds. See experiments/arenas/simulation/selectors.py.
+    See `Entry` in experiments/arenas/simulation/selectors.py.
     """
     refill = {"max_rounds": 3}
     # The simulated answers have no text, so no prompt's answers are more diverse than another's.
-    mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": "paid", "measure_every": 35}
+    mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": True, "measure_every": 35}
     return ConfigDict(
         dict(
             dapo=refill,
