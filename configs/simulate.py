@@ -59,9 +59,6 @@ def worlds() -> ConfigDict:
             drift=drift,
             skills=skills,  # 8 % mislabelled
             skills_clean={**skills, "hopeless": 0.0},
-            skills_noisy={**skills, "hopeless": 0.2},
-            # twice as many answers to a prompt teach 1.4 times as much
-            skills_concave={**skills, "answers": 0.5},
             skills_slow=slow,
             skills_hard={**slow, "hard": 1.0},  # prompts that are mostly failed teach more
             # answers differ in length: by prompt alone; or those to failed prompts are 7 times as long

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import results
-from experiments.arenas import comparison, cost, records, sweep_page
+from experiments.arenas import comparison, cost, records
 from vade_jax import settings
 from vade_jax.report import curves
 
