@@ -1,8 +1,4 @@
-"""DAPO on the tiny job, with its filter of groups and its loss: see configs/tiny.py.
-
-Takes up to three times the rollouts of configs/tiny_gspo.py, and about twice its time. A selector named
-after the colon replaces the filter: `tiny_dapo.py:vade` is VADE with DAPO's loss.
-"""
+"""DAPO on the tiny job, with its filter of groups and its loss; `:vade` is VADE with DAPO's loss."""
 
 import functools
 

@@ -2,8 +2,7 @@ r"""Makes the tables and figures of a sweep again, from the table of its runs.
 
     python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
-A sweep writes {workdir}/{name}/records.parquet. `--arms uniform vade kalman` shows only these arms, in this
-order.
+A sweep writes {workdir}/{name}/records.parquet.
 """
 
 import argparse
@@ -28,14 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--workdir", type=paths.path, required=True, help="where tables and figures go"
     )
     parser.add_argument("--baseline", default="uniform", help="the arm to compare with")
-    parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     asked = parser.parse_args(arguments)
     with errors.user_errors():
         groups = read(asked.records)
-        groups = only(groups, asked.arms) if asked.arms else groups
-        check_known("--baseline", asked.baseline, groups)
-    rank = asked.arms.index if asked.arms else lambda arm: arm  # in this order, or by name
-    first = lambda arm: (arm != asked.baseline, rank(arm))
+        check_known(asked.baseline, groups)
+    first = lambda arm: (arm != asked.baseline, arm)
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
     }
@@ -63,24 +59,10 @@ def read(path: str) -> records.Groups:
     return groups
 
 
-def only(groups: records.Groups, arms: Sequence[str]) -> records.Groups:
-    """Returns the groups that have any of these arms, with only these.
-
-    Raises:
-        ValueError: one of the arms is in no group.
-    """
-    for arm in arms:
-        check_known("--arms", arm, groups)
-    chosen = {
-        name: {arm: runs for arm, runs in of_group.items() if arm in arms}
-        for name, of_group in groups.items()
-    }
-    return {name: of_group for name, of_group in chosen.items() if of_group}
-
-
-def check_known(flag: str, arm: str, groups: records.Groups) -> None:
-    """Raises ValueError, which names the flag, if no group has the arm."""
-    fields.check_word(flag, arm, dict.fromkeys(arm for arms in groups.values() for arm in arms))
+def check_known(baseline: str, groups: records.Groups) -> None:
+    """Raises ValueError if no group has the baseline."""
+    known = dict.fromkeys(arm for arms in groups.values() for arm in arms)
+    fields.check_word("--baseline", baseline, known)
 
 
 def write(groups: records.Groups, workdir: str, baseline: str) -> None:

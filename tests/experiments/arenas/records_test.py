@@ -160,17 +160,6 @@ def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, path, capsys):
     assert said == "error: --baseline='unifrom': did you mean 'uniform'? known are uniform\n"
 
 
-def test_some_of_the_arms(path):
-    arms = {arm: [recorded()] for arm in ("uniform", "vade", "dapo")}
-    records.write({"clean/gspo": arms}, path)
-    groups = results.only(results.read(str(path)), ["vade", "uniform"])
-    assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"uniform", "vade"}}
-    with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
-        results.only(groups, ["vad"])
-    both = groups | {"other": {"dapo": []}}
-    assert results.only(both, ["vade"]).keys() == groups.keys()  # no empty column
-
-
 def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, path, capsys):
     records.write({"clean/gspo": {"uniform": [recorded(7)]}}, path)
     (tmp_path / "file").touch()
