@@ -30,13 +30,8 @@ def make(
 ) -> ConfigDict:
     """Returns a sweep: every chosen arm with every chosen loss, data and seed.
 
-    Args:
-        run: the settings that all runs share.
-        name: the folder of tables and figures.
-        arms: what a label changes.
-        chosen: the arms that run by default, with commas between.
-        losses: what a label changes; all of them run by default.
-        baseline: the arm that the others are compared with, seed by seed.
+    `name` is the folder of tables and figures; `chosen` are the arms that run by default, with commas
+    between; all `losses` do.
     """
     c = ConfigDict()
     c.name = name

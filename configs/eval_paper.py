@@ -3,10 +3,7 @@
     python -m experiments.evaluate --config=configs/eval_paper.py --checkpoint=DIR --workdir=DIR \
         --config.benchmarks.mathvista=testmini.parquet --judge_server=URL
 
-Hardware: what the policy needs, and a server for the judge. The judge is the paper's Qwen2.5-72B-Instruct
-unless --judge_model=NAME names another. The wording of its prompts is our own, and MathVision is scored by
-rules. docs/evaluation.md describes everything else that can be evaluated.
-
+The judge is the paper's Qwen2.5-72B-Instruct unless --judge_model=NAME names another (docs/evaluation.md).
 Arguments: `cot` (the policy reasons and boxes its answer: a different protocol with different numbers);
 `seed=3`. experiments/evals/settings.py explains every field.
 """

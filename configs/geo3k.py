@@ -3,10 +3,8 @@ r"""Geometry3K with GRPO, on Qwen2.5-VL-3B or Qwen3-VL-4B: the usual arena of se
     pip install -e '.[train,cuda,vllm,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
-2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub, whose rows have
-EasyR1's format. Files made by verl's `examples/data_preprocess/geo3k.py` are read as they are:
-
-    --config.data.train=train.parquet --config.data.validation=test.parquet
+2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub. Files made by verl's
+`examples/data_preprocess/geo3k.py` are read as they are (`--config.data.train=train.parquet`, ...).
 
 B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887);
 MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
@@ -16,15 +14,9 @@ Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or a
 not need categories of rows (`sec` and `strata` need them, and so does `pooled` without
 `--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `qwen3vl` takes
 Qwen3-VL-4B-Instruct in the place of Qwen2.5-VL-3B-Instruct. `arms` makes a sweep over uniform, dapo, vade and
-pooled; every arm of configs/sweep.py can be named:
+pooled; every arm of configs/sweep.py can be named. Not run yet.
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
-
-To see what a run needs before you rent hardware (with `'.[train,cuda]'`, in a separate environment):
-
-    python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
-
-Not run yet.
 """
 
 from configs import arguments, arms, qwen

@@ -10,21 +10,20 @@ each device before you start it:
 
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 
-Layouts, which GPU does what:
+Layouts, which GPU does what (docs/scale_out.md):
 
-colocated (the default): every GPU trains and serves. Two vLLM servers of two GPUs each take
-    `layout.serve_memory` of every GPU and keep it; JAX takes `layout.train_memory`. Training and
-    serving alternate, so no GPU waits for another. With `layout.sleep` vLLM frees its share while the
-    policy learns; JAX can use that share only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
+colocated (the default): every GPU trains and serves, in turns. Two vLLM servers of two GPUs each keep
+    `layout.serve_memory` of every GPU, JAX takes `layout.train_memory`. `layout.sleep` frees vLLM's share
+    while the policy learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
 `single`: the same on one GPU: the 3B on an H200, or adapters (`lora`) of the 3B and the 7B on an H100.
-`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory. Each half waits
-    while the other works: for prompts or models that are too large for the colocated layout.
+`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory; each half waits for
+    the other: for prompts or models that are too large for the colocated layout.
 `local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
-elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that already run (vLLM on TPU,
-    other hosts). `engine.sync_directory` must be a directory that both sides can read.
+elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that already run. Both sides read
+    `engine.sync_directory`; on one node /dev/shm/NAME is faster and takes 16 GB for the 7B.
 
-Weights reach vLLM through `engine.sync_directory`, by default in the run directory; /dev/shm/NAME is
-faster on one node and takes 16 GB for the 7B.
+configs/qwen3vl_*.py have the same values, and a word `grpo` for that loss. Qwen3-VL has no default system
+prompt, unlike Qwen2.5-VL: who compares the two gives both the same one.
 
 No training of this size has been run yet. The plan expects 163 s for a typical step of the 7B on four GPUs
 (about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours), at 40 % of the peak, without
@@ -39,7 +38,9 @@ from ml_collections import ConfigDict
 from configs import arguments, default, tiny
 
 
-def base(arg: str | None, size: str, selector: str = "vade", loss=default.grpo) -> ConfigDict:
+def base(
+    arg: str | None = None, size: str = "7b", selector: str = "vade", loss=default.grpo
+) -> ConfigDict:
     """Returns the run of a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
 
     `selector` is the default, used if `arg` names none. Every value of Table 4 is set here, even where it
@@ -83,7 +84,7 @@ def base(arg: str | None, size: str, selector: str = "vade", loss=default.grpo) 
     return c
 
 
-def of_qwen3vl(arg: str | None, size: str) -> ConfigDict:
+def of_qwen3vl(arg: str | None = None, size: str = "qwen3vl-8b") -> ConfigDict:
     """Returns the config of a Qwen3-VL: GSPO, or with the word `grpo` GRPO."""
     is_grpo, words = arguments.without(arg, "grpo")
     return base(words, size, loss=default.grpo if is_grpo else default.gspo)

@@ -6,11 +6,7 @@ r"""DIVA-GRPO (arXiv 2603.01106) on Qwen2.5-VL-7B-Instruct: 64 problems a step, 
 
 Selector and advantages are the paper's, and the sizes those of its main run: 5 answers to each of 64
 problems and 64 variants, one update a step, no KL, 5 epochs. Clip and lengths are those of EasyR1, on which
-the paper's code is built. The paper trained on R1-ShareVL-52K; for its ablations it trained on 5,000
-questions of MMK12 with 512 prompts a step:
-
-    --config.num_prompts=512 --config.batch.prompts_per_minibatch=256 \
-        --config.num_epochs=0 --config.num_steps=200
+the paper's code is built. The paper trained on R1-ShareVL-52K.
 
 `uniform` with `--config.num_prompts=64 --config.num_rollouts=10 --config.batch.prompts_per_minibatch=64`
 is its baseline. Arguments are as in configs/qwen.py. Not run yet. The paper reports an average of 54.58 over

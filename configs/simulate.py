@@ -38,7 +38,6 @@ def get_config(arg=None):
     args = arguments.parse(arg, smoke=False)
     c = ConfigDict(Settings().to_dict())
     c.selectors = DEFAULT
-    c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"
     c.world = worlds()
     c.selector = entries()
     if args.smoke:
@@ -60,9 +59,6 @@ def worlds() -> ConfigDict:
             drift=drift,
             skills=skills,  # 8 % mislabelled
             skills_clean={**skills, "hopeless": 0.0},
-            skills_noisy={**skills, "hopeless": 0.2},
-            # twice as many answers to a prompt teach 1.4 times as much
-            skills_concave={**skills, "answers": 0.5},
             skills_slow=slow,
             skills_hard={**slow, "hard": 1.0},  # prompts that are mostly failed teach more
             # answers differ in length: by prompt alone; or those to failed prompts are 7 times as long
@@ -78,13 +74,11 @@ def worlds() -> ConfigDict:
 def entries() -> ConfigDict:
     """Returns selectors with their options, and what the arena does for them.
 
-    `max_rounds`: the most rounds of rollouts for one batch of groups to keep. `measure_first`: a pass over
-    all items before step 1, without training, whose rollouts are "paid" or "free"; `measure_every`: another
-    such pass after this many rounds. See experiments/arenas/simulation/selectors.py.
+    See `Entry` in experiments/arenas/simulation/selectors.py.
     """
     refill = {"max_rounds": 3}
     # The simulated answers have no text, so no prompt's answers are more diverse than another's.
-    mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": "paid", "measure_every": 35}
+    mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": True, "measure_every": 35}
     return ConfigDict(
         dict(
             dapo=refill,

@@ -8,15 +8,7 @@ r"""Sweeps: runs of one job that vary selector, loss, data and seed, then tables
 Words after the colon name the job that all runs share:
 
 (none)     the tiny job; a run takes about two minutes on one quiet CPU core, DAPO's run twice that
-frontier   an arena of solved, hopeless and learnable prompts; at first one answer in four to a learnable
-           prompt is right
-ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
-           it is learned
-digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
-lengths    rows of 3 to 38 numbers: the longer the answer, the harder and the dearer; four seeds of its
-           controls have run
-smollm     sums, differences, products, sequences and stories for SmolLM2-135M-Instruct, as it was pretrained;
-           31 to 45 minutes a run on one CPU core. `dose` and `oracle` have not run
+frontier, ladder, digits, lengths, smollm: the arenas of docs/arenas.md
 base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
            as in base=configs/qwen7b_gspo.py:split
 
@@ -27,33 +19,31 @@ controls   for an arena: `uniform`, `dose` (three times the prompts a step) and 
            pass rate of every kind of prompt); experiments/arenas/controls.py says what they have to show
 ablations  for a base: Table 2 and more, VADE with one option changed; a variant that changes nothing is left
            out
-decays     both decays of Eq. 5 and 6, four values each: 16 arms, and decays.png
+decays     both decays of Eq. 5 and 6, four values each: 16 arms
 losses     VADE and the uniform selector with GRPO, GSPO, DAPO's loss and Dr. GRPO
-precision  for the tiny job: weights in bfloat16 compared with float32; docs/runs.md has the results
 
 More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, `prompts=32` a step,
 `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m` (not for smollm).
 
 To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
-wrong). To change what all runs share: `--config.run.num_steps=100`. The arms are:
+wrong). To change what all runs share: `--config.run.num_steps=100`. The arms are all selectors, with the
+options of their papers, and:
 
-uniform, dapo, vade, vade_dapo: the paper's rows. DAPO is dynamic sampling, around uniform or around VADE; it
-    refills its batches until it has used three times the rollouts of the others
-dapo_three_rounds: DAPO with at most three rounds a step, after which a batch may stay incomplete
+vade_dapo: DAPO around VADE. DAPO refills until it has used three times the rollouts of the others;
+    dapo_three_rounds has at most three rounds a step, after which a batch may stay incomplete
 vade_measured: VADE with the paper's warm-up, a pass over all prompts; in the tiny job and its arenas `vade`
     has no warm-up
 vade_p1p, vade_greedy, vade_last_update, ...: VADE's ablations
 remind_vade: a queue of mastered prompts around VADE; `remind` puts it around uniform, as its paper does
-kalman, mopps, greso, sec, ...: all other selectors, with the options of their papers
 decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the other prompts' counts
 """
 
-from configs import arenas, arguments, arms, default, tiny
+from configs import arenas, arguments, arms, tiny
 from experiments.arenas import controls
 from vade_jax import imports
 
-KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
+KINDS = ("selectors", "controls", "ablations", "decays", "losses")
 ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2
 
 
@@ -67,8 +57,6 @@ def get_config(arg=None):
     is_tiny = not arena and base is None
     kind = next((kind for kind in KINDS if args[kind]), None)
     kind = kind or ("selectors" if is_tiny else "controls" if arena else "ablations")
-    if kind == "precision":
-        return _of_precision(args.smoke)
     words = "smoke" if args.smoke else None
     run = tiny.taught(tiny.base(words)) if base is None else _base(base)
     if arena and not args.smoke:
@@ -109,7 +97,6 @@ def _words(arg):
         (args.smoke and given, f"smoke has sizes of its own, leave out {given}"),
         (args.smoke and base is not None, "smoke is for the base, base=FILE:smoke"),
         (args.controls and not named, f"controls are of an arena, one of {known}"),
-        (args.precision and (named or base is not None), "precision is of the tiny job alone"),
     ):
         if is_wrong:
             raise ValueError(f"config argument {arg!r}: {said}")
@@ -128,39 +115,6 @@ def _chosen(run, kind):
         return (*arms.RIVALS, *ABLATED), "uniform"
     differing = [arm for arm, change in arms.VARIANTS.items() if arms.changed(run, change) != run]
     return ("vade", "uniform", *differing), "vade"
-
-
-def _of_precision(is_smoke):
-    """Returns the sweep over the weights' dtype. Everything else is float32, and selection is uniform.
-
-    float32_halves sums its gradients over micro-batches of half the size, which shows the effect of rounding
-    alone. bfloat16 stores the remainders of the weights (vade_jax/trainer/precision.py), bfloat16_plain does
-    not.
-    """
-    run = tiny.taught(tiny.base("smoke" if is_smoke else None, selector="uniform"))
-    run.model.dtype = "float32"
-    if not is_smoke:
-        run.data.num_validation, run.eval.every = 1024, 40
-
-    def halves(c):
-        c.batch.prompts_per_microbatch //= 2
-
-    def bfloat16(c):
-        c.model.param_dtype = "bfloat16"
-
-    def plain(c):
-        c.model.param_dtype, c.optimizer.remainders = "bfloat16", False
-
-    known = {
-        "float32": arms.nothing,
-        "float32_halves": halves,
-        "bfloat16": bfloat16,
-        "bfloat16_plain": plain,
-    }
-    chosen, losses = ",".join(known), {"gspo": default.gspo, "grpo": arms.nothing}
-    c = arms.make(run, "precision", arms=known, chosen=chosen, losses=losses, baseline="float32")
-    c.losses = "gspo"
-    return c
 
 
 def _base(text):

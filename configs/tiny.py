@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from configs import arguments, default
 
 
-def base(arg: str | None, selector: str = "vade", loss=default.grpo, **more) -> ConfigDict:
+def base(arg: str | None = None, selector: str = "vade", loss=default.grpo, **more) -> ConfigDict:
     """Returns the tiny job; `selector` is the default, used if `arg` names none.
 
     `more` are further words that `arg` may have, with their defaults; the calling config reads them.

@@ -19,10 +19,10 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
-from experiments.arenas import moves, records, selection, sweep_page
+from experiments.arenas import records, sweep_page
 from experiments.arenas.programs import Ended, Program, ProgramPool
 from experiments.arenas.runs import PlannedRun, pinned, planned
-from vade_jax import atomic, imports
+from vade_jax import imports
 from vade_jax.report import outcome
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
@@ -146,12 +146,6 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
         for name, arms in directories.items()
     }
     results.write(groups, directory, baseline)
-    selection.write(directories, directory)
-    dtypes = {run.settings.model.param_dtype for run in finished}
-    if len(dtypes) > 1 and all(run.settings.warm_start.num_steps for run in finished):
-        with errors.user_errors():  # a policy may have been removed
-            text = moves.markdown(finished, baseline)
-        atomic.write_text(os.path.join(directory, "moves.md"), text)
     print(
         f"tables, figures and records are in {directory}; open {sweep_page.FILE} there in a browser"
     )

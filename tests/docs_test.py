@@ -37,7 +37,9 @@ def missing(page):
         module, _, attribute = f"vade_jax.{name}".rpartition(".")
         if module == "vade_jax.selector" and attribute in settings.Selector.__dataclass_fields__:
             continue  # the section of a run's settings
-        if not hasattr(importlib.import_module(module), attribute):
+        parent = importlib.import_module(module)
+        is_module = hasattr(parent, "__path__") and importlib.util.find_spec(f"vade_jax.{name}")
+        if not (hasattr(parent, attribute) or is_module):
             yield name
 
 

@@ -11,18 +11,13 @@ import numpy as np
 from experiments.arenas import cost, plotting
 from experiments.arenas.comparison import Arm, Comparison
 from experiments.arenas.plotting import FAINT
-from vade_jax import tables
 from vade_jax.report import seeds
 from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
-NOTE = (
-    "{baseline}: mean of the last {late} validations; the others: the difference to it{at}, seed by seed, ± half of the 95 % interval. "
-    "Mean of all: averaged over the columns for each seed that is in all columns, then over these seeds."
-)
 MEAN = "mean of all"
 FIGURE_NOTE = (
-    "difference to {baseline}{at}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
+    "difference to {baseline}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
     "small: single seeds"
 )
 
@@ -50,22 +45,6 @@ def _differences(arms: Mapping[str, Arm], label: str, baseline: str) -> dict[int
     return dict(zip(shared, arms[label].differences, strict=True))
 
 
-def markdown(compared: Comparison) -> str:
-    """Returns a row for each arm and a column for each group; the cell of a missing arm is empty."""
-    lines = []
-    for label in dict.fromkeys(label for arms in compared.groups.values() for label in arms):
-        is_baseline = label == compared.baseline
-        arms = [of_group.get(label) for of_group in compared.groups.values()]
-        means = [arm and (arm.means["late"] if is_baseline else arm.difference) for arm in arms]
-        line = [label, *(mean.text(sign=not is_baseline) if mean else "" for mean in means)]
-        mean = seeds_mean(compared, label)
-        is_known = mean.count and not is_baseline
-        lines.append([*line, f"{mean.text(sign=True)} ({mean.count})" if is_known else ""])
-    head = ["arm", *compared.groups, f"{MEAN} (seeds)"]
-    note = NOTE.format(baseline=compared.baseline, late=cost.LATE, at=compared.at_equal)
-    return f"{tables.markdown(head, lines)}\n\n{note}"
-
-
 def draw(compared: Comparison, path: PathLike) -> None:
     """Draws a panel for each arm except the baseline: a row for each group, and one for their mean."""
     baseline = compared.baseline
@@ -73,7 +52,7 @@ def draw(compared: Comparison, path: PathLike) -> None:
     names = [*compared.groups, MEAN]
     looks = plotting.looks(labels)
     size = (2.1 * len(labels) + 2.4, 0.34 * len(names) + 1.3)
-    note = FIGURE_NOTE.format(baseline=baseline, late=cost.LATE, at=compared.at_equal)
+    note = FIGURE_NOTE.format(baseline=baseline, late=cost.LATE)
     shared = {"sharex": True, "sharey": True}
     with plotting.panels(path, 1, len(labels), size=size, note=note, **shared) as (_, grid):
         for axes, label in zip(grid[0], labels, strict=True):

@@ -22,7 +22,7 @@ REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 PEAK = "dapo"
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
-    ("difference", "difference to {baseline}{at}", "{:.3f}"),
+    ("difference", "difference to {baseline}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("varied", "rewards differ", "{:.2f}"),
@@ -39,7 +39,7 @@ NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t); (2 of 8): over so many of the seeds, as the others "
     "have no such value or no run of {baseline} to be compared with. Validation accuracy: the share of right "
     "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
-    f"Difference to {{baseline}}{{at}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
+    f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
     "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
     "of them. If the interval does not contain 0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
@@ -67,10 +67,10 @@ class Arm:
     # By the names of `REACH`, for each seed that the baseline has too: rollouts; NaN: not reached.
     reach: Mapping[str, tuple[float, ...]]
     reach_means: Mapping[str, Mean]  # a run that falls short counts with all its rollouts
-    # Of `late` to the baseline's at equal `Comparison.at`, one for each shared seed
+    # Of `late` to the baseline's, one for each shared seed
     differences: tuple[float, ...]
     difference: Mean
-    equal: Mapping[str, Mean]  # the same at each axis of `cost.EQUAL`
+    equal: Mapping[str, Mean]  # the same at each axis of `cost.EQUAL`, as `difference` at "steps"
     costs: Mapping[str, Mean]  # by metric of `cost.COSTS`
     of_peak: Mean  # best validation in % of the best of `PEAK`, over shared seeds
 
@@ -81,21 +81,14 @@ class Comparison:
 
     baseline: str
     groups: Mapping[str, Mapping[str, Arm]]
-    at: str = "steps"  # what two runs that are compared have spent alike, an axis of `cost.EQUAL`
-
-    @property
-    def at_equal(self) -> str:
-        """`at` in words, such as " equal tokens"; "" if whole runs are compared."""
-        return "" if self.at == "steps" else f" {cost.EQUAL[self.at]}"
 
 
-def compare(groups: Groups, *, baseline: str = "uniform", at: str = "steps") -> Comparison:
+def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
     """Returns the arms of each group in numbers.
 
     Args:
         groups: runs by data/loss, then by arm.
         baseline: the arm that the others are compared with, in each group that has it.
-        at: what two runs have spent alike where they are compared, an axis of `cost.EQUAL`.
 
     Raises:
         ValueError: an arm has two runs of one seed.
@@ -104,8 +97,8 @@ def compare(groups: Groups, *, baseline: str = "uniform", at: str = "steps") -> 
     for name, arms in groups.items():
         runs = {arm: _by_seed(arm, recorded) for arm, recorded in arms.items()}
         against, peak = runs.get(baseline, {}), runs.get(PEAK, {})
-        compared[name] = {arm: _arm(of_arm, against, peak, at) for arm, of_arm in runs.items()}
-    return Comparison(baseline=baseline, groups=compared, at=at)
+        compared[name] = {arm: _arm(of_arm, against, peak) for arm, of_arm in runs.items()}
+    return Comparison(baseline=baseline, groups=compared)
 
 
 def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Recorded]:
@@ -152,10 +145,7 @@ def rollouts_to_reach(run: Recorded, target: float) -> float:
 
 
 def _arm(
-    runs: Mapping[int, Recorded],
-    against: Mapping[int, Recorded],
-    peak: Mapping[int, Recorded],
-    at: str,
+    runs: Mapping[int, Recorded], against: Mapping[int, Recorded], peak: Mapping[int, Recorded]
 ) -> Arm:
     of_runs = [of_run(run) for run in runs.values()]
     values = {name: tuple(of[name] for of in of_runs) for name in OWN}
@@ -181,8 +171,8 @@ def _arm(
             name: seeds.mean(np.where(np.isnan(spent), paid, spent))
             for name, spent in reach.items()
         },
-        differences=equal[at],
-        difference=seeds.mean(equal[at]),
+        differences=equal["steps"],
+        difference=seeds.mean(equal["steps"]),
         equal={axis: seeds.mean(x) for axis, x in equal.items()},
         costs={name: seeds.mean([of[name] for of in costs]) for name, *_ in cost.COSTS},
         of_peak=seeds.mean([100 * best(runs[s]) / best(peak[s]) for s in runs if s in peak]),
@@ -192,11 +182,10 @@ def _arm(
 # ------------------------------------------------------------------------------ tables
 def markdown(compared: Comparison) -> str:
     """Returns a table for each group, and notes on what the columns mean."""
-    base, at = compared.baseline, compared.at_equal
+    base = compared.baseline
     with_peak = any(PEAK in arms for arms in compared.groups.values())
     columns = [column for column in COLUMNS if with_peak or column[0] != "of_peak"]
-    words = {"baseline": base, "at": at}
-    head = ["arm", "seeds", *(heading.format(**words) for _, heading, _ in columns)]
+    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in columns)]
     texts = []
     for name, arms in compared.groups.items():
         lines = []
@@ -204,12 +193,12 @@ def markdown(compared: Comparison) -> str:
             line = [label, str(len(arm.seeds))]
             line += [cell(arm, column, form) for column, _, form in columns]
             if label == base:  # its difference to itself is always 0
-                line[head.index(f"difference to {base}{at}")] = ""
+                line[head.index(f"difference to {base}")] = ""
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
         texts.append(f"Cost:\n\n{tables.markdown(*cost.table(arms, base))}\n")
     notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
-    notes = "\n".join(f"- {note.format(**words)}" for note in (*notes, *cost.NOTES))
+    notes = "\n".join(f"- {note.format(baseline=base)}" for note in (*notes, *cost.NOTES))
     return "\n".join([*texts, notes])
 
 
@@ -227,14 +216,12 @@ def cell(arm: Arm, column: str, form: str) -> str:
     return reached if spent.size else "-"
 
 
-def write(
-    groups: Groups, directory: PathLike, *, baseline: str = "uniform", at: str = "steps"
-) -> Comparison:
+def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> Comparison:
     """Compares the arms, writes table.md and table.json, and returns the numbers.
 
     The JSON has every number, those of single seeds included; null means not measured or not reached.
     """
-    compared = compare(groups, baseline=baseline, at=at)
+    compared = compare(groups, baseline=baseline)
     folder = pathlib.Path(directory)
     atomic.write_text(folder / "table.md", markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))

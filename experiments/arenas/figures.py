@@ -1,17 +1,13 @@
-"""Figures of a sweep: its curves over the steps, and maps over what else it varies (maps.py).
-
-Curves are means over seeds with a band. An arm has the same look in all figures.
-"""
+"""The curves of a sweep over its steps: means over seeds with a band."""
 
 import functools
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.arenas import maps, plotting
-from experiments.arenas.comparison import Comparison, Groups
+from experiments.arenas import plotting
+from experiments.arenas.comparison import Groups
 from experiments.arenas.plotting import FAINT, Look
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Records
@@ -43,22 +39,12 @@ PANELS = (  # the paper's Figures 1, 3, 5, 6 and 7
 )
 
 
-def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> None:
-    """Draws the curves, and those of `maps.FIGURES` that have something to show."""
-    folder = pathlib.Path(directory)
-    looks = plotting.looks(arm for arms in groups.values() for arm in arms)
-    draw_curves(groups, looks, folder / "learning.png")
-    maps.draw_decays(compared, folder / "decays.png")
-    maps.draw_rates(groups, compared, folder / "rates.png")
-    maps.draw_batches(groups, compared, folder / "batches.png")
-    maps.draw_settings(groups, compared, looks, folder / "map.png")
-
-
-def draw_curves(groups: Groups, looks: Mapping[str, Look], path: PathLike) -> None:
+def draw_curves(groups: Groups, path: PathLike) -> None:
     """Draws a row of `PANELS` for each data/loss.
 
     A metric's curve leaves out the steps without it, for example steps that had nothing to learn from.
     """
+    looks = plotting.looks(arm for arms in groups.values() for arm in arms)
     size = (4.4 * len(PANELS) + 2.2, max(ROW_HEIGHT * len(groups), 3.6) + 0.3)
     with plotting.panels(path, len(groups), len(PANELS), size=size, note=NOTE) as (figure, grid):
         for row, (name, arms) in zip(grid, groups.items(), strict=True):

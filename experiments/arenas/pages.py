@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import cogapp
-import numpy as np
 
 from experiments.arenas import (
     across,
@@ -29,9 +28,7 @@ from experiments.arenas import (
     controls,
     cost,
     figures,
-    foresight,
     idea,
-    plotting,
     records,
 )
 from experiments.arenas.comparison import Arm, Comparison
@@ -122,6 +119,11 @@ CURVES = {
     "ladder.png": (EIGHT, Column("ladder_8_updates"), SHOWN),
     "lengths.png": (EIGHT, Column("lengths"), ("uniform", "vade", "vade_per_token", "pooled")),
     "smollm.png": ("SmolLM2-135M-Instruct", Column("smollm"), SHOWN),
+    "precision.png": (
+        "weights",
+        Column("precision"),
+        ("float32", "float32_halves", "bfloat16", "bfloat16_plain"),
+    ),
 }
 # Drawn by `across.draw`: conditions
 CONDITIONS = {
@@ -131,8 +133,8 @@ CONDITIONS = {
     "digits, wrong labels": Column("digits_8_updates", WRONG),
 }
 LAG_ARENAS = ("frontier", "digits")
-# What is drawn of the lag: what the rollouts are and where their runs are, by arena. The last two differ in
-# the loss alone: with importance weights, the correction, and without.
+# What the page of the lag compares: where the runs are, by arena. The last two differ in the loss alone:
+# with importance weights, the correction, and without.
 LAGS = {
     "in turns": lambda arena: Column(f"{arena}_8_updates"),
     "L = 1": lambda arena: Column("lag", f"{arena}_1/gspo"),
@@ -146,10 +148,9 @@ def main() -> None:
     idea.draw(DOCS / "idea.png")
     for name, (heading, column, arms) in CURVES.items():
         runs = {arm: column.runs[arm] for arm in arms}
-        figures.draw_curves({heading: runs}, plotting.looks(arms), DOCS / name)
+        figures.draw_curves({heading: runs}, DOCS / name)
     shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
-    across.draw(comparison.compare(lagged(), baseline=next(iter(LAGS))), DOCS / "lag.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]
     sys.exit(cogapp.Cog().main(["cog", "-r", "-P", *paths]))
 
@@ -200,27 +201,6 @@ def table(
     _show(head, rows)
 
 
-def above(table: Table, arms: str, quantities: Mapping[str, str]) -> None:
-    """Prints quantities of the first arm, and how far each other arm's are above it, seed by seed.
-
-    Args:
-        table: of the records.
-        arms: labels with spaces between.
-        quantities: heading -> a name of `comparison.COLUMNS`.
-    """
-    first, *others = arms.split()
-    compared, rows = Column(table).arms(first), []
-    for heading, quantity in quantities.items():
-        of = {
-            x: dict(zip(arm.seeds, arm.values[quantity], strict=True))
-            for x, arm in compared.items()
-        }
-        gains = [seeds.mean(seeds.differences(of[arm], of[first])) for arm in others]
-        cells = [_text(compared[first].means[quantity]), *(_text(x, sign=True) for x in gains)]
-        rows.append([heading, *cells])
-    _show(["", *arms.split()], rows)
-
-
 def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:
     """Prints by how much one gain over uniform is above another, seed by seed.
 
@@ -262,31 +242,6 @@ def moved_by_lag() -> None:
             cells.append(_text(mean, sign=True))
         rows.append([heading, "", *cells])
     _show(["", *LAGS, "what the correction brings"], rows)
-
-
-def by_lag(quantity: str) -> None:
-    """Prints a quantity of `comparison.COLUMNS` in turns, then how far lag moves it, by selector.
-
-    It is the mean over the arenas, seed by seed. Uniform, which has no difference, has its accuracy.
-    """
-    runs, rows, in_turns = lagged(), [], {}
-    for lag in LAGS:
-        groups = {
-            arena: {arm: runs[f"{arena}, {arm}"][lag] for arm in SHOWN} for arena in LAG_ARENAS
-        }
-        compared = comparison.compare(groups).groups.values()
-        row = [lag]
-        for arm in SHOWN:
-            is_gain = quantity == DIFFERENCE and arm != SHOWN[0]
-            name = "late" if quantity == DIFFERENCE else quantity
-            of_arenas = [x[arm].differences if is_gain else x[arm].values[name] for x in compared]
-            of_seeds = np.mean(of_arenas, axis=0)
-            is_first = arm not in in_turns
-            first = in_turns.setdefault(arm, of_seeds)
-            value = seeds.mean(of_seeds if is_first else of_seeds - first)
-            row.append(_text(value, FORMS[quantity], sign=is_gain or not is_first))
-        rows.append(row)
-    _show(["", *SHOWN], rows)
 
 
 def rates(table: Table, arms: str, at: str) -> None:
@@ -334,12 +289,6 @@ def spent(table: Table, arms: str, columns: Sequence[str], group: str = CLEAN) -
     head, rows = cost.table({arm: compared[arm] for arm in arms.split()}, "uniform")
     places = [head.index(name) for name in columns]
     _show(["", *columns], [[row[0], *(row[i] for i in places)] for row in rows])
-
-
-def known(table: Table, arms: str, group: str = CLEAN) -> None:
-    """Prints what arms knew of the pass rates before they asked."""
-    runs = Column(table, group).runs
-    _show(*foresight.table({arm: runs[arm] for arm in arms.split()}))
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -156,13 +156,6 @@ def line(**style: Any) -> Any:
     return lines.Line2D([], [], **style)
 
 
-def thousands() -> Any:
-    """Returns the tick format of an axis of counts: 12000 is 12k."""
-    from matplotlib import ticker
-
-    return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
-
-
 def from_zero_or_log(panel: Any) -> None:
     """Starts the y axis at 0, or makes it logarithmic if the lines have spikes."""
     lines = [line.get_ydata() for line in panel.lines]

@@ -1,7 +1,7 @@
 """The runs of a sweep, for its tables and figures: read from run directories, or from one small file.
 
 A run directory has megabytes: checkpoints and every answer. The file of a sweep (its table of runs) has
-only what a comparison needs, a kilobyte a run.
+only what a comparison needs, about two kilobytes a run.
 """
 
 import collections
@@ -12,16 +12,13 @@ import math
 import operator
 import pathlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.arenas import cost, foresight
-from experiments.arenas.foresight import Foresight
+from experiments.arenas import cost
 from vade_jax import atomic
 from vade_jax.report import curves, outcome
 from vade_jax.store import metrics, rollout_log
@@ -39,13 +36,7 @@ KEPT = re.compile(
     )
 )
 DIGITS = 5  # significant digits of a number that is read from a table
-# Bits of a number that is no accuracy, such as the seconds of a step: an error of at most 0.025 %. The bits
-# below are chance, which cannot be compressed.
-BITS = 12
-# Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own
-# checksums do not cover, the columns and these settings.
-SHARED = b"settings"
-CHECKSUM = b"crc32"
+SHARED = b"settings"  # key of the file's metadata: the settings that all runs share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +47,6 @@ class Recorded:
     config: Mapping[str, Any]
     records: Sequence[metrics.Record]
     hopeless: float  # share of rollouts on prompts that cannot be answered correctly; NaN: unknown
-    foresight: Foresight = dataclasses.field(default_factory=dict)  # empty: unknown
 
     @property
     def seed(self) -> int:
@@ -83,9 +73,7 @@ def of_directory(directory: PathLike) -> Recorded:
     if not path.is_file():
         raise FileNotFoundError(f"{directory} has no config.json, so no seed")
     config = json.loads(path.read_text())
-    return Recorded(
-        str(directory), config, found, hopeless_share(directory), foresight.of_directory(directory)
-    )
+    return Recorded(str(directory), config, found, hopeless_share(directory))
 
 
 def hopeless_share(workdir: PathLike) -> float:
@@ -127,28 +115,13 @@ def write(groups: Groups, path: PathLike) -> None:
         "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
         "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
-        "foresight": pa.array([json.dumps(foresight.rounded(run.foresight)) for run in runs]),
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
         **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
     table, metadata = pa.table(columns), json.dumps(shared).encode()
-    floats = [field.name for field in table.schema if field.type == pa.list_(pa.float32())]
-    options: dict[str, Any] = {  # a third smaller than with parquet's defaults
-        "use_dictionary": ["group", "arm", "settings"],
-        "use_byte_stream_split": [f"{name}.list.element" for name in floats],
-        "compression": "zstd",
-        "compression_level": 22,
-        "write_statistics": False,
-        "write_page_checksum": True,
-        "store_schema": False,
-    }
-    with (
-        atomic.replacing(path) as partial,
-        pq.ParquetWriter(partial, table.schema, **options) as file,
-    ):
-        file.write_table(table)
-        checksum = _checksum(table.schema, metadata)
-        file.add_key_value_metadata({SHARED: metadata, CHECKSUM: checksum})
+    table = table.replace_schema_metadata({SHARED: metadata})
+    with atomic.replacing(path) as partial:
+        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
 def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
@@ -161,16 +134,13 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table, metadata = file.read(), file.metadata.metadata
-        if metadata[CHECKSUM] != _checksum(table.schema, metadata[SHARED]):
-            raise ValueError("its columns or settings are not those that were written")
         shared = json.loads(metadata[SHARED])
         for row in table.to_pylist():
             group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
             config = _nested(shared | settings)
             name = f"{path}: {group}/{arm} with seed {operator.index(config['seed'])}"
-            known = json.loads(row.pop("foresight", "{}"))  # older tables have none
-            hopeless = row.pop("hopeless")
-            run = Recorded(name, config, _records(row), hopeless, known)
+            row.pop("foresight", None)  # a column of tables of 0.1.0
+            run = Recorded(name, config, hopeless=row.pop("hopeless"), records=_records(row))
             groups.setdefault(group, {}).setdefault(arm, []).append(run)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
@@ -190,32 +160,19 @@ def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Reco
     return found
 
 
-def _checksum(schema: pa.Schema, shared: bytes) -> bytes:
-    """Returns a checksum of columns and shared settings, which parquet's checksums of pages leave out."""
-    # Arrow and parquet name the values of a list differently, so only their type counts.
-    values = lambda kind: f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
-    columns = [(field.name, values(field.type)) for field in schema]
-    return str(zlib.crc32(repr(columns).encode() + shared)).encode()
-
-
 def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
     """Returns a metric's values, a row for each run: null at steps without it; null for a run without it."""
     values = [[record.get(name) for record in run] for run in runs]
     present = [x for of_run in values for x in of_run if x is not None]
     whole = all(isinstance(x, int) for x in present)
-    number = int if whole else float if name.startswith("val") else _rounded
+    number, kind = (int, pa.int64()) if whole else (float, pa.float32())
     rows = [
         [None if x is None else number(x) for x in of_run]
         if any(x is not None for x in of_run)
         else None
         for of_run in values
     ]
-    return pa.array(rows, pa.list_(pa.int64() if whole else pa.float32()))
-
-
-def _rounded(x: float) -> float:
-    mantissa, exponent = np.frexp(x)
-    return float(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))
+    return pa.array(rows, pa.list_(kind))
 
 
 def joined(earlier: Groups, new: Groups) -> Groups:
@@ -230,8 +187,7 @@ def joined(earlier: Groups, new: Groups) -> Groups:
             for run in runs:
                 old = before.pop(run.seed, run)
                 hopeless = old.hopeless if math.isnan(run.hopeless) else run.hopeless
-                known = run.foresight or old.foresight
-                before[run.seed] = dataclasses.replace(run, hopeless=hopeless, foresight=known)
+                before[run.seed] = dataclasses.replace(run, hopeless=hopeless)
             both[name][arm] = list(before.values())
     return both
 

@@ -1,7 +1,6 @@
 """The page of a sweep, sweep.html: means over seeds, paired differences, curves, and costs.
 
-It is made from the numbers and figures that a sweep leaves, so it can be made again without the runs. Like
-report.html, the file contains everything and loads nothing from a server.
+Like report.html, the file contains everything and loads nothing from a server.
 """
 
 import base64
@@ -21,14 +20,7 @@ from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
 FILE = "sweep.html"
-# Figures in their order, with captions; figures that a sweep does not have are left out.
-FIGURES = {
-    "learning.png": "Over the steps: validation, effective ratio, gradient norm",
-    "decays.png": "Over the two decays",
-    "rates.png": "Over learning rates",
-    "batches.png": "Over sizes of a batch",
-    "map.png": "Over batch, answers to a prompt and pool",
-}
+CURVES = "Over the steps: validation, effective ratio, gradient norm"
 
 
 def write(
@@ -37,15 +29,16 @@ def write(
     directory: PathLike,
     checked: Mapping[str, Sequence[Control]] = {},
 ) -> pathlib.Path:
-    """Writes the page into the directory of a sweep's figures, and returns its path.
+    """Writes the page into the directory of a sweep's tables, and returns its path.
 
     Args:
         groups: the runs by data/loss, then by arm.
         compared: the same in numbers.
-        directory: holds the figures; the page is written into it.
+        directory: holds learning.png; the page is written into it.
         checked: the controls of an arena, by data/loss; a sweep may have none.
     """
     folder = pathlib.Path(directory)
+    picture = (folder / "learning.png").read_bytes()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
@@ -55,17 +48,13 @@ def write(
         title=folder.resolve().name,
         baseline=compared.baseline,
         late=cost.LATE,
-        at=compared.at,
         switch={axis: words for axis, words in cost.EQUAL.items() if _has(compared, axis)},
         style=(page.ASSETS / "style.css").read_text("utf-8"),
         groups=[
             _group(name, compared.groups[name], compared, checked.get(name, ())) for name in groups
         ],
-        figures=[_figure(folder / name, says) for name, says in FIGURES.items()],
-        notes=[
-            note.format(baseline=compared.baseline, at=compared.at_equal)
-            for note in (*NOTES, *cost.NOTES)
-        ],
+        figure={"says": CURVES, "data": base64.b64encode(picture).decode()},
+        notes=[note.format(baseline=compared.baseline) for note in (*NOTES, *cost.NOTES)],
     )
     atomic.write_text(folder / FILE, text)
     return folder / FILE
@@ -116,10 +105,3 @@ def _verdict(difference: Mean) -> str:
     if difference.count < 2 or abs(difference.mean) <= difference.half:
         return ""
     return "right" if difference.mean > 0 else "wrong"
-
-
-def _figure(path: pathlib.Path, says: str) -> dict[str, str] | None:
-    if not path.is_file():
-        return None
-    data = base64.b64encode(path.read_bytes()).decode()
-    return {"says": says, "uri": f"data:image/png;base64,{data}"}

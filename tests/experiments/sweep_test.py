@@ -78,7 +78,7 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     assert table["wrong10/gspo"]["vade"]["seeds"] == [0, 1]
     assert table["wrong10/gspo"]["vade"]["means"]["last"]["mean"] == pytest.approx(0.3)
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"table.md", "selection.md", "learning.png", "sweep.html"} <= names
+    assert {"table.md", "learning.png", "sweep.html"} <= names
     again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "uniform,vade"}), 1)
     assert again == []
     assert "8 runs, 8 of them finished before" in capsys.readouterr().out

@@ -157,19 +157,18 @@ def play(
     of = lambda world: (world.pass_rate(), world.tokens())
     every_item = ranking.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
-    def measure(carry, key, is_paid):
+    def measure(carry, key):
         feedback = answer(key, *of(carry.world), every_item, shape.of_measurement)
         return carry.replace(
             posterior=selector.update(carry.posterior, feedback),
-            tokens=carry.tokens + is_paid * jnp.sum(feedback.length_N),
+            tokens=carry.tokens + jnp.sum(feedback.length_N),
         )
 
     def turn(carry, now):
         number, measured = now
         keys = jax.random.split(jax.random.fold_in(key, number), 3)
         if entry.first(usual) or entry.measure_every:
-            is_paid = (number > 0) | (entry.first(usual) != "free")
-            carry = jax.lax.cond(measured, measure, lambda c, *_: c, carry, keys[0], is_paid)
+            carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
         world, posterior = carry.world, carry.posterior
         if entry.name == "oracle":
             posterior = posterior.replace(pass_rate_I=world.pass_rate())

@@ -1,17 +1,14 @@
-"""The results of plays: means over seeds with intervals, and a table and a figure for each world."""
+"""The results of plays: means over seeds with intervals, and a table for each world."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments.arenas import plotting
-from experiments.arenas.plotting import COLORS, FAINT, INK
 from experiments.arenas.simulation.arena import Result
 from experiments.arenas.simulation.selectors import Shape
 from vade_jax import tables
-from vade_jax.report import curves, seeds
+from vade_jax.report import seeds
 
 LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, digits, whether its interval is shown
@@ -39,7 +36,7 @@ compilation."""
 
 
 def summary(result: Result, shape: Shape) -> dict[str, Any]:
-    """Returns `values` by name, each with its mean, half interval and seeds, and `curves`.
+    """Returns `values` by name, each with its mean, half interval and seeds, and the mean `curves`.
 
     The regret of a round is the mean P(mixed) of the B items with the largest P(mixed), minus that of the
     B chosen items. P(mixed) uses the true pass rates at that round, and G answers (for chosen items, the
@@ -70,14 +67,8 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
     }
     return {
         "values": {name: interval(x_S) for name, x_S in values.items()},
-        "curves": {
-            "rollouts": paid_U.tolist(),
-            "effective": curve(held(used_SU, trains_SU)),
-            "progress": curve(rounds["progress"]),
-            "tokens": curve(rounds["tokens"]),
-        },
+        "curves": {name: np.mean(rounds[name], axis=0) for name in ("progress", "tokens")},
         "seconds": result.seconds,
-        "compile_seconds": result.compile_seconds,
     }
 
 
@@ -87,23 +78,6 @@ def interval(x_S: Sequence[float] | np.ndarray) -> dict[str, Any]:
     mean = seeds.mean(x_S)
     number = lambda x: float(x) if np.isfinite(x) else None
     return {"mean": number(mean.mean), "half": number(mean.half), "seeds": [*map(number, x_S)]}
-
-
-def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
-    """Returns the value of the latest training step at every round, NaN before the first step."""
-    number_U = np.arange(value_SU.shape[1])
-    latest_SU = np.maximum.accumulate(np.where(trains_SU, number_U, -1), axis=1)
-    held_SU = np.take_along_axis(value_SU, np.maximum(latest_SU, 0), axis=1)
-    return np.where(latest_SU < 0, np.nan, held_SU)
-
-
-def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
-    """Returns the mean and half of its interval at every round; None if too few seeds have a value."""
-    points = [interval(x) for x in np.asarray(value_SU).T]
-    return {
-        name: [None if x[name] is None else round(x[name], 5) for x in points]
-        for name in ("mean", "half")
-    }
 
 
 # ------------------------------------------------------------------------------ tables
@@ -141,10 +115,9 @@ def at_equal_tokens(played: Mapping[str, Any]) -> dict[str, float]:
     ends = [cell["values"]["tokens"]["mean"] for cell in played.values()]
     if max(ends) <= min(ends) * (1 + SAME):
         return {}
-    of = lambda cell, name: np.array(cell["curves"][name]["mean"], float)
+    of = {label: cell["curves"] for label, cell in played.items()}
     return {
-        label: float(np.interp(min(ends), of(cell, "tokens"), of(cell, "progress")))
-        for label, cell in played.items()
+        label: float(np.interp(min(ends), x["tokens"], x["progress"])) for label, x in of.items()
     }
 
 
@@ -189,71 +162,3 @@ def number(value: Mapping[str, Any], digits: int, spread: bool = False) -> str:
     if mean is None:
         return "-"
     return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if spread and half is not None else "")
-
-
-# ------------------------------------------------------------------------------ figure
-TITLES = {
-    "effective": "Mixed groups in a training batch",
-    "progress": "Pass rate, with 95 % intervals",
-}
-ENDS = {"progress": "Pass rate at the end", "useful": "Mixed groups, of all paid for"}
-
-
-def draw(
-    world: str, played: Mapping[str, Any], highlight: Sequence[str], path: str | os.PathLike[str]
-) -> None:
-    """Draws a world's selectors, `highlight` in colour, the others in grey.
-
-    Three panels show both curves against rollouts, and the final pass rates. If nothing is learned in the
-    world, it has no pass rates to show, and the last panel shows the selectors' mixed groups instead.
-    """
-    shown = [label for label in highlight if label in played][: len(COLORS)]
-    colors = dict(zip(shown, COLORS, strict=False))
-    names, end = ([*TITLES], "progress") if learns(played) else (["effective"], "useful")
-    widths = [5] * len(names) + [4]
-    size = (sum(widths), max(4.2, 1.2 + 0.2 * len(played)))
-    with plotting.panels(path, 1, len(widths), size=size, width_ratios=widths) as (figure, grid):
-        for panel, name in zip(grid[0], names, strict=False):
-            _draw_curves(panel, played, colors, name)
-        grid[0][0].set_ylim(0, 1.02)
-        _draw_ends(grid[0][-1], played, colors, end)
-        handles = [plotting.line(color=colors[x], linewidth=2) for x in shown]
-        where = {"loc": "outside upper left", "ncols": len(shown) or 1}
-        figure.legend(handles, shown, title=world, **where).set_alignment("left")
-
-
-def _draw_curves(axes, played, colors, name):
-    """Draws one quantity of all selectors against rollouts; `colors` are those of highlighted selectors."""
-    for label in sorted(played, key=lambda label: label in colors):  # colours on top
-        drawn, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
-        mean, half = (np.array(drawn[k], float) for k in ("mean", "half"))
-        known = np.isfinite(mean)
-        x, mean, half = np.array(x)[known], mean[known], half[known]
-        if name == "effective":
-            mean = curves.moving_average(mean)
-        look = {"color": FAINT, "linewidth": 0.7, "alpha": 0.5}
-        if label in colors:
-            look = {"color": colors[label], "linewidth": 2}
-            if name == "progress" and np.all(np.isfinite(half)):
-                band = {"color": colors[label], "alpha": 0.2, "linewidth": 0}
-                axes.fill_between(x, mean - half, mean + half, **band)
-        axes.plot(x, mean, **look)
-    axes.set_title(TITLES[name])
-    axes.set_xlabel("rollouts paid for")
-    axes.xaxis.set_major_formatter(plotting.thousands())
-    axes.margins(x=0.01)
-
-
-def _draw_ends(axes, played, colors, name):
-    """Draws the final values of all selectors, the best on top."""
-    values = {label: cell["values"][name] for label, cell in played.items()}
-    order = sorted(values, key=lambda label: values[label]["mean"])
-    for place, label in enumerate(order):
-        value, color = values[label], colors.get(label, FAINT)
-        style = {"fmt": "o", "color": color, "markersize": 5}
-        axes.errorbar(value["mean"], place, xerr=value["half"], **style)
-    axes.set_yticks(range(len(order)), order, fontsize=8.5)
-    for tick, label in zip(axes.get_yticklabels(), order, strict=True):
-        tick.set_color(colors.get(label, INK))
-    axes.set_title(ENDS[name])
-    axes.grid(axis="y", visible=False)

@@ -35,15 +35,10 @@ class Settings(fields.Section):
     rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
     selectors: str = "uniform,vade"  # names in `selector`, or in vade_jax.samplers.SAMPLERS
-    highlight: str = "uniform,vade"  # drawn in colour in the figure
     # World -> its kind, the kind's constants, and sizes and selectors that differ from those above.
     world: Mapping[str, Any] = fields.mapping()
     # Selector -> fields of `Entry` that differ from their defaults.
     selector: Mapping[str, Any] = fields.mapping()
-
-
-# Keys are made for all seeds up to the largest.
-_SEED = fields.Interval(at_least=0, below=100_000, why="as it costs memory")
 
 
 def words(text: str) -> list[str]:
@@ -103,7 +98,7 @@ class Entry(fields.Section):
     options: str = "{}"  # JSON
     # The most rounds of rollouts to collect a batch of kept groups.
     max_rounds: int = fields.number(1, at_least=1)
-    measure_first: str = fields.choice("", "paid", "free")  # a pass before step 1; "": none
+    measure_first: bool = False  # a paid pass before step 1, also if the selector needs none
     measure_every: int = fields.number(0, at_least=0)  # rounds between two paid passes; 0: none
 
     @classmethod
@@ -114,9 +109,7 @@ class Entry(fields.Section):
             ValueError: the selector or a setting is unknown, or a value has a wrong type or is out of range.
         """
         try:
-            fields.check_type(label, given, Mapping)
             options = given.get("options", {})
-            fields.check_type("options", options, Mapping)
             values = {"label": imports.label(label), "name": label, **given}
             entry = cls.from_dict(values | {"options": json.dumps(options, sort_keys=True)})
             check_label("name", entry.name, SELECTORS)
@@ -153,18 +146,14 @@ class Entry(fields.Section):
             passes=bool(self.measure_every or self.first(num_rollouts)),
             hints={
                 "arrays": "set measure_every or measure_first",
-                "passes": "set measure_every=0 and measure_first=''",
+                "passes": "set measure_every=0 and measure_first=False",
                 "rounds": "set max_rounds to that",
             },
         )
 
-    def first(self, num_rollouts: int) -> str:
-        """Returns how the pass over all items before step 1 counts: "paid", "free", or "" for no pass.
-
-        `measure_first` decides; if it is "", the selector's needs decide.
-        """
-        asks = self.functions(num_rollouts).needs.passes == "first"
-        return self.measure_first or ("paid" if asks else "")
+    def first(self, num_rollouts: int) -> bool:
+        """Returns whether a pass over all items precedes step 1."""
+        return self.measure_first or self.functions(num_rollouts).needs.passes == "first"
 
     def begin(
         self, num_rollouts: int, category_I: np.ndarray, feature_SIE: np.ndarray
@@ -229,12 +218,12 @@ def schedule(entry: Entry, shape: Shape) -> Schedule:
     measure, paid, spent = [], [], 0
     every, first = entry.measure_every, entry.first(shape.num_rollouts)
     while True:
-        again = bool(every and paid and len(paid) % every == 0)
-        cost = shape.of_measurement * (again or (not paid and first == "paid"))
+        measured = bool(every and len(paid) % every == 0) if paid else first
+        cost = shape.of_measurement * measured
         if spent + cost + shape.of_round > shape.rollouts:
             break
         spent += cost + shape.of_round
-        measure.append(again or (not paid and bool(first)))
+        measure.append(measured)
         paid.append(spent)
     if not paid:
         raise ValueError(
@@ -257,25 +246,17 @@ class Cell:
     entry: Entry
     seeds: tuple[int, ...]
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings that the result depends on, as JSON values."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
 
 def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
-        ValueError: a world, a selector (also a highlighted one) or an option is unknown, a value is out of
+        ValueError: a world, a selector or an option is unknown, a value is out of
             range, or the budget is too small.
     """
     worlds = words(given.worlds)
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
-    # Highlighted selectors must be known but need not play: the default ones suit the long default list.
-    for label in words(given.highlight):
-        check_label("highlight", label, {*given.selector, *SELECTORS})
     for world in worlds:
         fields.check_word("worlds", world, sorted(given.world))
     seeds = _seeds(given.seeds)
@@ -283,12 +264,10 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
 
 
 def _cells_of(given: Settings, world: str, seeds: tuple[int, ...]) -> list[Cell]:
-    fields.check_type(f"world.{world}", given.world[world], Mapping)
     values = dict(given.world[world])
     try:
         fields.check_word("kind", values.get("kind"), KINDS)
         kind, selectors = values.pop("kind"), values.pop("selectors", "")
-        fields.check_type("selectors", selectors, str)
         labels = words(selectors or given.selectors)
         if not labels:
             raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
@@ -309,12 +288,7 @@ def _cells_of(given: Settings, world: str, seeds: tuple[int, ...]) -> list[Cell]
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        seeds = tuple(dict.fromkeys(int(word) for word in words(text)))
-    except ValueError:
-        raise ValueError(f"seeds={text!r}: numbers with commas between") from None
-    if not seeds:
-        raise ValueError("seeds='': give one at least, such as seeds=0,1")
-    for seed in seeds:
-        _SEED.check("seeds", seed)
-    return seeds
+    seeds = dict.fromkeys(words(text))
+    if not seeds or not all(seed.isdecimal() for seed in seeds):
+        raise ValueError(f"seeds={text!r}: numbers with commas between, such as 0,1")
+    return tuple(map(int, seeds))

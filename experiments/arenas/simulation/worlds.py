@@ -2,8 +2,8 @@
 
 A world is a frozen pytree that includes its constants, so that all worlds of a kind share one compilation.
 Worlds are assumptions that show mechanisms; they are not evidence about training. Letters besides those of
-vade_jax.types: A skills. A group of n answers teaches (n / G)^answers times as much as a group of G. By
-default this is proportional to n, because all answers weigh the same in the loss.
+vade_jax.types: A skills. A group of n answers teaches n / G times as much as a group of G, because all
+answers weigh the same in the loss.
 
 Each kind provides, for the arena:
 
@@ -58,7 +58,6 @@ class Groups:
 class Constants(fields.Section):
     """The constants that worlds of all kinds have."""
 
-    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
     # Answers to an item that is never right are e^longer times as long as to one that always is.
     longer: float = fields.number(0.0, at_least=0)
     spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
@@ -149,7 +148,7 @@ class Drift:
         """Returns the world after a step in which every group teaches, mixed or not."""
         c = self.constants
         p_M = jax.nn.sigmoid(self.logit_I[groups.index_M])
-        share_M = groups.trained_M * (groups.trials_M / num_rollouts) ** c["answers"]
+        share_M = groups.trained_M * groups.trials_M / num_rollouts
         gain_M = c["gain"] * jnp.sqrt(p_M * (1 - p_M)) * share_M
         return self.replace(logit_I=self.logit_I.at[groups.index_M].add(gain_M) + c["drift"])
 
@@ -230,7 +229,7 @@ class Skills:
         q_M = groups.successes_M / jnp.maximum(groups.trials_M, 1)
         hard_M = (2 * (1 - q_M)) ** c["hard"]
         signal_M = jnp.where(groups.mixed(), jnp.sqrt(q_M * (1 - q_M)) * hard_M, 0.0)
-        gain_M = c["rate"] * signal_M * (groups.trials_M / num_rollouts) ** c["answers"]
+        gain_M = c["rate"] * signal_M * groups.trials_M / num_rollouts
         # A mislabelled item learns its wrong label, and teaches its skill in the wrong direction.
         signed_M = jnp.where(self.hopeless_I[index_M], -HOPELESS_HARM, 1.0) * gain_M
         gain_A = jax.ops.segment_sum(signed_M, index_M % NUM_SKILLS, NUM_SKILLS)

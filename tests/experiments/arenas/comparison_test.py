@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from experiments.arenas import comparison, figures, maps, records, selection
+from experiments.arenas import comparison, figures, records
 from vade_jax.store import metrics, rollout_log
 
 
@@ -134,7 +134,7 @@ def test_a_runs_best_in_percent_of_dapos(tmp_path):
     assert "dapo" not in comparison.markdown(alone)
 
 
-def test_tables_and_figures_of_a_sweep(groups, tmp_path):
+def test_tables_and_curves_of_a_sweep(groups, tmp_path):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
     folder = tmp_path / "new"
     compared = comparison.write(groups, folder)
@@ -152,48 +152,8 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     assert (folder / "table.md").read_text() == text + "\n"
     read = json.loads((folder / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"]["reach"] == [64, None]
-    directories = make_runs(tmp_path / "once_more")
-    directories["wrong10/gspo"] = {"vade": directories["clean/gspo"]["vade"]}
-    selection.write(directories, folder)
-    text = (folder / "selection.md").read_text()
-    assert text.startswith("## clean/gspo\n\n| family, level | uniform | vade |")
-    assert "## wrong10/gspo\n\n| family, level | vade |" in text
-    assert "the last 25% of the steps" in text
-
-    figures.draw_sweep(groups, compared, folder)
-    pictures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
-    assert pictures.keys() == {"learning"}
-    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
-
-    one = groups["clean/gspo"]["uniform"]
-    grid = {"clean/gspo": {"decay_0_999": one, "decay_200_1000": one}}  # half of it is there
-    figures.draw_sweep(grid, comparison.compare(grid), tmp_path / "grid")
-    assert (tmp_path / "grid" / "decays.png").exists()
-
-
-def test_a_map_of_settings_has_those_that_differ_in_one(groups, tmp_path, monkeypatch):
-    arm = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2], **kwargs)]
-    smaller = {"uniform": arm("one", prompts=8), "vade": arm("two", prompts=8)}
-    drawn = []
-    monkeypatch.setattr(maps, "_draw_setting", lambda panel, arms, *_: drawn.append(arms) or {})
-    groups |= {"prompts=8/clean/gspo": smaller}
-    compared = comparison.compare(groups)
-    maps.draw_settings(groups, compared, {}, tmp_path / "map.png")
-    wanted = [compared.groups[name] for name in ("prompts=8/clean/gspo", "clean/gspo")]
-    assert drawn == [wanted] and (tmp_path / "map.png").exists()
-
-
-def test_rates_are_drawn_where_an_arm_has_two(groups, tmp_path):
-    maps.draw_rates(groups, comparison.compare(groups), tmp_path / "rates.png")
-    assert not (tmp_path / "rates.png").exists()
-    groups["clean/gspo"]["vade@2e-4"] = [recorded(tmp_path / "fast", 0, [0.1, 0.2], rate=2e-4)]
-    maps.draw_rates(groups, comparison.compare(groups), tmp_path / "rates.png")
-    assert (tmp_path / "rates.png").exists()
-
-
-def test_the_ticks_of_rates_keep_their_digits():
-    texts = {2e-4: "2e-4", 1.4e-4: "1.4e-4", 1e-10: "1e-10", 3e-4 / 2: "1.5e-4"}
-    assert {rate: maps._power_of_ten(rate) for rate in texts} == texts
+    figures.draw_curves(groups, folder / "learning.png")
+    assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_user_mistakes(groups, tmp_path):
@@ -206,37 +166,9 @@ def test_user_mistakes(groups, tmp_path):
         records.of_directory(tmp_path / "again")
 
 
-# ------------------------------------------------------------------------------ what was chosen
-def write_rollouts(workdir, step, families, correct):
-    """Two answers a group."""
-    group = [m for m in range(len(families)) for _ in range(2)]
-    rows = {"group": group, "correct": correct}
-    rows["metadata"] = [{"family": families[m], "level": 0} for m in group]
-    rollout_log.write(rollout_log.path(workdir, step), rows)
-
-
-def test_runs_whose_rollouts_were_deleted_are_named_in_their_place(tmp_path):
-    write_rollouts(tmp_path / "a", 1, ["x"], [1, 0])
-    gone = tmp_path / "gone"
-    directories = {"part": {"one": [tmp_path / "a", gone], "two": [gone]}, "none": {"two": [gone]}}
-    selection.write(directories, tmp_path)
-    note = f"Not counted, as their rollouts are not there: {gone}"
-    lines = (tmp_path / "selection.md").read_text().splitlines()
-    assert lines[2:5] == ["| family, level | one |", "| --- | --- |", "| x 0 | 100% (1.00) |"]
-    assert lines[6] == f"{note}, {gone}"
-    assert lines[8:11] == ["## none", "", note]
-
-
-def test_answers_without_a_verdict_are_in_no_group(tmp_path):
-    """Two right answers and one that nobody judged teach nothing; of the third group nothing is known."""
-    write_rollouts(tmp_path / "a", 1, ["x", "x", "y"], [1, None, 1, 0, None, None])
-    lines = selection.table({"one": [tmp_path / "a"]}).splitlines()
-    assert lines[2:] == ["| x 0 | 100% (0.50) |"]
-
-
 def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
     """A disk that is full leaves the tables of before."""
-    for name in ("table.md", "table.json", "selection.md"):
+    for name in ("table.md", "table.json"):
         (tmp_path / name).write_text("before")
 
     def refuse(path, *_):
@@ -245,48 +177,4 @@ def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
     monkeypatch.setattr(comparison.atomic, "write_text", refuse)
     with pytest.raises(OSError, match="no room"):
         comparison.write(groups, tmp_path)
-    with pytest.raises(OSError, match="no room"):
-        selection.write({}, tmp_path)
     assert {path.read_text() for path in tmp_path.glob("*.*")} == {"before"}
-
-
-def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
-    write_rollouts(tmp_path / "a", 1, ["old", "old"], [1, 1, 1, 1])
-    write_rollouts(tmp_path / "a", 2, ["x", "y"], [1, 0, 1, 1])
-    write_rollouts(tmp_path / "b", 1, ["x", "x"], [0, 0, 1, 0])
-    arms = {"one": [tmp_path / "a"], "two": [tmp_path / "b"]}
-    lines = selection.table(arms).splitlines()
-    assert lines[0] == "| family, level | one | two |"
-    assert lines[2:] == [
-        "| x 0 | 50% (1.00) | 100% (0.50) |",
-        "| y 0 | 50% (0.00) | - |",
-    ]
-
-
-def test_batches_are_drawn_with_the_best_rate_of_each(groups, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(maps, "_rates_axis", lambda panel, rates: drawn.append([*rates]))
-    one = lambda name, late, **kwargs: [recorded(tmp_path / name, 0, [0.1, late], **kwargs)]
-    groups = {
-        "8/gspo": {
-            "uniform@1e-4": one("a", 0.3, prompts=8, rate=1e-4),
-            "uniform@2e-4": one("b", 0.2, prompts=8, rate=2e-4),
-        }
-    }
-    path = tmp_path / "batches.png"
-    maps.draw_batches(groups, comparison.compare(groups, baseline="uniform@1e-4"), path)
-    assert not path.exists()
-    groups["16/gspo"] = {
-        "uniform@1e-4": one("c", 0.2, prompts=16, rate=1e-4),
-        "uniform@2e-4": one("d", 0.4, prompts=16, rate=2e-4),
-        "vade@2e-4": one("e", 0.9, prompts=16, rate=2e-4),
-    }
-    again = {f"uniform@{i}e-4": one(f"f{i}", 0.9, prompts=8, rate=i * 1e-4) for i in (1, 3)}
-    longer = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2, 0.9], **kwargs)]
-    others = {f"uniform@{i}e-4": longer(f"h{i}", prompts=32, rate=i * 1e-4) for i in (1, 2)}
-    groups |= {"8/grpo": again, "32/gspo": others}  # the same batch again; other rollouts
-    maps.draw_batches(groups, comparison.compare(groups, baseline="uniform@1e-4"), path)
-    assert path.exists()
-    assert drawn == [[1e-4, 2e-4] * 2]
-    batches = maps._batches(groups, comparison.compare(groups, baseline="uniform@1e-4"))
-    assert [*batches] == [64, 128] and batches[128][2e-4].means["late"].mean == 0.4

@@ -149,7 +149,6 @@ def test_dapos_buffer_follows_the_limit_of_answers():
         ("frontier,base=configs/tiny_gspo.py", r"give one job, frontier or base=FILE"),
         ("decays,losses", r"'decays,losses': give decays or losses"),
         ("controls", r"'controls': controls are of an arena, one of frontier, ladder, digits"),
-        ("precision,ladder", r"'precision,ladder': precision is of the tiny job alone"),
         ("smoke,base=configs/tiny_gspo.py", r"smoke is for the base, base=FILE:smoke"),
         ("losses,base=configs/tiny_dapo.py:vade", r"losses are of a base with GRPO or GSPO"),
         ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py' is unknown: known are .*base, "),

@@ -47,13 +47,6 @@ def test_differences_are_paired_and_few_seeds_are_said(capsys):
     assert kalman == ["kalman", "+0.300 (1)", "0.25 (1)"]
 
 
-def test_other_quantities_are_compared_seed_by_seed_too(capsys):
-    pages.above("one", "uniform vade kalman", {"accuracy": "late"})
-    head, row = rows(capsys.readouterr().out)
-    assert head == ["uniform", "vade", "kalman"]
-    assert row == ["accuracy", "0.600 ± 1.271 (2)", "+0.150 ± 0.635 (2)", "+0.300 (1)"]
-
-
 def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
     columns, names = {"a": ONE, "b": OTHER}, {"vade": "ours"}
     pages.table("uniform vade", columns, mean={"both": ("a", "b")}, names=names)
@@ -101,29 +94,6 @@ def test_lag_is_compared_with_the_same_seed_in_turns(lags, monkeypatch, capsys):
         ["other, mean", "", none, none, none, none],
         ["mean", "", none, none, "-0.050 (2)", "+0.050 (2)"],
     ]
-
-
-def test_a_gain_by_lag_is_over_uniform_with_the_same_lag_and_then_a_change(
-    lags, monkeypatch, capsys
-):
-    monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
-    pages.by_lag("difference")
-    head, in_turns, same, _, uncorrected = rows(capsys.readouterr().out)
-    assert head == ["uniform", "vade"]
-    assert in_turns == ["in turns", "0.550 ± 1.271 (2)", "+0.150 ± 0.635 (2)"]
-    assert same == ["L = 1", "+0.000 (2)", "+0.000 (2)"]
-    # uniform falls by 0.1 in one of two arenas, vade as much
-    assert uncorrected == ["uncorrected", "-0.050 ± 0.000 (2)", "+0.000 (2)"]
-    pages.by_lag("effective_ratio")
-    found = rows(capsys.readouterr().out)
-    assert found[1:3] == [["in turns", "0.25 (2)", "0.25 (2)"], ["L = 1", "+0.00 (2)", "+0.00 (2)"]]
-
-
-def test_lags_are_compared_on_the_seeds_that_all_have(lags, monkeypatch, capsys):
-    """One arm has seed 0 alone, so uniform shows that seed alone, too: 0.5 and 0.4."""
-    monkeypatch.setattr(pages, "SHOWN", ("uniform", "kalman"))
-    pages.by_lag("difference")
-    assert rows(capsys.readouterr().out)[1] == ["in turns", "0.450 (1)", "+0.300 (1)"]
 
 
 def test_what_arms_cost_in_columns_by_name(tmp_path, capsys):

@@ -57,13 +57,6 @@ def test_settings_of_each_run_come_back_whole(path):
     assert [found["a"][0].config, found["b"][0].config] == [run.config for run in runs]
 
 
-def test_what_a_selector_knew_comes_back(path):
-    known = {"auroc": [0.51234, 0.8, math.nan]}
-    found = again(dataclasses.replace(recorded(), foresight=known), path).foresight
-    assert found["auroc"][:2] == [0.5123, 0.8] and math.isnan(found["auroc"][2])
-    assert again(recorded(), path).foresight == {}
-
-
 def test_folders_are_left_out_and_names_on_the_hub_are_kept(path):
     found = again(recorded(warm_start={"directory": "/somewhere", "num_steps": 5}), path)
     assert found.config["warm_start"] == {"directory": "", "num_steps": 5}
@@ -80,8 +73,7 @@ def test_what_no_table_needs_is_left_out(path):
     assert found.records == [{"step": 0}, {"step": 1}] and math.isnan(found.hopeless)
 
 
-def test_numbers_keep_their_kind_an_accuracy_five_digits_and_others_twelve_bits(path):
-    """0.123456 is 0.987648 / 8, so its twelve bits count 32,768ths: 4,045.4 of them."""
+def test_counts_stay_whole_and_other_numbers_keep_five_digits(path):
     accuracy = "val/own/acc/mean@4"
     steps = [
         {"step": 1, "vade/tokens_total": 12_345_678_901, "timing_s/step": 0.123456},
@@ -89,7 +81,7 @@ def test_numbers_keep_their_kind_an_accuracy_five_digits_and_others_twelve_bits(
     ]
     found = again(recorded(steps=steps), path)
     assert [x["vade/tokens_total"] for x in found.records] == [12_345_678_901, 3]
-    assert [x["timing_s/step"] for x in found.records] == [float(f"{4045 / 32768:.5g}"), 1.0]
+    assert [x["timing_s/step"] for x in found.records] == [0.12346, 1.0]
     assert found.records[1][accuracy] == 0.12346
     assert again(found, path).records == found.records
 
@@ -126,22 +118,6 @@ def test_a_table_of_something_else_is_one_clear_error(path):
         records.read(path)
 
 
-def test_no_damage_is_read_as_another_table(path):
-    run = recorded(0, [{"step": s, "timing_s/step": s / 8} for s in range(200)])
-    assert again(run, path).records == run.records
-    whole, good = path.read_bytes(), records.read(path)
-    for place in range(0, len(whole), 7):
-        damaged = bytearray(whole)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        try:
-            found = records.read(path)
-        except ValueError as error:
-            assert str(path) in str(error)
-        else:
-            assert found == good
-
-
 def test_a_count_among_fractions_and_a_dot_in_an_option_are_kept(path):
     lines = [{"step": 0, "actor/grad_norm": 16777217}, {"step": 1, "actor/grad_norm": 0.5}]
     found = again(recorded(0, lines, engine={"options": {"a.b": 1, "~": 2}}), path)
@@ -159,8 +135,8 @@ def test_runs_of_two_calls_of_a_sweep():
 
 
 def test_what_only_deleted_rollouts_told_is_kept_from_the_earlier_table():
-    known = dataclasses.replace(recorded(0), hopeless=0.25, foresight={"auroc": [0.7] * 3})
-    bare = dataclasses.replace(recorded(0), hopeless=math.nan, foresight={})
+    known = dataclasses.replace(recorded(0), hopeless=0.25)
+    bare = dataclasses.replace(recorded(0), hopeless=math.nan)
     other = dataclasses.replace(bare, config=dict(bare.config, seed=1))
     earlier = {"a/x": {"vade": [known]}}
     both = records.joined(earlier, {"a/x": {"vade": [bare, other], "dapo": [bare]}})["a/x"]
@@ -182,26 +158,6 @@ def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, path, capsys):
         results.main([*command, "--baseline=unifrom"])
     said = capsys.readouterr().err
     assert said == "error: --baseline='unifrom': did you mean 'uniform'? known are uniform\n"
-
-
-def test_some_of_the_arms(path):
-    arms = {arm: [recorded()] for arm in ("uniform", "vade", "dapo")}
-    records.write({"clean/gspo": arms}, path)
-    groups = results.only(results.read(str(path)), ["vade", "uniform"])
-    assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"uniform", "vade"}}
-    with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
-        results.only(groups, ["vad"])
-    both = groups | {"other": {"dapo": []}}
-    assert results.only(both, ["vade"]).keys() == groups.keys()  # no empty column
-
-
-def test_a_table_given_twice_is_one_clear_line(tmp_path, path, capsys):
-    records.write({"clean/gspo": {"uniform": [recorded(7)]}}, path)
-    with pytest.raises(SystemExit):
-        results.main(["--records", str(path), str(path), "--workdir", str(tmp_path / "out")])
-    said = capsys.readouterr().err
-    assert said.startswith("error: --records ") and said.count("\n") == 1
-    assert "rename one" in said
 
 
 def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, path, capsys):

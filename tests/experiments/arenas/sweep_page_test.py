@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments import report, results
+from experiments import results
 from experiments.arenas import records, sweep_page
 from vade_jax import settings
 
@@ -33,8 +33,6 @@ def sweep(tmp_path):
             "uniform": [run(seed, 0.4, 0.01) for seed in range(4)],
         }
     }
-    (tmp_path / "mine").mkdir()
-    records.write(groups, tmp_path / "mine" / "records.parquet")
     results.write(groups, str(tmp_path / "mine"), "uniform")
     return tmp_path
 
@@ -52,15 +50,3 @@ def test_the_baseline_comes_first_and_then_the_best(sweep):
     assert other[0] == "a&lt;b&gt;"  # a label is text
     assert 'steps right">+0.115 ± 0.021<' in page and 'steps wrong">-0.070 ± 0.041<' in page
     assert page.count("data:image/png") >= 1 and "<script" not in page
-
-
-def test_the_command_makes_it_again_from_the_table_of_the_runs(sweep, capsys):
-    page = sweep / "mine" / sweep_page.FILE
-    before = rows(page.read_text())
-    page.unlink()
-    report.main(["--workdir", str(sweep)])
-    assert rows(page.read_text()) == before
-    assert "mine/sweep.html" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        report.main(["--workdir", str(sweep), "--compare", str(sweep)])
-    assert "--compare: is of runs, and --workdir is of a sweep" in capsys.readouterr().err

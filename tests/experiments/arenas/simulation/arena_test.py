@@ -125,7 +125,7 @@ def test_seeds_differ_and_a_seed_repeats():
 
 
 def test_a_measurement_tells_the_selector_and_trains_nothing():
-    measured = cell("vade", True, options={"warmup": "none"}, measure_first="paid")
+    measured = cell("vade", True, options={"warmup": "none"}, measure_first=True)
     result = arena.run(measured)
     values = results.summary(result, SHAPE)["values"]
     assert result.paid_U[0] == 600 * 8 + 240 and len(result.paid_U) == 40
@@ -133,7 +133,4 @@ def test_a_measurement_tells_the_selector_and_trains_nothing():
     start = result.rounds["mixed"][:, :5].mean()
     assert start > mean("uniform", "effective") + 0.1
     assert values["visited"]["mean"] < 0.95
-
-    free = arena.run(cell("vade", True, options={"warmup": "none"}, measure_first="free"))
-    paid_S, free_S = (play.rounds["tokens"][:, 0] for play in (result, free))
-    assert free.paid_U[0] == 240 and (free_S < paid_S / 10).all()  # the pass costs no tokens either
+    assert (result.rounds["tokens"][:, 0] > 600 * 8 * 90).all()  # the pass costs tokens, too

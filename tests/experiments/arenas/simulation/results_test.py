@@ -40,14 +40,6 @@ def test_summary_by_hand():
     assert values["progress"]["half"] == pytest.approx(1.2706, rel=1e-4)
 
 
-def test_between_steps_a_curve_keeps_its_value():
-    curves = results.summary(result(), SHAPE)["curves"]
-    assert curves["rollouts"] == [28, 36, 44, 52]
-    assert curves["effective"]["mean"] == [1.0, 0.75, 0.75, 0.25]
-    assert curves["effective"]["half"][0] is None  # one seed has trained
-    assert curves["progress"]["mean"] == pytest.approx([0.1, 0.2, 0.3, 0.5])
-
-
 def test_one_seed_has_no_interval_and_no_forecast_no_number():
     assert results.interval(np.array([0.25])) == {
         "mean": 0.25,
@@ -77,7 +69,7 @@ def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
     cell = results.summary(result(), SHAPE)
     cheap = results.summary(result(), SHAPE)
     cheap["values"]["tokens"] = results.interval([3.5e6, 3.5e6])
-    cheap["curves"]["tokens"]["mean"] = [0.5e6, 1e6, 2e6, 3.5e6]
+    cheap["curves"]["tokens"] = [0.5e6, 1e6, 2e6, 3.5e6]
     assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
     found = results.at_equal_tokens({"a": cell, "cheap": cheap})
     assert found == {"a": pytest.approx(0.4), "cheap": pytest.approx(0.5)}

@@ -37,16 +37,6 @@ def test_drift_learns_by_hand():
     np.testing.assert_allclose(after.logit_I, [-1.99, 1.01, 0.31], atol=1e-6)
 
 
-def test_large_groups_may_teach_less_than_in_proportion():
-    state = make("drift", 2, gain=1.0, drift=0.0, answers=0.5)
-    state = state.replace(logit_I=jnp.zeros(2))
-    after = state.learn(groups([0, 1], [1, 1], [8, 32]), G)
-    np.testing.assert_allclose(after.logit_I, [0.5, 1.0], rtol=1e-6)
-    state = make("skills", 16, rate=1.0, hopeless=0.0, answers=0.5)
-    after = state.learn(groups([0, 1], [4, 16], [8, 32]), G)
-    np.testing.assert_allclose(after.offset_I[:2], [0.5, 1.0], rtol=1e-6)
-
-
 def test_drift_begins_with_beta_in_order():
     world = make("drift", 200_000, shape=0.35)
     p_I = np.asarray(world.pass_rate(), np.float64)
