@@ -15,7 +15,7 @@ from PIL import Image
 
 from configs import tiny_gspo
 from experiments.arenas.simulation import arena
-from experiments.bench import timing, workload
+from experiments.bench import timing
 from experiments.vade_9k import arrow_files
 from vade_jax import run, samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
@@ -181,20 +181,8 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
             verify.verify(text, gold, kind, form="think_boxed")
 
     times = timing.interleaved({"ours": ours}, rounds=2 if quick else 9)
-    if workload.is_installed("math_verify"):
-        few = replies[: len(answers)]
-        seconds = timing.interleaved({"": lambda: _math_verify(few)}, rounds=2)[""]
-        times["math-verify"] = seconds * count / len(few)
     yield timing.Table(
         f"{count:,} answers of {len(replies[0][0]):,} characters, judged in one thread",
         times,
-        {name: f"{1e6 * time / count:.0f} us each" for name, time in times.items()},
+        {"ours": f"{1e6 * times['ours'] / count:.0f} us each"},
     )
-
-
-def _math_verify(replies: list[tuple[str, str, str]]) -> None:
-    """Judges as math-verify's own examples do: it parses gold and answer, and compares them."""
-    import math_verify  # of the extra "test"
-
-    for text, gold, _ in replies:
-        math_verify.verify(math_verify.parse(f"${gold}$"), math_verify.parse(text))
