@@ -225,7 +225,7 @@ COLUMNS = {  # of its first table of memory: target, devices, argument of the co
 
 def cells(column):
     """Returns what the page says of this column, by config."""
-    lines = PAGE.read_text().partition("## Compiled for")[0].splitlines()
+    lines = PAGE.read_text().partition("## On one")[0].splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     (head,) = [row for row in rows if "4 x H200" in row]
     place = head.index(column)
