@@ -37,7 +37,7 @@ def real_compiler():
 
 def devices(name, count):
     """Returns described devices; skips where their compiler is not installed."""
-    module = MODULES[targets.find(name).platform]
+    module = MODULES[targets.TARGETS[name].platform]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: make test-compilers")
     return targets.devices(name, count)
@@ -52,7 +52,7 @@ def compiled(target, count, config_file, only, **axes):
     c.mesh.update(axes)
     run = settings.Run.from_dict(c.to_dict())
     policy = workload.abstract_policy(run, devices(target, count))
-    options = targets.OPTIONS[targets.find(target).platform]
+    options = targets.OPTIONS[targets.TARGETS[target].platform]
     return {
         name: programs.lowered(run, policy, name).compile(compiler_options=options) for name in only
     }
@@ -79,9 +79,9 @@ def test_a_run_compiles(target, config_file, only, layout, capfd):
     count, axes = LAYOUTS[layout]
     by_name = compiled(target, count, config_file, only, **axes)
     for name, program in by_name.items():
-        assert sum(programs.parts(program.memory_analysis(), targets.find(target).platform)) > 0, (
-            name
-        )
+        assert (
+            sum(programs.parts(program.memory_analysis(), targets.TARGETS[target].platform)) > 0
+        ), name
     warnings = capfd.readouterr().err  # compilers bypass sys.stderr
     assert "Involuntary full rematerialization" not in warnings
     assert "Can't reduce memory use below" not in warnings
@@ -95,7 +95,7 @@ def test_weights_in_float32_are_rounded_before_they_are_used(target):
     run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
     policy = workload.abstract_policy(run, devices(target, 1))
     lowered = programs.lowered(run, policy, SCORE)
-    compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
+    compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.TARGETS[target].platform])
     assert policy.dtype == jnp.bfloat16
     assert hlo.unrounded(compiled.as_text(), policy.params) == []
 
@@ -178,7 +178,7 @@ def test_a_selector_of_100_million_items_compiles(target):
     correct_N = jax.ShapeDtypeStruct((size * 8,), jnp.float32)
     where = jax.sharding.SingleDeviceSharding(device)
     step = jax.jit(step, in_shardings=where, out_shardings=where, donate_argnums=0)
-    options = targets.OPTIONS[targets.find(target).platform]
+    options = targets.OPTIONS[targets.TARGETS[target].platform]
     sizes = step.lower(state, key, correct_N).compile(compiler_options=options).memory_analysis()
     assert sizes.argument_size_in_bytes > 8 * num_items  # alpha and beta
     assert sizes.temp_size_in_bytes < 64 * num_items
@@ -242,7 +242,7 @@ def test_the_papers_runs_need_what_the_page_says(column):
             continue
         file = importlib.import_module(f"configs.qwen{name.lower().replace(' ', '_')}")
         run = settings.Run.from_dict(file.get_config(argument).to_dict())
-        report = plan.make(run, devices(target, count), targets.find(target))
+        report = plan.make(run, devices(target, count), targets.TARGETS[target])
         assert report.fits == (said != "does not fit"), report.text
         if report.fits:
             assert sum(report.needs.values()) / plan.GB == pytest.approx(float(said), abs=0.3)

@@ -14,6 +14,7 @@ Two suites are of one run, and need its --config:
 - `device` runs these programs on this machine's devices: seconds, memory, tokens a second, MFU.
 """
 
+import functools
 import sys
 
 import jax
@@ -21,13 +22,14 @@ from absl import app, flags
 
 from experiments import cli, errors, paths
 from experiments.bench import core, device, peers, plan, targets, timing
+from experiments.bench.programs import DECODE, UPDATE
 from vade_jax import settings
 
 SUITES = {
     "draws": core.draws,
     "selectors": core.selectors,
-    "update": peers.updates,
-    "decode": peers.decoding,
+    "update": functools.partial(peers.beside, UPDATE),
+    "decode": functools.partial(peers.beside, DECODE),
     "data": core.data,
     "verify": core.verdicts,
 }
@@ -35,10 +37,11 @@ SUITES = {
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
 JSON = paths.define("json", None, "device: file for the numbers; written after each program.")
-TARGET = flags.DEFINE_string(
+TARGET = flags.DEFINE_enum(
     "target",
     "h200",
-    f"plan: one of {', '.join(targets.TARGETS)}.",
+    [*targets.TARGETS],
+    "plan: the device.",
     allow_override=True,  # experiments.convert has a flag of the same name; one process may import both
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
@@ -65,7 +68,7 @@ def main(_) -> None:
         jax.config.update("jax_platforms", "cpu")
         described = targets.devices(TARGET.value, DEVICES.value)
         run = settings.Run.from_dict(values)
-        report = plan.make(run, described, targets.find(TARGET.value))
+        report = plan.make(run, described, targets.TARGETS[TARGET.value])
         print(report.text)
         sys.exit(not report.fits)
 

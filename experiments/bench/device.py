@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import core, programs, targets, timing, workload
+from experiments.bench import core, programs, timing, workload
 from experiments.bench.programs import DECODE, SCORE, UPDATE
 from vade_jax import atomic, settings, tables
 from vade_jax.models.qwen import lora
@@ -39,13 +39,10 @@ COLUMNS = (  # title, name of the number, its format and unit
 
 
 def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> None:
-    """Measures programs one after another, prints the results and writes them to `path`.
+    """Measures programs, or all of the run and the selector; prints the results and writes them to `path`.
 
-    Args:
-        values: the settings, as a dict that can be sent to another process.
-        wanted: programs of the run, or SELECTOR; empty: all that the run has, and the selector.
-        rounds: how often each program is timed, after one run that is not timed.
-        path: of a JSON file, written after each program; None: no file.
+    `values` are the settings as a dict, which can be sent to another process. Each program is timed `rounds`
+    times, after one run that is not timed.
 
     Raises:
         ValueError: the run has no such program.
@@ -124,7 +121,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
         _facts(name, seconds, policy.mesh.size)
         | {
             "compile_seconds": ready.compile_seconds,
-            "plan_bytes": sum(programs.parts(sizes, targets.platform_of(policy.mesh))),
+            "plan_bytes": sum(programs.parts(sizes, jax.default_backend())),
             "mfu": utilisation(prompts, done, seconds).get("perf/mfu"),
             "tokens": num_tokens,
             "tokens_per_second": num_tokens / seconds,

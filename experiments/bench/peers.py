@@ -24,23 +24,20 @@ from vade_jax.types import Prompt, Rollouts
 
 OURS, PLAIN = "ours, prompts once", "ours, one row an answer"
 TRL, GROUPER, GENERATE = "TRL", "prefix_grouper", "transformers' generate"
+SIZES = {  # tokens of prompt and answer, prompts, answers to each
+    UPDATE: [(1024, 256, 2, 8), (512, 64, 4, 8), (128, 64, 4, 8)],
+    DECODE: [(512, 64, 4, 8), (128, 64, 4, 8)],
+}
 YARDSTICK = "yardstick"  # a text model of 3.3 M parameters
 presets.PRESETS[YARDSTICK] = config.Config(
     config.TextConfig(2048, 256, 4, 8, 2, 688, (16, 0, 0)), None, tie_embeddings=True
 )
 
 
-def updates(quick: bool) -> Iterator[timing.Table]:
-    """Yields tables of updates."""
-    sizes = [(16, 8, 2, 2)] if quick else [(1024, 256, 2, 8), (512, 64, 4, 8), (128, 64, 4, 8)]
-    for size in sizes:
-        yield compare(UPDATE, *size, rounds=2 if quick else 8)
-
-
-def decoding(quick: bool) -> Iterator[timing.Table]:
-    """Yields tables of whole calls of the engine."""
-    for size in [(16, 8, 2, 2)] if quick else [(512, 64, 4, 8), (128, 64, 4, 8)]:
-        yield compare(DECODE, *size, rounds=2 if quick else 6)
+def beside(name: str, quick: bool) -> Iterator[timing.Table]:
+    """Yields tables of updates, or of whole calls of the engine."""
+    for sizes in [(16, 8, 2, 2)] if quick else SIZES[name]:
+        yield compare(name, *sizes, rounds=2 if quick else 8)
 
 
 def compare(name: str, P: int, T: int, M: int, G: int, *, rounds: int) -> timing.Table:
@@ -95,20 +92,18 @@ def _load(directory: str):
     import transformers
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    name = transformers.AutoConfig.from_pretrained(directory).architectures[0]
-    loaded = getattr(transformers, name).from_pretrained(
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype="float32", attn_implementation="sdpa"
     )
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _inputs(prompts: Sequence[Prompt], repeats: int) -> dict:
-    """Returns a model's inputs for prompts of one length, each repeated `repeats` times, on the host."""
+def _ids(prompts: Sequence[Prompt], repeats: int):
+    """Returns the tokens of prompts of one length, each repeated `repeats` times, on the host."""
     import torch
 
-    ids_NP = np.stack([prompt.token_P for prompt in prompts]).astype(np.int64).repeat(repeats, 0)
-    ids_NP = torch.from_numpy(ids_NP)
-    return {"input_ids": ids_NP, "attention_mask": torch.ones_like(ids_NP)}
+    ids_NP = np.stack([prompt.token_P for prompt in prompts]).astype(np.int64)
+    return torch.from_numpy(ids_NP.repeat(repeats, 0))
 
 
 def _generate(run, directory: str, prompts, rollouts) -> Callable:
@@ -116,7 +111,8 @@ def _generate(run, directory: str, prompts, rollouts) -> Callable:
     import torch
 
     loaded, length = _load(directory).eval(), run.sampling.max_tokens
-    inputs = {x: y.to(loaded.device) for x, y in _inputs(prompts, run.num_rollouts).items()}
+    ids_NP = _ids(prompts, run.num_rollouts).to(loaded.device)
+    inputs = {"input_ids": ids_NP, "attention_mask": torch.ones_like(ids_NP)}
     exactly = {"min_new_tokens": length, "max_new_tokens": length}
     call = torch.no_grad(loaded.generate)
     return lambda: call(**inputs, do_sample=True, top_k=0, **exactly).cpu()
@@ -184,11 +180,11 @@ def _for_trl(prompts: Sequence[Prompt], rollouts: Rollouts) -> dict:
     """Returns prompts and answers under TRL's names."""
     import torch
 
-    inputs = _inputs(prompts, len(rollouts.length_N) // len(prompts))
+    prompt_NP = _ids(prompts, len(rollouts.length_N) // len(prompts))
     answer_NT = torch.from_numpy(rollouts.token_NT.astype(np.int64))
     return {
-        "prompt_ids": inputs["input_ids"],
-        "prompt_mask": inputs["attention_mask"],
+        "prompt_ids": prompt_NP,
+        "prompt_mask": torch.ones_like(prompt_NP),
         "completion_ids": answer_NT,
         "completion_mask": torch.ones_like(answer_NT),
         "advantages": torch.from_numpy(workload.advantages(rollouts)),
@@ -207,7 +203,8 @@ def _grouper(run, directory: str, prompts, rollouts) -> Callable[[], float]:
     loaded = _load(directory).train()
     loaded.set_attn_implementation("prompts_once")
     put = lambda x: torch.from_numpy(x).to(loaded.device)
-    prompt_MP, ones_MP = (put(x.numpy()) for x in _inputs(prompts, 1).values())
+    prompt_MP = _ids(prompts, 1).to(loaded.device)
+    ones_MP = torch.ones_like(prompt_MP)
     answer_NT, old_NT = put(rollouts.token_NT).long(), put(rollouts.logp_NT)
     advantage_N1, ones_NT = put(workload.advantages(rollouts))[:, None], torch.ones_like(answer_NT)
     grouper = prefix_grouper.PrefixGrouper.from_ungrouped_masks(

@@ -65,7 +65,7 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
             bar.set_description(f"compiling {name}")
             try:
                 program = programs.lowered(run, policy, name)
-                compiled[name] = programs.measure(program, policy.mesh)
+                compiled[name] = programs.measure(program, target.platform)
             except jax.errors.JaxRuntimeError as error:  # CUDA's compiler says what it would need
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
@@ -237,7 +237,7 @@ def memory_table(
     return tables.for_terminal(
         f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
         f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
-        f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}",
+        f"{math.prod(lengths.cells)}, each with {run.num_rollouts} answers of {lengths.answer}",
         ["", "GB"],
         [(name, f"{x / GB:.1f}") for name, x in numbers.items()],
         f"vLLM has {serve_fraction(run):.0%} of a device",

@@ -9,7 +9,6 @@ import dataclasses
 import importlib.util
 import os
 
-import jax
 from jax.experimental import topologies
 
 GB = 1e9
@@ -66,24 +65,13 @@ OPTIONS = {
 }
 
 
-def find(name: str) -> Target:
-    """Returns the target with a name.
-
-    Raises:
-        ValueError: there is no such target.
-    """
-    if name not in TARGETS:
-        raise ValueError(f"--target={name!r}: one of {', '.join(TARGETS)}")
-    return TARGETS[name]
-
-
 def devices(name: str, count: int) -> list:
     """Returns descriptions of `count` devices, to build a mesh from.
 
     Raises:
         ValueError: the target's compiler is not installed, or the target does not come in this number.
     """
-    target = find(name)
+    target = TARGETS[name]
     if target.platform == "tpu":
         return _tpu(name, target.grids, count)
     return _gpus(target, count)
@@ -160,9 +148,3 @@ def _description(target: Target) -> str:
         dnn_version_info {{ major: 9 minor: 7 }}
         device_description_str: "{gpu["name"]}"
     """
-
-
-def platform_of(devices: jax.sharding.Mesh) -> str:
-    """Returns the platform whose compiler a mesh needs: a key of OPTIONS, or "cpu"."""
-    platform = devices.devices.flat[0].platform
-    return "cuda" if platform == "gpu" else platform

@@ -5,7 +5,7 @@ import dataclasses
 import multiprocessing
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,10 @@ from vade_jax.run import build
 from vade_jax.trainer import mesh, minibatches, policy
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 
-T = TypeVar("T")
 FIRST_IMAGE_TOKEN = 4  # place in a prompt; text comes before and after the image
 
 
-def alone(function: Callable[..., T], *arguments) -> T:
+def alone(function: Callable, *arguments) -> Any:
     """Calls a function in a separate process, and returns its result.
 
     The device's memory is free before and after the call, and the peak is that of this call alone.
@@ -39,10 +38,6 @@ class Lengths(NamedTuple):
     prompt: int
     answer: int
     cells: tuple[int, int]  # rows and columns of its image
-
-    @property
-    def patches(self) -> int:
-        return 4 * self.cells[0] * self.cells[1]
 
 
 def largest(run: settings.Run) -> Lengths:
@@ -87,9 +82,9 @@ def abstract_policy(run: settings.Run, devices: Sequence | None) -> policy.Polic
     return dataclasses.replace(abstract, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
-def random_policy(run: settings.Run, devices: Sequence | None = None) -> policy.Policy:
-    """Returns the policy of a run with random weights, on `devices` or on all devices."""
-    abstract = abstract_policy(run, devices)
+def random_policy(run: settings.Run) -> policy.Policy:
+    """Returns the policy of a run with random weights, on all devices."""
+    abstract = abstract_policy(run, None)
 
     def fill(tree: Params, shardings: Params) -> Params:
         make = lambda: jax.tree_util.tree_map_with_path(_random, tree)
