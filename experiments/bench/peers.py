@@ -127,7 +127,7 @@ def _torch_step(loss, loaded, optimizer, clip_norm: float) -> float:
     torch.nn.utils.clip_grad_norm_(loaded.parameters(), clip_norm)
     optimizer.step()
     optimizer.zero_grad()
-    return float(loss)  # on the host, so this has waited for the GPU
+    return loss.item()  # on the host, so this has waited for the GPU
 
 
 def _trl(run, directory: str, prompts, rollouts) -> Callable[[], float]:

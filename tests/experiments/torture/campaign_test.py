@@ -55,7 +55,7 @@ def ends(monkeypatch, workdir, kind, **words):
         script = script.replace(word, words.get(word, text))
     monkeypatch.setattr(campaign, "results", results)
     monkeypatch.setitem(faults.MOMENTS, "waits", "waits")
-    known = campaign.reference([sys.executable, "-c", good], workdir / "reference" / "run")
+    known = campaign.reference([sys.executable, "-c", good], workdir / "reference")
     fault = faults.Fault(0, 0, kind, "waits", later=0.2, choice=1)
     return campaign.trial([sys.executable, "-c", script], fault, known, workdir / "trial")
 
