@@ -31,7 +31,8 @@ for number in range(done + 1, 31):
         for _ in range(600 * (place.name == "run")):
             time.sleep(0.1)
             try:
-                new.write_bytes(bytes(1 << 19))
+                with new.open("ab") as file:
+                    file.write(bytes(1 << 19))
             except OSError as error:
                 sys.exit(f"error: {error}")
 new.unlink(missing_ok=True)
