@@ -114,7 +114,7 @@ MICRO = 16  # prompts of a micro-batch
 
 def data(quick: bool) -> Iterator[timing.Table]:
     """Yields a table of prompts with pictures, built with and without threads, and cut to patches."""
-    with tempfile.TemporaryDirectory() as directory, loading.Threads(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as directory, loading.Threads(os.cpu_count() or 1) as pool:
         path = pathlib.Path(directory, "train.arrow")
         arrow_files.write(path, map(_row, range(4 if quick else 64)))
         tiny = settings.Run.from_dict(tiny_gspo.get_config().to_dict())

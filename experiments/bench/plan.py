@@ -170,7 +170,7 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
     # With offload the reference is in the host's memory, except while its log-probs are computed.
     waits = reference if run.layout.offload else 0
     improve = compiled[UPDATE]
-    needs = {
+    needs: dict[str, float] = {
         **({"base of the adapter": base} if base else {}),
         "weights": weights,
         "optimizer": moments,

@@ -8,6 +8,7 @@ a GPU the tile sizes of kernels cannot be tuned either, so cuBLAS multiplies mat
 import dataclasses
 import importlib.util
 import os
+from typing import Any
 
 from jax.experimental import topologies
 
@@ -31,7 +32,7 @@ class Target:
 
     memory_gb: float
     grids: dict[int, str] | None = None
-    gpu: dict[str, object] | None = None
+    gpu: dict[str, Any] | None = None
 
     @property
     def platform(self) -> str:
