@@ -5,7 +5,6 @@ makes, of the tiny model; `-m ''` adds the 3B, of few layers: they are scanned, 
 program.
 """
 
-import dataclasses
 import importlib
 import importlib.util
 import pathlib
@@ -16,12 +15,12 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
+from configs import tiny_grpo, tiny_gspo
 from experiments.bench import plan, programs, targets, workload
 from tests import hlo
 from vade_jax import samplers, settings
-from vade_jax.models.qwen import attention, layers, presets
-from vade_jax.trainer import mesh, minibatches
+from vade_jax.models.qwen import attention, layers
+from vade_jax.trainer import mesh
 from vade_jax.types import Feedback
 
 pytestmark = pytest.mark.compilers
@@ -38,14 +37,14 @@ def real_compiler():
 
 def devices(name, count):
     """Returns described devices; skips where their compiler is not installed."""
-    module = MODULES[targets.find(name).platform]
+    module = MODULES[targets.TARGETS[name].platform]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: make test-compilers")
     return targets.devices(name, count)
 
 
 def compiled(target, count, config_file, only, **axes):
-    """Returns the compiled programs of the tiny job's settings, with one length of answers."""
+    """Returns the compiled programs of the tiny job's settings."""
     c = config_file.get_config("smoke")
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
     c.num_prompts = 16
@@ -53,8 +52,10 @@ def compiled(target, count, config_file, only, **axes):
     c.mesh.update(axes)
     run = settings.Run.from_dict(c.to_dict())
     policy = workload.abstract_policy(run, devices(target, count))
-    lowered = {name: programs.lowered(run, policy, name) for name in only}
-    return {name: programs.measure(x, policy.mesh, name) for name, x in lowered.items()}
+    options = targets.OPTIONS[targets.TARGETS[target].platform]
+    return {
+        name: programs.lowered(run, policy, name).compile(compiler_options=options) for name in only
+    }
 
 
 UPDATE, SCORE, DECODE = programs.UPDATE, programs.SCORE, programs.DECODE
@@ -74,19 +75,18 @@ LAYOUTS = {
     ],
 )
 @pytest.mark.parametrize("target", ["v5p", "h200"])
-def test_a_run_compiles(target, config_file, only, layout):
+def test_a_run_compiles(target, config_file, only, layout, capfd):
     count, axes = LAYOUTS[layout]
-    found = compiled(target, count, config_file, only, **axes)
-    assert set(found) == set(only)
-    for name, program in found.items():
-        assert program.temporary > 0, name
-        assert not program.remarks, (name, program.remarks)
-    if count > 1:
-        assert found[UPDATE].sent["reduce-scatter"] > 0
-    if (
-        DECODE in only and count > 1
-    ):  # prefill gathers each layer once; none is for each of 8 tokens
-        assert found[DECODE].sent["all-gather"] < 2 * found[SCORE].sent["all-gather"]
+    by_name = compiled(target, count, config_file, only, **axes)
+    for name, program in by_name.items():
+        assert (
+            sum(programs.parts(program.memory_analysis(), targets.TARGETS[target].platform)) > 0
+        ), name
+    warnings = capfd.readouterr().err  # compilers bypass sys.stderr
+    assert "Involuntary full rematerialization" not in warnings
+    assert "Can't reduce memory use below" not in warnings
+    if count > 1:  # on a TPU a fusion of an all-reduce has this name
+        assert "reduce-scatter" in by_name[UPDATE].as_text()
 
 
 @pytest.mark.parametrize("target", ["v5p", "h200"])
@@ -95,7 +95,7 @@ def test_weights_in_float32_are_rounded_before_they_are_used(target):
     run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
     policy = workload.abstract_policy(run, devices(target, 1))
     lowered = programs.lowered(run, policy, SCORE)
-    compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
+    compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.TARGETS[target].platform])
     assert policy.dtype == jnp.bfloat16
     assert hlo.unrounded(compiled.as_text(), policy.params) == []
 
@@ -178,7 +178,7 @@ def test_a_selector_of_100_million_items_compiles(target):
     correct_N = jax.ShapeDtypeStruct((size * 8,), jnp.float32)
     where = jax.sharding.SingleDeviceSharding(device)
     step = jax.jit(step, in_shardings=where, out_shardings=where, donate_argnums=0)
-    options = targets.OPTIONS[targets.find(target).platform]
+    options = targets.OPTIONS[targets.TARGETS[target].platform]
     sizes = step.lower(state, key, correct_N).compile(compiler_options=options).memory_analysis()
     assert sizes.argument_size_in_bytes > 8 * num_items  # alpha and beta
     assert sizes.temp_size_in_bytes < 64 * num_items
@@ -212,34 +212,8 @@ def test_the_plan_of_a_tpu_counts_what_its_compiler_counts():
     assert sum(found) / 115 * 130 == pytest.approx(16.31 * 2**30, rel=0.003)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["v5p", "h200"])
-def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
-    """Every matrix gathered once a pass in bfloat16, every gradient reduced and scattered once."""
-    shape = presets.PRESETS["3b"]
-    few = dataclasses.replace(
-        shape,
-        text=dataclasses.replace(shape.text, num_layers=4),
-        vision=dataclasses.replace(shape.vision, depth=4, full_blocks=(3,)),
-    )
-    monkeypatch.setitem(presets.PRESETS, "3b", few)
-    monkeypatch.setattr(minibatches, "MIN_LENGTH", 1000)  # one length of answers
-    c = qwen3b_gspo.get_config()
-    c.data.max_prompt_length, c.sampling.max_tokens, c.data.max_pixels = 1024, 512, 640 * 784
-    c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 8, 4
-    run = settings.Run.from_dict(c.to_dict())
-    policy = workload.abstract_policy(run, devices(target, 4))
-    for name, backward in ((UPDATE, True), (SCORE, False)):
-        lowered = programs.lowered(run, policy, name)
-        program = programs.measure(lowered, policy.mesh, name)
-        least = programs.floor(policy, 2, backward=backward)
-        # Less where the head's matrix is kept from one pass to the next.
-        assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent
-        assert not program.remarks
-
-
-README = pathlib.Path(__file__).parents[1] / "README.md"
-COLUMNS = {  # of README's table of memory: target, devices, argument of the config
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "scale_out.md"
+COLUMNS = {  # of its first table of memory: target, devices, argument of the config
     "4 x H200": ("h200", 4, None),
     "4 x H100": ("h100", 4, None),
     "4 x H100, `:bf16`": ("h100", 4, "bf16"),
@@ -250,8 +224,9 @@ COLUMNS = {  # of README's table of memory: target, devices, argument of the con
 
 
 def cells(column):
-    """Returns what README says of this column, by config."""
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in README.open() if "|" in row]
+    """Returns what the page says of this column, by config."""
+    lines = PAGE.read_text().partition("## On one")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     (head,) = [row for row in rows if "4 x H200" in row]
     place = head.index(column)
     return {row[0]: row[place] for row in rows if row and row[0][:2] in ("7B", "3B")}
@@ -259,7 +234,7 @@ def cells(column):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS)
-def test_the_papers_runs_need_what_the_readme_says(column):
+def test_the_papers_runs_need_what_the_page_says(column):
     """At their size, of the largest batch that they may meet: some minutes a program."""
     target, count, argument = COLUMNS[column]
     for name, said in cells(column).items():
@@ -267,7 +242,7 @@ def test_the_papers_runs_need_what_the_readme_says(column):
             continue
         file = importlib.import_module(f"configs.qwen{name.lower().replace(' ', '_')}")
         run = settings.Run.from_dict(file.get_config(argument).to_dict())
-        report = plan.make(run, devices(target, count), targets.find(target))
+        report = plan.make(run, devices(target, count), targets.TARGETS[target])
         assert report.fits == (said != "does not fit"), report.text
         if report.fits:
             assert sum(report.needs.values()) / plan.GB == pytest.approx(float(said), abs=0.3)

@@ -5,22 +5,19 @@ devices. The shapes are the plan's: the longest prompts and answers that the set
 runs in a separate process, so that its peak of memory is measured alone.
 """
 
-import collections
 import dataclasses
-import pathlib
-import tempfile
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import core, programs, targets, timing, workload
+from experiments.bench import core, programs, timing, workload
 from experiments.bench.programs import DECODE, SCORE, UPDATE
-from vade_jax import settings, tables
+from vade_jax import atomic, settings, tables
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
 from vade_jax.run import build, cluster
@@ -29,65 +26,54 @@ from vade_jax.trainer.policy import Policy
 from vade_jax.types import Prompt, Rollouts
 
 SELECTOR = "selector"
-SHORT = {"update": UPDATE, "log-probs": SCORE, "decode": DECODE}  # the names for --programs
 SELECTOR_SIZES = (10**4, 10**6, 10**8)
-COSTLIEST = 15
 GB = 1e9
+COLUMNS = (  # title, name of the number, its format and unit
+    ("s", "seconds", ".4g", 1),
+    ("tokens/s", "tokens_per_second", ",.0f", 1),
+    ("MFU", "mfu", ".1%", 1),
+    ("peak GB", "peak_bytes", ".1f", GB),
+    ("plan GB", "plan_bytes", ".1f", GB),
+    ("s to compile", "compile_seconds", ".0f", 1),
+)
 
 
 def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> None:
-    """Measures programs one after another, prints the results and writes them to `path`.
+    """Measures programs, or all of the run and the selector; prints the results and writes them to `path`.
 
-    Args:
-        values: the settings, as a dict that can be sent to another process.
-        wanted: keys of SHORT, or SELECTOR; empty: all programs that the run has, and the selector.
-        rounds: how often each program is timed, after one run that is not timed.
-        path: of a JSON file, written after each program; None: no file.
+    `values` are the settings as a dict, which can be sent to another process. Each program is timed `rounds`
+    times, after one run that is not timed.
 
     Raises:
         ValueError: the run has no such program.
     """
     there = [*programs.names(settings.Run.from_dict(values)), SELECTOR]
-    names = [SHORT.get(short, short) for short in wanted] or there
+    names = wanted or there
     if unknown := [name for name in names if name not in there]:
         raise ValueError(
             f"--programs: this run has no {unknown[0]!r}; it has {', '.join(there)} (log-probs with "
-            "loss.kl_coef or loss.old_logp='trainer', decoding with the built-in engine)"
+            "loss.kl_coef or loss.old_logp='trainer', decode with the built-in engine)"
         )
     measured = {}
     for name in names:
         measure = measure_selector if name == SELECTOR else measure_program
         measured |= {one["name"]: one for one in workload.alone(measure, values, name, rounds)}
-        timing.write_json(path, measured)
-    one = next(iter(measured.values()))
+        if path:
+            atomic.write_text(path, json.dumps(measured, indent=2) + "\n")
+    rows = [*measured.values()]
     print(
         tables.for_terminal(
-            f"{one['num_devices']} x {one['device']}, jax {one['jax']}",
-            ["", "s", "tokens/s", "MFU", "peak GB", "plan GB", "s to compile"],
-            [_row(one) for one in measured.values()],
+            "{num_devices} x {device}, jax {jax}".format(**rows[0]),
+            ["", *(title for title, *_ in COLUMNS)],
+            [[one["name"], *(_cell(one, *column) for column in COLUMNS)] for one in rows],
             "MFU: useful FLOPs, nothing recomputed or padded, as a share of the published peak\n"
             "peak GB: what the device counted; plan GB: what the compiler counts",
         )
     )
-    for one in measured.values():
-        if "costliest" in one:
-            ops = [f"{op} {s * 1e3:.0f} ms ({n} times)" for op, s, n in one["costliest"][:5]]
-            print(f"{one['name']}, costliest: {', '.join(ops)}")
 
 
-def _row(one: dict) -> list[str]:
-    show = lambda name, form, unit=1: (
-        "-" if one.get(name) is None else format(one[name] / unit, form)
-    )
-    return [
-        one["name"],
-        show("seconds", ".4g"),
-        show("tokens_per_second", ",.0f"),
-        show("mfu", ".1%"),
-        show("peak_bytes", ".1f", GB),
-        show("plan_bytes", ".1f", GB),
-        show("compile_seconds", ".0f"),
-    ]
+def _cell(one: dict, _: str, name: str, form: str, unit: float) -> str:
+    return "-" if one.get(name) is None else format(one[name] / unit, form)
 
 
 # ------------------------------------------------------------------------------ one program
@@ -135,8 +121,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
         _facts(name, seconds, policy.mesh.size)
         | {
             "compile_seconds": ready.compile_seconds,
-            "plan_bytes": sum(programs.parts(sizes, targets.platform_of(policy.mesh))),
-            "flops": utilisation.work(prompts, done),
+            "plan_bytes": sum(programs.parts(sizes, jax.default_backend())),
             "mfu": utilisation(prompts, done, seconds).get("perf/mfu"),
             "tokens": num_tokens,
             "tokens_per_second": num_tokens / seconds,
@@ -144,7 +129,6 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "prompts": len(prompts),
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
-            "costliest": costliest(ready.call),
         }
     ]
 
@@ -221,39 +205,4 @@ def _facts(name: str, seconds: float, num_devices: int) -> dict:
         "device": device.device_kind,
         "num_devices": num_devices,
         "jax": jax.__version__,
-        "flax": flax.__version__,
     }
-
-
-# ------------------------------------------------------------------------------ its operations
-def costliest(call: Callable[[], Any]) -> list[tuple[str, float, int]]:
-    """Runs `call` once under JAX's profiler; returns (operation, seconds, how often), the longest first.
-
-    On a GPU an operation is a kernel or a copy, on a CPU a thunk. Those on several streams or threads
-    overlap, so that their seconds can add up to more than the call takes.
-    """
-    seconds, times = collections.Counter(), collections.Counter()
-    with tempfile.TemporaryDirectory() as directory:
-        with jax.profiler.trace(directory):
-            jax.block_until_ready(call())
-        (path,) = pathlib.Path(directory).rglob("*.xplane.pb")
-        for name, duration in _operations(jax.profiler.ProfileData.from_file(str(path))):
-            seconds[name] += duration
-            times[name] += 1
-    return [(name, s, times[name]) for name, s in seconds.most_common(COSTLIEST)]
-
-
-def _operations(data: jax.profiler.ProfileData) -> Iterator[tuple[str, float]]:
-    """Yields the name and the seconds of every operation on a device, without loops and branches."""
-    for plane in data.planes:
-        on_gpu = plane.name.startswith("/device:GPU")
-        # Other lines of a GPU have the same time again, by module and by name scope.
-        lines = [x for x in plane.lines if not on_gpu or x.name.startswith("Stream")]
-        for event in (event for line in lines for event in line.events):
-            op = dict(event.stats).get("hlo_op")
-            if on_gpu or (op is not None and plane.name == "/host:CPU"):
-                # XLA numbers the copies of an operation: `fusion.12` is one more `fusion`.
-                kind = str(op).rstrip("0123456789").rstrip(".") if op else event.name
-                if not kind.startswith(("while", "cond", "call")):
-                    name = f"{event.name[:60]} ({kind})" if on_gpu and op else kind
-                    yield name, event.duration_ns / 1e9

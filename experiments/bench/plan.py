@@ -1,18 +1,12 @@
-"""Plans a run from its settings alone: the memory it needs on each device, and how long a step should take.
+"""Plans a run from its settings alone: the memory that it needs on each device.
 
-Memory and traffic are those of the programs (programs.py), compiled by the target's own compiler for the
-largest batch: prompts of `data.max_prompt_length` with one image of `data.max_pixels` each, and answers of
-`sampling.max_tokens`. Assumptions:
+It is that of the programs (programs.py), compiled by the target's own compiler for the largest batch: prompts
+of `data.max_prompt_length` with one image of `data.max_pixels` each, and answers of `sampling.max_tokens`. A
+replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory. It keeps this
+memory during the update and never sleeps. GPUs that only answer are as those that train.
 
-- A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and a
-  decoding step reads both once. It keeps its memory during the update and never sleeps. GPUs or servers that
-  only answer are as those that train.
-- Times are those of useful FLOPs (nothing recomputed, nothing padded) at MFU of the peak. Decoding takes
-  this time or that of its reads at the memory's bandwidth, whichever is longer. Rewards, weight sync and
-  validation are not included.
-
-The plan does not show the real speed, the memory that the runtime and its communication library keep for
-themselves, or fragmentation.
+The plan does not show speed, the memory that the runtime and its communication library keep for themselves,
+or fragmentation.
 """
 
 import math
@@ -26,19 +20,17 @@ import tqdm
 
 from experiments.bench import programs, targets
 from experiments.bench.programs import DECODE, UPDATE, Program
-from experiments.bench.workload import Lengths, abstract_policy, largest, num_microbatches, typical
-from vade_jax import arrays, settings, tables
-from vade_jax.models.qwen import config, flops, lora
+from experiments.bench.workload import abstract_policy, largest, num_microbatches
+from vade_jax import settings, tables
+from vade_jax.models.qwen import lora
 from vade_jax.run import build
 from vade_jax.run.checks import machine
 from vade_jax.trainer import learner, mesh
 from vade_jax.trainer.policy import Policy
 
 GB = 1e9
-MFU = 0.4  # share of the devices' peak FLOP/s that is reached
 VLLM = "vLLM's share"
 BEYOND = "log-probs or decoding, beyond the update"
-MAKING = ("prefill", "decode")  # parts of a step that the engine does
 
 
 class Report(NamedTuple):
@@ -73,7 +65,7 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
             bar.set_description(f"compiling {name}")
             try:
                 program = programs.lowered(run, policy, name)
-                compiled[name] = programs.measure(program, policy.mesh, name)
+                compiled[name] = programs.measure(program, target.platform)
             except jax.errors.JaxRuntimeError as error:  # CUDA's compiler says what it would need
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
@@ -86,13 +78,12 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
         needs = memory(run, policy, compiled)
         needs[VLLM] = serve_fraction(run) * target.memory_gb * GB
         problems = find_problems(run, policy, needs, target)
-        parts = [program_table(run, policy, compiled), memory_table(run, policy, needs, target)]
+        parts = [program_table(compiled), memory_table(run, policy, needs, target)]
         if run.layout.offload == "all" and target.platform == "cuda":
             parts.append(
                 "note: the description of a GPU has no host memory, so the optimizer's state is compiled, "
                 "and counted, where it were without layout.offload=all\n"
             )
-    parts.append(time_table(run, policy, target))
     parts += [f"does not fit: {problem}" for problem in problems]
     if not problems:
         parts.append(f"fits: {sum(needs.values()) / GB:.1f} of {target.memory_gb:.1f} GB")
@@ -117,14 +108,34 @@ def find_problems(
             f"layout.train_memory={share}: raise it to "
             f"{math.ceil(100 * train / capacity) / 100} or more"
         )
-    serve = replica(run, policy, largest(run), target)
-    if serve.share and not run.engine.urls and serve.room < serve.group:
-        problems.append(
-            f"vLLM's {serve.share / GB:.1f} GB on {serve.num_devices} devices do not hold the "
-            f"weights ({serve.weights / GB:.1f} GB) and one group ({serve.group / GB:.1f} GB): "
-            "raise layout.serve_memory or engine.tensor_parallel"
-        )
+    if problem := _lack_of_servers(run, policy, target):
+        problems.append(problem)
     return problems
+
+
+def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) -> str:
+    """Returns what a vLLM server on its devices has no room for; "" if nothing."""
+    apart = machine.num_apart(run.engine, run.layout)
+    num_devices = min(run.engine.tensor_parallel, apart or policy.mesh.size)
+    fraction = run.layout.serve_memory if apart else serve_fraction(run)
+    share = fraction * target.memory_gb * GB * num_devices
+    weights = 2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params))
+    text, lengths = policy.shape.text, largest(run)
+    token = 4 * text.num_layers * text.num_kv_heads * text.head_width  # a key and a value
+    group = token * (lengths.prompt + run.num_rollouts * lengths.answer)
+    if not share or run.engine.urls or share >= weights + group:
+        return ""
+    return (
+        f"vLLM's {share / GB:.1f} GB on {num_devices} devices do not hold the weights "
+        f"({weights / GB:.1f} GB) and one group ({group / GB:.1f} GB): raise layout.serve_memory or "
+        "engine.tensor_parallel"
+    )
+
+
+def serve_fraction(run: settings.Run) -> float:
+    """Returns the share of memory that vLLM takes on the devices that train."""
+    elsewhere = run.engine.name == "local" or run.engine.urls
+    return run.layout.serve_memory if not elsewhere and machine.shares(run.layout) else 0.0
 
 
 def smaller_batch(run: settings.Run, policy: Policy) -> str:
@@ -159,7 +170,7 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
     # With offload the reference is in the host's memory, except while its log-probs are computed.
     waits = reference if run.layout.offload else 0
     improve = compiled[UPDATE]
-    needs = {
+    needs: dict[str, float] = {
         **({"base of the adapter": base} if base else {}),
         "weights": weights,
         "optimizer": moments,
@@ -198,43 +209,21 @@ def local_bytes(tree, shardings) -> int:
 
 
 # ------------------------------------------------------------------------------ tables
-def program_table(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> str:
-    """Returns the memory that each program takes on one device, what it sends, and remarks."""
-    rows, notes = [], []
-    for name, x in compiled.items():
-        least = programs.floor(policy, num_microbatches(run), backward=name == UPDATE)
-        of_weights = name != DECODE and least  # an engine's weights are gathered already
-        sizes = (x.inputs, x.outputs, x.temporary, sum(x.sent.values()))
-        rows.append(
-            (
-                name,
-                *[f"{size / GB:.1f}" for size in sizes],
-                f"{least / GB:.1f}" if of_weights else "",
-                f"{x.launched:,}",
-                f"{x.copied / GB:.1f}",
-                f"{x.seconds:.0f}",
-            )
+def program_table(compiled: dict[str, Program]) -> str:
+    """Returns the memory that each program takes on one device."""
+    rows = [
+        (
+            name,
+            *[f"{size / GB:.1f}" for size in (x.inputs, x.outputs, x.temporary)],
+            f"{x.seconds:.0f}",
         )
-        if x.sent:
-            kinds = ", ".join(f"{kind} {size / GB:.1f}" for kind, size in x.sent.items())
-            notes.append(f"sent by kind, GB: {name}: {kinds}")
-    notes += [f"note: {name}: {remark}" for name, x in compiled.items() for remark in x.remarks]
+        for name, x in compiled.items()
+    ]
     return tables.for_terminal(
-        "programs, GB of one device; the floor is of weights and gradients alone, as they are split; "
-        "launched and copied: kernels, and bytes in copies of 1 MB and more, in one step of decoding",
-        [
-            "",
-            "arguments",
-            "outputs",
-            "temporaries",
-            "sent",
-            "floor",
-            "launched",
-            "copied",
-            "s to compile",
-        ],
+        "programs, GB of one device",
+        ["", "arguments", "outputs", "temporaries", "s to compile"],
         rows,
-        "\n".join(notes),
+        "",
     )
 
 
@@ -248,131 +237,8 @@ def memory_table(
     return tables.for_terminal(
         f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
         f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
-        f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}",
+        f"{math.prod(lengths.cells)}, each with {run.num_rollouts} answers of {lengths.answer}",
         ["", "GB"],
         [(name, f"{x / GB:.1f}") for name, x in numbers.items()],
         f"vLLM has {serve_fraction(run):.0%} of a device",
     )
-
-
-def time_table(run: settings.Run, policy: Policy, target: targets.Target) -> str:
-    """Returns FLOPs and seconds of a step, for the largest and for typical lengths."""
-    usual = typical(run)
-    columns = []
-    for lengths in (largest(run), usual):
-        work = step_flops(run, policy.shape, lengths)
-        seconds = step_seconds(run, policy, lengths, target)
-        totals = whole_steps(run, seconds)
-        work |= dict.fromkeys(totals, sum(work.values()))
-        seconds |= totals
-        columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
-    # A micro-batch with one answer of full length pads all its answers to this length.
-    prompt = arrays.bucket(usual.prompt, run.data.length_multiple)
-    padded = Lengths(prompt, run.sampling.max_tokens, usual.cells)
-    useful, done = (step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded))
-    return tables.for_terminal(
-        f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers",
-        ["", "largest PFLOP", "s", "typical PFLOP", "s"],
-        [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]],
-        f"useful FLOPs at {MFU:.0%} of {target.peak_tflops:.0f} TFLOP/s a device, "
-        f"decoding at least its reads at {target.bandwidth_tb} TB/s; typical: prompts of "
-        f"{usual.prompt} and answers of {usual.answer} tokens; "
-        f"{1 - useful / done:.0%} of its update is padding in a micro-batch "
-        f"with an answer of {run.sampling.max_tokens}",
-    )
-
-
-# ------------------------------------------------------------------------------ time
-def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dict[str, int]:
-    """Returns the useful FLOPs of a step by purpose."""
-    M, P, T = run.num_prompts, lengths.prompt, lengths.answer
-    N = M * run.num_rollouts
-    tower = 0
-    if shape.vision:
-        n = lengths.patches
-        tower = M * flops.vision(shape.vision, shape.text.width, n, image_patches=n)
-    forward = tower + flops.grouped(shape.text, M, N, prompt=P, answer=T)
-    prefill = tower + flops.grouped(shape.text, M, 0, prompt=P, answer=0)
-    return {
-        "prefill": prefill + flops.head(shape.text, M),
-        "decode": forward - prefill,
-        "old log-probs": forward * (run.loss.old_logp == "trainer"),
-        "reference log-probs": forward * bool(run.loss.kl_coef),
-        "update": flops.BACKWARD * forward,
-    }
-
-
-def step_seconds(
-    run: settings.Run, policy: Policy, lengths: Lengths, target: targets.Target
-) -> dict[str, float]:
-    """Returns the seconds of each part of a step."""
-    speed = MFU * target.peak_tflops * 1e12  # of one device
-    num_devices = dict.fromkeys(MAKING, num_answering(run, policy))
-    seconds = {
-        name: work / (speed * num_devices.get(name, policy.mesh.size))
-        for name, work in step_flops(run, policy.shape, lengths).items()
-    }
-    # At every token, decoding reads the weights, and the caches of as many groups as fit at once.
-    serve = replica(run, policy, lengths, target)
-    num_replicas = num_answering(run, policy) // serve.num_devices
-    groups = -(-run.num_prompts // num_replicas)
-    local = -(-run.engine.prompts_per_call // num_replicas)
-    room = int(serve.room // serve.group) if serve.share else local
-    at_once = min(groups, max(1, room))
-    tokens = run.num_rollouts * (lengths.prompt + lengths.answer / 2)  # on average, of a group
-    step = serve.weights + at_once * serve.token * tokens
-    steps = lengths.answer * -(-groups // at_once)
-    reads = steps * step / (target.bandwidth_tb * 1e12 * serve.num_devices)
-    return seconds | {"decode": max(seconds["decode"], reads)}
-
-
-def whole_steps(run: settings.Run, parts: dict[str, float]) -> dict[str, float]:
-    """Returns the seconds of a step with these parts: in turns and, where it can be, made a step ahead."""
-    step, making = sum(parts.values()), sum(parts[name] for name in MAKING)
-    totals = {"step": step}
-    if machine.overlaps(run.engine, run.layout):
-        totals["step, engine.max_lag=1"] = max(making, step - making)
-    return totals
-
-
-class Replica(NamedTuple):
-    """One copy of the model that decodes: its bytes, summed over its devices."""
-
-    num_devices: int
-    share: float
-    weights: int
-    token: int  # keys and values of one token
-    group: int  # of a prompt and all its answers
-
-    @property
-    def room(self) -> float:
-        return self.share - self.weights
-
-
-def replica(run: settings.Run, policy: Policy, lengths: Lengths, target: targets.Target) -> Replica:
-    """Returns a vLLM server on `engine.tensor_parallel` devices, or on all if there are fewer."""
-    text = policy.shape.text
-    num_devices = min(run.engine.tensor_parallel, num_answering(run, policy))
-    fraction = serve_fraction(run)
-    if machine.num_apart(run.engine, run.layout):
-        fraction = run.layout.serve_memory
-    # A key and a value of 2 bytes each.
-    token = 4 * text.num_layers * text.num_kv_heads * text.head_width
-    return Replica(
-        num_devices=num_devices,
-        share=fraction * target.memory_gb * GB * num_devices,
-        weights=2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params)),
-        token=token,
-        group=token * (lengths.prompt + run.num_rollouts * lengths.answer),
-    )
-
-
-def num_answering(run: settings.Run, policy: Policy) -> int:
-    """Returns how many devices answer: those of vLLM alone, or else those that train."""
-    return machine.num_apart(run.engine, run.layout) or policy.mesh.size
-
-
-def serve_fraction(run: settings.Run) -> float:
-    """Returns the share of memory that vLLM takes on the devices that train."""
-    elsewhere = run.engine.name == "local" or run.engine.urls
-    return run.layout.serve_memory if not elsewhere and machine.shares(run.layout) else 0.0

@@ -1,16 +1,12 @@
 """The programs of a run, compiled for shapes: nothing is allocated, and the devices may be only described."""
 
-import contextlib
-import os
-import tempfile
 import time
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import hlo, targets, workload
+from experiments.bench import targets, workload
 from vade_jax import settings
 from vade_jax.models.qwen import config, lora
 from vade_jax.rollout import local
@@ -20,22 +16,16 @@ from vade_jax.trainer import learner, mesh
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Prompt, Rollouts
 
-UPDATE, SCORE, DECODE = "update", "log-probs", "prefill and decode"
-# Warnings of the compilers about a bad program.
-WARNINGS = ("Involuntary full rematerialization", "Can't reduce memory use below")
+UPDATE, SCORE, DECODE = "update", "log-probs", "decode"
 
 
 class Program(NamedTuple):
-    """The bytes that a compiled program takes on one device, and what it does."""
+    """The bytes that a compiled program takes on one device."""
 
     inputs: int
     outputs: int  # without those that reuse donated inputs
     temporary: int
-    sent: dict[str, float]  # bytes that one device sends, by kind of collective
     seconds: float = 1.0  # to compile
-    remarks: tuple[str, ...] = ()  # of the compiler
-    launched: int = 0  # operations; of decoding, in one step
-    copied: int = 0  # bytes that they copy
 
     @property
     def bytes(self) -> int:
@@ -111,26 +101,11 @@ def _placed(x, sharding) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
-def measure(lowered, devices: jax.sharding.Mesh, name: str) -> Program:
-    """Compiles a program with the compiler of its devices."""
-    platform, start = targets.platform_of(devices), time.perf_counter()
-    with _warnings() as warnings:
-        compiled = lowered.compile(compiler_options=targets.OPTIONS.get(platform))
-    seconds, text = time.perf_counter() - start, compiled.as_text()
-    remarks = []
-    for message in WARNINGS:
-        lines = [line for line in warnings if message in line]
-        if lines:
-            remarks.append(f"{len(lines)} x {lines[0][lines[0].index(message) :][:160]}")
-    launched, copied = hlo.launched(text, of_step=name == DECODE)
-    return Program(
-        *parts(compiled.memory_analysis(), platform),
-        sent=hlo.sent(text, devices.size),
-        seconds=seconds,
-        remarks=tuple(remarks),
-        launched=launched,
-        copied=copied,
-    )
+def measure(lowered, platform: str) -> Program:
+    """Compiles a program with the compiler of a target's platform."""
+    start = time.perf_counter()
+    compiled = lowered.compile(compiler_options=targets.OPTIONS[platform])
+    return Program(*parts(compiled.memory_analysis(), platform), time.perf_counter() - start)
 
 
 def parts(sizes, platform: str) -> tuple[int, int, int]:
@@ -145,47 +120,3 @@ def parts(sizes, platform: str) -> tuple[int, int, int]:
     if platform == "tpu":
         return inputs, outputs, sizes.peak_memory_in_bytes - inputs - outputs
     return inputs, outputs, sizes.temp_size_in_bytes
-
-
-@contextlib.contextmanager
-def _warnings():
-    """Yields a list that gets the lines written to file descriptor 2: compilers bypass sys.stderr."""
-    lines, sys_stderr = [], os.dup(2)
-    with tempfile.TemporaryFile("w+") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield lines
-        finally:
-            os.dup2(sys_stderr, 2)
-            os.close(sys_stderr)
-            file.seek(0)
-            lines += file.read().splitlines()
-
-
-def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
-    """Returns the bytes that a device must at least send for weights and gradients, given their sharding.
-
-    For each micro-batch, every matrix is gathered over `fsdp` once in the forward and once in the backward
-    pass, in the compute dtype, and its gradient is reduced and scattered once, in that dtype (the head's in
-    float32). Over `data` the parts of the gradients are summed. The base of an adapter has no gradients.
-    Exchanges of activations are not counted: those of looked-up rows are small, those over `tensor` are not.
-    """
-    fsdp, data = policy.mesh.shape["fsdp"], policy.mesh.shape["data"]
-    dtype = jnp.dtype(policy.dtype).itemsize
-    head = "embedding" if policy.shape.tie_embeddings else "lm_head/kernel"
-    params = lora.together(policy.base, policy.params)
-    shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
-    sent = 0.0
-    for (path, x), sharding in zip(jax.tree.leaves_with_path(params), shardings, strict=True):
-        name, own = mesh.path_name(path), int(np.prod(sharding.shard_shape(x.shape)))
-        learns = backward and (policy.adapter is None or lora.NAME in name.split("/"))
-        if name == "embedding" and name != head:
-            continue  # rows are looked up without gathering it
-        split = any("fsdp" in (axes or ()) for axes in sharding.spec)
-        gradient = 4 if name == head or not split else dtype
-        if split:
-            sent += own * (fsdp - 1) * ((1 + backward) * dtype + learns * gradient)
-        elif learns:
-            sent += 2 * own * gradient * (fsdp - 1) / fsdp
-        sent += learns * 2 * own * gradient * (data - 1) / data
-    return sent * num_microbatches

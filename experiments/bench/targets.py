@@ -8,8 +8,8 @@ a GPU the tile sizes of kernels cannot be tuned either, so cuBLAS multiplies mat
 import dataclasses
 import importlib.util
 import os
+from typing import Any
 
-import jax
 from jax.experimental import topologies
 
 GB = 1e9
@@ -26,17 +26,13 @@ class Target:
     Attributes:
         memory_gb: in 10^9 bytes; for a GPU the total that CUDA reports, for a TPU the memory that its
             compiler can use: 95.74, 31.25 and 15.75 GiB.
-        peak_tflops: bfloat16, dense.
-        bandwidth_tb: of the memory, in 10^12 bytes a second.
         grids: for a TPU, the slice by number of chips.
         gpu: for a GPU, the fields of XLA's description that differ between GPUs.
     """
 
     memory_gb: float
-    peak_tflops: float
-    bandwidth_tb: float
     grids: dict[int, str] | None = None
-    gpu: dict[str, object] | None = None
+    gpu: dict[str, Any] | None = None
 
     @property
     def platform(self) -> str:
@@ -46,18 +42,21 @@ class Target:
 HOPPER = {"capability": (9, 0), "cores": 132, "threads": 2048, "fpus": 128}
 HOPPER |= {"shared": 233472, "optin": 232448, "l2": 52428800, "ghz": 1.98}
 AMPERE = {"capability": (8, 0), "cores": 108, "threads": 2048, "fpus": 64}
-AMPERE |= {"shared": 167936, "optin": 166912, "l2": 41943040, "ghz": 1.41}
+AMPERE |= {"shared": 167936, "optin": 166912, "l2": 41943040, "ghz": 1.41, "bandwidth_tb": 2.039}
 ADA = {"capability": (8, 9), "cores": 58, "threads": 1536, "fpus": 128}
-ADA |= {"shared": 102400, "optin": 101376, "l2": 50331648, "ghz": 2.04}
+ADA |= {"shared": 102400, "optin": 101376, "l2": 50331648, "ghz": 2.04, "bandwidth_tb": 0.3}
 TARGETS = {
-    "h200": Target(150.754820096, 989, 4.8, gpu=HOPPER | {"name": "NVIDIA H200"}),
-    "h100": Target(84.929347584, 989, 3.35232, gpu=HOPPER | {"name": "NVIDIA H100 80GB HBM3"}),
-    "a100-80g": Target(84.987740160, 312, 2.039, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
+    "h200": Target(150.754820096, gpu=HOPPER | {"name": "NVIDIA H200", "bandwidth_tb": 4.8}),
+    "h100": Target(
+        84.929347584,
+        gpu=HOPPER | {"name": "NVIDIA H100 80GB HBM3", "bandwidth_tb": 3.35232},
+    ),
+    "a100-80g": Target(84.987740160, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
     # It reports the least memory of all cards with 24 GB.
-    "l4": Target(23.805820928, 121, 0.3, gpu=ADA | {"name": "NVIDIA L4"}),
-    "v5p": Target(102.800, 459, 2.765, grids=GRID_3D),
-    "v6e": Target(33.554, 918, 1.64, grids=GRID_2D),
-    "v5e": Target(16.911, 197, 0.819, grids=GRID_2D),
+    "l4": Target(23.805820928, gpu=ADA | {"name": "NVIDIA L4"}),
+    "v5p": Target(102.800, grids=GRID_3D),
+    "v6e": Target(33.554, grids=GRID_2D),
+    "v5e": Target(16.911, grids=GRID_2D),
 }
 # Options of the compilers. Without a GPU nothing can be tuned, and the default tiles of Triton do not fit
 # every matrix.
@@ -67,24 +66,13 @@ OPTIONS = {
 }
 
 
-def find(name: str) -> Target:
-    """Returns the target with a name.
-
-    Raises:
-        ValueError: there is no such target.
-    """
-    if name not in TARGETS:
-        raise ValueError(f"--target={name!r}: one of {', '.join(TARGETS)}")
-    return TARGETS[name]
-
-
 def devices(name: str, count: int) -> list:
     """Returns descriptions of `count` devices, to build a mesh from.
 
     Raises:
         ValueError: the target's compiler is not installed, or the target does not come in this number.
     """
-    target = find(name)
+    target = TARGETS[name]
     if target.platform == "tpu":
         return _tpu(name, target.grids, count)
     return _gpus(target, count)
@@ -147,7 +135,7 @@ def _description(target: Target) -> str:
           block_dim_limit_x: 2147483647
           block_dim_limit_y: 65535
           block_dim_limit_z: 65535
-          memory_bandwidth: {int(target.bandwidth_tb * 1e12)}
+          memory_bandwidth: {int(gpu["bandwidth_tb"] * 1e12)}
           l2_cache_size: {gpu["l2"]}
           clock_rate_ghz: {gpu["ghz"]}
           device_memory_size: {int(target.memory_gb * GB)}
@@ -161,9 +149,3 @@ def _description(target: Target) -> str:
         dnn_version_info {{ major: 9 minor: 7 }}
         device_description_str: "{gpu["name"]}"
     """
-
-
-def platform_of(devices: jax.sharding.Mesh) -> str:
-    """Returns the platform whose compiler a mesh needs: a key of OPTIONS, or "cpu"."""
-    platform = devices.devices.flat[0].platform
-    return "cuda" if platform == "gpu" else platform

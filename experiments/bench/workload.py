@@ -2,11 +2,10 @@
 
 import concurrent.futures
 import dataclasses
-import importlib.util
 import multiprocessing
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +18,10 @@ from vade_jax.run import build
 from vade_jax.trainer import mesh, minibatches, policy
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 
-T = TypeVar("T")
-TYPICAL = {"prompt": 1300, "answer": 500, "pixels": 1024 * 1024}
 FIRST_IMAGE_TOKEN = 4  # place in a prompt; text comes before and after the image
 
 
-def alone(function: Callable[..., T], *arguments) -> T:
+def alone(function: Callable, *arguments) -> Any:
     """Calls a function in a separate process, and returns its result.
 
     The device's memory is free before and after the call, and the peak is that of this call alone.
@@ -32,11 +29,6 @@ def alone(function: Callable[..., T], *arguments) -> T:
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
-
-
-def is_installed(package: str) -> bool:
-    """Returns whether a package can be imported."""
-    return importlib.util.find_spec(package) is not None
 
 
 # ------------------------------------------------------------------------------ lengths
@@ -47,31 +39,13 @@ class Lengths(NamedTuple):
     answer: int
     cells: tuple[int, int]  # rows and columns of its image
 
-    @property
-    def patches(self) -> int:
-        return 4 * self.cells[0] * self.cells[1]
-
 
 def largest(run: settings.Run) -> Lengths:
     """Returns the largest prompt and answer that the settings allow."""
     length = arrays.bucket(run.data.max_prompt_length, run.data.length_multiple)
-    return Lengths(length, run.sampling.max_tokens, _cells(run, run.data.max_pixels))
-
-
-def typical(run: settings.Run) -> Lengths:
-    """Returns a typical prompt, with a picture of a megapixel, within the settings' limits."""
-    return Lengths(
-        min(TYPICAL["prompt"], run.data.max_prompt_length),
-        min(TYPICAL["answer"], run.sampling.max_tokens),
-        _cells(run, min(TYPICAL["pixels"], run.data.max_pixels)),
-    )
-
-
-def _cells(run: settings.Run, num_pixels: int) -> tuple[int, int]:
-    """Returns rows and columns of the image with the most cells; Qwen2.5-VL's for a model without images."""
     shape = presets.PRESETS.get(run.model.preset or run.model.size)
     patch = shape.vision.patch_size if shape and shape.vision else images.PATCH
-    return image_cells(num_pixels, patch)
+    return Lengths(length, run.sampling.max_tokens, image_cells(run.data.max_pixels, patch))
 
 
 def image_cells(num_pixels: int, patch: int) -> tuple[int, int]:
@@ -108,9 +82,9 @@ def abstract_policy(run: settings.Run, devices: Sequence | None) -> policy.Polic
     return dataclasses.replace(abstract, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
-def random_policy(run: settings.Run, devices: Sequence | None = None) -> policy.Policy:
-    """Returns the policy of a run with random weights, on `devices` or on all devices."""
-    abstract = abstract_policy(run, devices)
+def random_policy(run: settings.Run) -> policy.Policy:
+    """Returns the policy of a run with random weights, on all devices."""
+    abstract = abstract_policy(run, None)
 
     def fill(tree: Params, shardings: Params) -> Params:
         make = lambda: jax.tree_util.tree_map_with_path(_random, tree)

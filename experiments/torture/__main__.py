@@ -31,9 +31,9 @@ def main(_: ConfigDict, workdir: str) -> None:
     logging.set_verbosity(logging.ERROR)
     place, lock = pathlib.Path(workdir).absolute(), threading.Lock()
     flag = flags.FLAGS["config"]
+    changed = config_flags.get_override_values(flag).items()
     config = [f"--config={config_flags.get_config_filename(flag)}"]
-    changed = config_flags.get_override_values(flag)
-    config += [f"--config.{field}={value}" for field, value in changed.items()]
+    config += [f"--config.{field}={value}" for field, value in changed]
     command, log = campaign.train(config, place / "compiled"), place / "trials.jsonl"
     with errors.user_errors((RuntimeError, OSError)):  # a wrong config fails without a fault too
         known = campaign.reference(command, place / "reference")
@@ -51,10 +51,11 @@ def main(_: ConfigDict, workdir: str) -> None:
     with concurrent.futures.ThreadPoolExecutor(PARALLEL.value) as executor:
         passed = list(executor.map(trial, numbers))
     trials = [json.loads(line) for line in log.read_text().splitlines()]
-    counts = collections.Counter((x["kind"], x["result"]) for x in trials)
     columns = (campaign.EQUAL, campaign.NAMED, campaign.FAILED)
-    rows = [[kind, *[counts[kind, x] for x in columns]] for kind in faults.KINDS]
-    rows = [[kind, *map(str, (sum(of), *of))] for kind, *of in rows]
+    rows = []
+    for kind in faults.KINDS:
+        counts = collections.Counter(x["result"] for x in trials if x["kind"] == kind)
+        rows.append([kind, str(counts.total()), *[str(counts[x]) for x in columns]])
     table = tables.markdown(["fault", "trials", *columns], rows)
     atomic.write_text(place / "table.md", table + "\n")
     print(f"\n{table}\n\n{sum(passed)} of {len(passed)} trials ended well")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from experiments.torture import faults
@@ -33,43 +33,40 @@ class Reference(NamedTuple):
     limit: float  # seconds after which a run counts as hanging
 
 
-class Running:
-    """A started run, killed with all that it has started at the end of its `with` block, and its output."""
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], workdir: pathlib.Path, log: pathlib.Path
+) -> Iterator[subprocess.Popen]:
+    """Starts a run; it is killed with all that it has started at the end of the `with` block."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [*command, f"--workdir={workdir}"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
-    def __init__(self, command: Sequence[str], workdir: pathlib.Path, log: pathlib.Path):
-        self._log = log
-        with log.open("ab") as file:
-            self._start = file.tell()
-            self.process = subprocess.Popen(
-                [*command, f"--workdir={workdir}"],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
 
-    def __enter__(self) -> "Running":
-        return self
+def finish(process: subprocess.Popen, limit: float) -> int:
+    """Returns the exit code; a run that hangs has failed."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"did not end within {limit:.0f} s") from None
 
-    def __exit__(self, *_) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
-    def wait(self, limit: float) -> int:
-        """Returns the exit code; a run that hangs has failed."""
-        try:
-            return self.process.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"did not end within {limit:.0f} s") from None
-
-    def error(self) -> str:
-        """Returns the last line of the output if it is an error, else ""."""
-        with self._log.open("rb") as file:
-            file.seek(self._start)
-            text = file.read().decode(errors="replace").replace("\r", "\n")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines and lines[-1].startswith("error: ") else ""
+def last_error(log: pathlib.Path) -> str:
+    """Returns the last line of a run's output if it is an error, else ""."""
+    lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
+    last = [line.strip() for line in lines if line.strip()][-1:]
+    return last[0] if last and last[0].startswith("error: ") else ""
 
 
 def train(config: Sequence[str], compiled: pathlib.Path) -> list[str]:
@@ -91,10 +88,12 @@ def reference(command: Sequence[str], workdir: pathlib.Path) -> Reference:
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
     start = time.monotonic()
-    with Running(command, workdir, workdir.with_suffix(".log")) as running:
-        if running.process.wait():
-            said = running.error().removeprefix("error: ")
-            raise RuntimeError(f"the job without a fault failed: {said}")
+    log = workdir.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    with started(command, workdir, log) as process:
+        if process.wait():
+            reason = last_error(log).removeprefix("error: ")
+            raise RuntimeError(f"the job without a fault failed: {reason}")
     return Reference(results(workdir), limit=120 + 6 * (time.monotonic() - start))
 
 
@@ -108,71 +107,64 @@ def trial(
     try:
         with faults.small_disk(root) if fault.kind == faults.FULL else contextlib.nullcontext():
             workdir.mkdir()
-            with Running(command, workdir, log) as running:
-                _hurt(running, fault, known, workdir)
+            with started(command, workdir, log) as process:
+                _hurt(process, fault, known, root, log)
             damaged = faults.damage(workdir, fault) if fault.kind == faults.FLIP else None
-            ended = _again(command, known, workdir, log, damaged)
+            outcome = _again(command, known, workdir, log, damaged)
     except Failed as error:
         return FAILED, str(error)
     shutil.rmtree(root)
     log.unlink()
-    return ended
+    return outcome
 
 
-def _hurt(running: Running, fault: Fault, known: Reference, workdir: pathlib.Path) -> None:
+def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: pathlib.Path) -> None:
     """Waits for the moment of a fault, causes it, and waits until the run has ended."""
-    process, rng, deadline = running.process, fault.rng(), time.monotonic() + known.limit
-    while process.poll() is None and not any(workdir.parent.glob(faults.MOMENTS[fault.moment])):
+    rng, deadline = fault.rng(), time.monotonic() + known.limit
+    while process.poll() is None and not any(root.glob(faults.MOMENTS[fault.moment])):
         if time.monotonic() > deadline:
             raise Failed(f"did not come to {fault.moment!r}")
         time.sleep(POLL_S)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(fault.later)
+    if fault.kind in (faults.KILL, faults.FLIP):
+        if rng.random() < 0.5:  # else it is killed with all that it has started
+            process.kill()
+            process.wait()
+        return
     if fault.kind == faults.FULL:
-        filler = faults.fill(workdir.parent, int(rng.integers(1 << 18)))
-        code = running.wait(known.limit)
-        filler.unlink()
-        if code and not running.error():
-            raise Failed(f"exit code {code} without one line of error")
-    elif fault.kind == faults.TERMINATE:
-        process.terminate()
-        running.wait(known.limit)
-    elif fault.kind == faults.INTERRUPT:
-        process.send_signal(signal.SIGINT)
+        with faults.full(root, int(rng.integers(1 << 18))):
+            if finish(process, known.limit) and not last_error(log):
+                raise Failed(f"exit code {process.returncode} without one line of error")
+        return
+    process.send_signal(signal.SIGTERM if fault.kind == faults.TERMINATE else signal.SIGINT)
+    if fault.kind == faults.INTERRUPT:
         time.sleep(float(rng.random()))
         process.send_signal(signal.SIGINT)
-        running.wait(known.limit)
-    elif rng.random() < 0.5:  # else it is killed with all that it has started
-        process.kill()
-        process.wait()
+    finish(process, known.limit)
 
 
 def _again(command, known: Reference, workdir, log, damaged) -> tuple[str, str]:
     """Starts the run again until it ends well or names the damaged file, and judges its results."""
     deadline, line = time.monotonic() + known.limit, BUSY
     while BUSY in line and time.monotonic() < deadline:
-        with Running(command, workdir, log) as running:
-            failed = running.wait(known.limit)
-            line = (running.error() or "no line of error") if failed else ""
+        with started(command, workdir, log) as process:
+            failed = finish(process, known.limit)
+            line = (last_error(log) or "no line of error") if failed else ""
     try:
         if line:
             raise ValueError(line)
         left = results(workdir)
     except (ValueError, OSError) as error:  # or the library refuses to read a file, and says which
-        if damaged:
-            return _judged(str(error), workdir, damaged)
-        raise Failed(f"started again: {error}") from error
+        if damaged is None:
+            raise Failed(f"started again: {error}") from error
+        inside = damaged.relative_to(workdir)  # the file or a directory above it
+        if any(str(workdir / part) in str(error) for part in (inside, *inside.parents[:-1])):
+            return NAMED, f"{inside}: {str(error)[:300]}"
+        raise Failed(f"{inside} was damaged, but it said {str(error)[:300]}") from error
     if different := [name for name in left if left[name] != known.results[name]]:
         raise Failed(f"{', '.join(different)} differ")
     return EQUAL, ""
-
-
-def _judged(line: str, workdir: pathlib.Path, damaged: pathlib.Path) -> tuple[str, str]:
-    """Returns NAMED if a line names the damaged file or a directory above it."""
-    inside = damaged.relative_to(workdir)
-    if any(str(workdir / part) in line for part in (inside, *list(inside.parents)[:-1])):
-        return NAMED, f"{inside}: {line[:300]}"
-    raise Failed(f"{inside} was damaged, but it said {line[:300]}")
 
 
 def results(workdir: pathlib.Path) -> dict[str, Any]:

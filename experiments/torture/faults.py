@@ -77,9 +77,13 @@ def small_disk(root: pathlib.Path) -> Iterator[None]:
         subprocess.run(("umount", "--lazy", str(root)), check=True)
 
 
-def fill(root: pathlib.Path, room: int) -> pathlib.Path:
-    """Leaves `room` bytes free on the disk of a directory; returns the file that takes the rest."""
+@contextlib.contextmanager
+def full(root: pathlib.Path, room: int) -> Iterator[None]:
+    """Leaves `room` bytes free on the disk of a directory."""
     filler, free = root / "filler", shutil.disk_usage(root).free - room
     with filler.open("wb") as file, contextlib.suppress(OSError):
         os.posix_fallocate(file.fileno(), 0, max(1, free))  # reserves, without writing
-    return filler
+    try:
+        yield
+    finally:
+        filler.unlink()

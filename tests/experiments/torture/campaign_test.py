@@ -31,7 +31,8 @@ for number in range(done + 1, 31):
         for _ in range(600 * (place.name == "run")):
             time.sleep(0.1)
             try:
-                new.write_bytes(bytes(1 << 19))
+                with new.open("ab") as file:
+                    file.write(bytes(1 << 19))
             except OSError as error:
                 sys.exit(f"error: {error}")
 new.unlink(missing_ok=True)
@@ -55,7 +56,7 @@ def ends(monkeypatch, workdir, kind, **words):
         script = script.replace(word, words.get(word, text))
     monkeypatch.setattr(campaign, "results", results)
     monkeypatch.setitem(faults.MOMENTS, "waits", "waits")
-    known = campaign.reference([sys.executable, "-c", good], workdir / "reference" / "run")
+    known = campaign.reference([sys.executable, "-c", good], workdir / "reference")
     fault = faults.Fault(0, 0, kind, "waits", later=0.2, choice=1)
     return campaign.trial([sys.executable, "-c", script], fault, known, workdir / "trial")
 
