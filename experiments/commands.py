@@ -28,7 +28,7 @@ def mistakes() -> Iterator[None]:
     except (flags.Error, ValueError, OSError, LookupError, AttributeError, SyntaxError) as error:
         # ml_collections puts a traceback around an error of the file, and escapes around a field's name.
         line = str(error).replace("\\n", "\n").strip().splitlines()[-1].strip()
-        if isinstance(error, KeyError | AttributeError):
+        if isinstance(error, KeyError | AttributeError) and "get_config" not in line:
             line = "the config has no such field: " + line.strip("\"\\'")
         sys.stderr.write(f"error: {line}\n")
         sys.exit(2)

@@ -98,7 +98,7 @@ def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
         ),
         (["train", "--help"], 0, "--workdir: The run directory; an existing one is resumed."),
         (["train", "--config=configs/tiny.py"], 2, "no attribute 'get_config'"),
-        (["pages", "--help"], 0, "usage: experiments.arenas.pages [-h]"),
+        (["arenas.pages", "--help"], 0, "usage: experiments.arenas.pages [-h]"),
     ],
 )
 def test_help_and_mistakes_of_a_process(command, code, message):
