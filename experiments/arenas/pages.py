@@ -11,6 +11,7 @@ not see:
 cog writes what the call prints below it. A test fails if a table is not that of the records.
 """
 
+import argparse
 import dataclasses
 import functools
 import itertools
@@ -145,6 +146,9 @@ LAGS = {
 
 def main() -> None:
     """Draws the figures and writes the tables."""
+    parser = argparse.ArgumentParser("experiments.arenas.pages", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.parse_args()
     idea.draw(DOCS / "idea.png")
     for name, (heading, column, arms) in CURVES.items():
         runs = {arm: column.runs[arm] for arm in arms}
