@@ -49,7 +49,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         np.array([True, False]),
         jax.device_get(selector.believe(posterior, proposal)),
     )
-    return collect.StepData.of([one] * num_rounds, np.array([0, 1]))
+    return collect.StepData.of([one] * num_rounds, np.array([0, 1 if num_rounds == 1 else 2]))
 
 
 def test_the_first_answer_is_shown_with_what_was_asked(

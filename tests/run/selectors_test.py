@@ -19,6 +19,7 @@ from vade_jax.store import metrics
 from vade_jax.types import TrainState
 
 NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
+POLICY = types.SimpleNamespace(weights=lambda state: state.params)
 
 
 def smoke(name):
@@ -92,7 +93,7 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    made = job.prepare(run, policy=None, data=data, workdir="")
+    made = job.prepare(run, POLICY, data=data, workdir="")
     progress = made.loop.run(made.progress)
     assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]

@@ -211,7 +211,7 @@ def test_counts_are_of_all_microbatches_and_of_sequences_with_a_token():
 
 def test_over_minibatches_a_largest_is_the_largest_and_the_engine_is_compared_once():
     history = [{"a": x, "b_max": x, "training/c": x} for x in (1.0, 4.0, 1.0)]
-    found = update._mean_over_minibatches(history)
+    found = learner._mean_over_minibatches(history)
     assert found == {"a": 2.0, "b_max": 4.0, "training/c": 1.0}
 
 

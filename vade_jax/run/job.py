@@ -253,8 +253,7 @@ def prepare(
             lag=run.engine.max_lag,
             overlaps=checks.machine.overlaps(run.engine, run.layout),
             engine_devices=checks.machine.engine_devices(run.engine, run.layout),
-            # Of the policy without its arrays, which the loop would keep alive.
-            weights=dataclasses.replace(policy, params=None, base=None).weights,
+            weights=policy.weights,
         )
         if_failed.pop_all()
     return Prepared(progress, whole, recorder, engine)

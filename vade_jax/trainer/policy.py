@@ -46,9 +46,11 @@ class Policy:
         scale = self.adapter.scale
         return lambda params, frozen: lora.join(frozen, params, scale)
 
-    def weights(self, state: TrainState) -> Params:
-        """Returns all parameters of a state, as an engine takes them; it shares the arrays."""
-        return self.whole(state.params, state.frozen)
+    @property
+    def weights(self) -> Callable[[TrainState], Params]:
+        """Returns the function from a state to all parameters, for an engine; it holds no arrays."""
+        whole = self.whole
+        return lambda state: whole(state.params, state.frozen)
 
 
 def place_policy(
