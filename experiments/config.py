@@ -52,7 +52,7 @@ def main(_: Sequence[str]) -> None:
             values = config.get("run", config).to_dict()  # a sweep has its run's
             if "optimizer" not in values:
                 raise ValueError(
-                    "--config is no run's: the file says where its settings are explained"
+                    "--config is not a run's: the file says where its settings are explained"
                 )
             run = settings.Run.from_dict(values)
     word = GREP.value.lower()

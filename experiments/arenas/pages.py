@@ -296,7 +296,7 @@ def spent(table: Table, arms: str, columns: Sequence[str], group: str = CLEAN) -
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print(f"\n{tables.markdown(head, rows)}\n")  # a table that touches a comment is no table
+    print(f"\n{tables.markdown(head, rows)}\n")  # a table that touches a comment is not rendered
 
 
 def _text(mean: Mean, form: str = "{:.3f}", *, sign: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Does a run fit, how fast is it here, and how fast are its parts beside their alternatives?
+"""Does a run fit, how fast is it here, and how fast are its parts next to their alternatives?
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4

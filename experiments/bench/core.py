@@ -1,4 +1,4 @@
-"""What a step costs besides the model: draws and selectors, prompts with pictures, verdicts."""
+"""What a step costs apart from the model: draws and selectors, prompts with pictures, verdicts."""
 
 import functools
 import io

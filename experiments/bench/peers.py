@@ -1,4 +1,4 @@
-"""Others beside us, with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
+"""Ours and others', with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
 
 An update is ours with prompts once, ours with one row an answer, TRL's own, which has such rows, and torch's
 with prompts once by prefix_grouper (arXiv 2506.05433), the fair peer. Decoding is ours, ours with a prompt an

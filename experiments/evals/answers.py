@@ -84,6 +84,6 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
 
 def _answer(row: Mapping[str, Any]) -> Answer:
     if not isinstance(row["text"], str):
-        raise TypeError(f"{row['text']!r} is no text")
+        raise TypeError(f"{row['text']!r} is not a text")
     sample, num_tokens = row.get("sample", 0), row.get("num_tokens")
     return Answer(row["uid"], sample, row["text"], num_tokens, row.get("finished"))

@@ -13,7 +13,7 @@ from experiments.evals.tasks import OWN_RULES, Task
 from vade_jax import atomic, tables
 
 Results = Mapping[str, Result]  # by benchmark
-# The sections of a task's record that tell what a difference may come from, besides the policy.
+# The sections of a task's record that tell what a difference may come from, apart from the policy.
 _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 
 

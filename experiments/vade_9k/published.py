@@ -1,7 +1,7 @@
 """Published training data: the rows of local files, and the forms that they come in.
 
 `open_source` reads the training split of what `sources` reads. `detect` tells a form by its columns:
-LLaVA-OneVision-Data, ChartQA (HuggingFaceM4's and the original files), ScienceQA, or rows of one's own, as
+LLaVA-OneVision-Data, ChartQA (HuggingFaceM4's and the original files), ScienceQA, or your own rows, as
 training reads them (EasyR1's and verl's among them). A form reads a row as questions.
 """
 

@@ -45,7 +45,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         Chosen(proposal, items, small.prompts(2), seconds=0.0),
         rollouts,
         scores,
-        scoring.collect(proposal, rollouts, scores),
+        scoring.feedback_of(proposal, rollouts, scores),
         np.array([True, False]),
         jax.device_get(selector.believe(posterior, proposal)),
     )

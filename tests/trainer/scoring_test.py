@@ -166,7 +166,7 @@ def collect(valid_N=VALID, weight_M=None, **options):
         reason_N=[""] * 9,
         known_N=np.ones(9, bool),
     )
-    return scoring.collect(proposal, rollouts(valid_N), scores, **options)
+    return scoring.feedback_of(proposal, rollouts(valid_N), scores, **options)
 
 
 def test_counts_are_of_correctness_over_valid_answers():
@@ -230,7 +230,7 @@ def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_co
     thread(0, [np.zeros(length, int) for length in length_N])
     made = small.rollouts([3]).replace(length_N=length_N)
     proposal = Proposal(index_M=np.array([0]), num_rollouts_M=np.array([3]))
-    feedback = scoring.collect(proposal, made, thread.scores(made))
+    feedback = scoring.feedback_of(proposal, made, thread.scores(made))
     np.testing.assert_allclose(feedback.reward_N, [0.1, 0.1 - 0.5, 0.1 - 1], rtol=1e-6)
     found = step_metrics.of_answers(feedback, made)
     assert found["vade/effective_ratio"] == found["vade/all_wrong_ratio"] == 1

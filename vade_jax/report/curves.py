@@ -24,7 +24,7 @@ SECONDS = "timing_s/step"
 AXES = {"steps": "steps", "rollouts": "answers", "tokens": "answer tokens", "seconds": "seconds"}
 FORGOTTEN = "val-aux/validation/forgotten"
 REWARD = "critic/rewards/mean"
-# Metrics that the page shows besides the main curves: (metric, title). The page shows the
+# Metrics that the page shows in addition to the main curves: (metric, title). The page shows the
 # first three at once: they tell whether a policy is still sane.
 DETAILS = (
     ("response_length/mean", "Answer length, tokens"),

@@ -136,7 +136,7 @@ def collect(
         answer_key = rng.round_key(keys.rollouts, len(rounds))
         rollouts, scores = answer(engine, score, chosen, answer_key, version, clock)
         with clock("adv"):
-            feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+            feedback = scoring.feedback_of(chosen.proposal, rollouts, scores, advantage)
             scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
             keep_M = np.asarray(selector.keep(posterior, feedback))
             belief = jax.device_get(selector.believe(posterior, chosen.proposal))

@@ -87,7 +87,7 @@ def measure(
                 ahead = thread.submit(build, after)
             batch_key = rng.pass_key(key, step, number)
             rollouts, scores = collect.answer(engine, score, chosen, batch_key, step - 1, clock)
-            feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+            feedback = scoring.feedback_of(chosen.proposal, rollouts, scores, advantage)
             when = f"the pass before step {step}"
             scoring.check_answers(when, chosen.prompts, rollouts, feedback)
             names = choose.selector.needs.named("measured")

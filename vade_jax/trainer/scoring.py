@@ -256,7 +256,7 @@ def usual_advantage(
     return np.asarray(advantage_N)[:N]
 
 
-def collect(
+def feedback_of(
     proposal: Proposal,
     rollouts: Rollouts,
     scores: Scores,

@@ -44,7 +44,7 @@ def _trained_score(feedback: Feedback, kept_M: np.ndarray) -> Metrics:
     """Returns the share of right answers in the groups `kept_M`, or nothing if no answer of theirs counts.
 
     A selector that drops groups moves it towards the groups that it likes, whatever the policy does.
-    `critic/score/mean` stands beside it and is of all groups.
+    `critic/score/mean` is of all groups.
     """
     num_right, num_valid = (x_M[kept_M].sum() for x_M in (feedback.successes_M, feedback.trials_M))
     return {"critic/score/trained_mean": float(num_right / num_valid)} if num_valid else {}
