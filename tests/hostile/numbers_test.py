@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from experiments import train
-from tests.run.selectors_test import NAMES, fake_parts, smoke  # noqa: F401 (a fixture)
+from tests.run.selectors_test import NAMES, POLICY, fake_parts, smoke  # noqa: F401 (a fixture)
 from tests.trainer import fakes, loop_test, small, update_test
 from vade_jax import settings
 from vade_jax.data import procedural
@@ -192,7 +192,7 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    made = job.prepare(run, policy=None, data=data, workdir="")
+    made = job.prepare(run, POLICY, data=data, workdir="")
     progress = made.loop.run(made.progress)
     assert progress.step == num_steps and 1 <= np.count_nonzero(progress.visited_I) <= size
     for number, record in fake_parts.metrics.items():
