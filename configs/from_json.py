@@ -1,6 +1,6 @@
 """The config of an earlier run, or any other config in a JSON file: repeats that run.
 
-    python -m experiments.train --config=configs/from_json.py:runs/a/config.json --workdir=runs/b
+    python -m experiments.train --config=configs/from_json.py:runs/a/run.json --workdir=runs/b
 
 On the same machine the new run has the same metrics and the same policy.
 """
@@ -25,10 +25,11 @@ def get_config(arg=None):
     if not os.path.isfile(arg):
         raise ValueError(
             f"config argument {arg!r}: name a file behind the colon, such as "
-            "configs/from_json.py:runs/tiny_gspo/config.json"
+            "configs/from_json.py:runs/tiny_gspo/run.json"
         )
     try:
-        values = _tuples(json.loads(pathlib.Path(arg).read_bytes()))
+        values = json.loads(pathlib.Path(arg).read_bytes())
+        values = _tuples(values.get("settings", values))  # of a run directory, or bare
         settings.Run.from_dict(values)  # its errors name the field; those of `update` do not
     except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
         raise ValueError(f"{arg} holds no config: {error}") from None

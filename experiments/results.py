@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from experiments import errors, paths
 from experiments.arenas import comparison, controls, figures, records, sweep_page
-from vade_jax import atomic, fields, settings
+from vade_jax import atomic, fields
 from vade_jax.run import directory
-from vade_jax.run.checks import place
+from vade_jax.store import run_file
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,11 +47,10 @@ def read(path: str) -> records.Groups:
         ValueError: the file is not a table of runs, or seeds of one arm have different settings.
     """
     groups = records.read(path)
-    defaults, ignored = settings.Run(), ("seed", *directory.MAY_DIFFER)
+    ignored = ("seed", *directory.MAY_DIFFER)
     for first, *others in (runs for arms in groups.values() for runs in arms.values()):
         for other in others:
-            here = place.filled(other.config, defaults)
-            if differing := place.differing(first.config, here, ignored, defaults):
+            if differing := run_file.differences(first.config, other.config, ignored):
                 raise ValueError(
                     f"{first.name} and {other.name} are seeds of one arm with other settings "
                     f"({differing[0]}): leave one of them out"

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from experiments.arenas import cost
 from vade_jax import atomic
 from vade_jax.report import curves, outcome
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.types import PathLike
 
 # The metrics that the table keeps, at every step that has them.
@@ -66,14 +66,12 @@ def of_directory(directory: PathLike) -> Recorded:
     """Returns the run in a directory.
 
     Raises:
-        FileNotFoundError: the directory has no config.json or no metrics.jsonl.
+        FileNotFoundError: the directory has no run.json or no metrics.jsonl.
     """
     found = metrics.read(directory)
-    path = pathlib.Path(directory) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{directory} has no config.json, so no seed")
-    config = json.loads(path.read_text())
-    return Recorded(str(directory), config, found, hopeless_share(directory))
+    return Recorded(
+        str(directory), run_file.settings_of(directory), found, hopeless_share(directory)
+    )
 
 
 def hopeless_share(workdir: PathLike) -> float:

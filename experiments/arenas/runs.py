@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 from configs import arms
 from experiments import hooks
 from vade_jax import atomic, fields, imports, samplers, settings
-from vade_jax.run import checks, commits, directory, job
-from vade_jax.run.checks import place
+from vade_jax.run import checks, directory, job
+from vade_jax.store import run_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +82,13 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(f"{source}/{loss}", arm, checked, os.path.join(workdir, name)))
     for run in runs:
         if run.is_finished():  # it is not started again, so its config is compared only here
-            names = commits.pin(commits.names(run.settings), run.directory)
-            now = json.loads(json.dumps(fields.replaced(run.settings, names).to_dict()))
-            path = os.path.join(run.directory, "config.json")
-            place.check_same(path, now, directory.MAY_DIFFER, settings.Run())
+            now = fields.replaced(run.settings, directory.pinned(run.settings, run.directory))
+            then = run_file.settings_of(run.directory)
+            if others := run_file.differences(then, now.to_dict(), directory.MAY_DIFFER):
+                raise ValueError(
+                    f"{run.directory} is of other settings ({'; '.join(others)}): give another --workdir or the old "
+                    "values"
+                )
     return runs
 
 
@@ -106,16 +109,17 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
     """
-    names_of = lambda run: tuple(commits.names(run.settings).values())
-    begun = [run for run in runs if os.path.exists(os.path.join(run.directory, "config.json"))]
-    found, made = {}, []
+    on_hub = lambda run: tuple(fields.value(run.settings, name) for name in directory.ON_HUB)
+    begun = [run for run in runs if run_file.read(run.directory)]
+    pinned_names, made = {}, []
     for run in runs:
-        if (names := names_of(run)) not in found:
+        if (names := on_hub(run)) not in pinned_names:
             # Prefers a begun run with the same names. Otherwise any begun run helps: a new arm may share
             # its model and have other data.
-            like = next((other for other in begun if names_of(other) == names), [*begun, run][0])
-            found[names] = commits.pin(commits.names(run.settings), like.directory)
-        made.append(dataclasses.replace(run, settings=fields.replaced(run.settings, found[names])))
+            like = next((other for other in begun if on_hub(other) == names), [*begun, run][0])
+            pinned_names[names] = directory.pinned(run.settings, like.directory)
+        settings_ = fields.replaced(run.settings, pinned_names[names])
+        made.append(dataclasses.replace(run, settings=settings_))
     return made
 
 

@@ -1,12 +1,14 @@
 """The hook for selectors that ask for variants: makes them, and computes advantages on two levels."""
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Mapping
 
 import jax.numpy as jnp
 
 from experiments.diva import advantages, built_in, pictures, variants
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, prompts
+from vade_jax.trainer.choosing import Expand
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item
 
@@ -33,11 +35,26 @@ def check(run: settings.Run) -> None:
         )
 
 
-def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
-    """Prints how many items lack texts that variants are made from; `ValueError` if all of them do."""
+@dataclasses.dataclass(frozen=True)
+class Maker:
+    """See `run.hooks.Vary`."""
+
+    expand: Expand
+    advantage: Advantage
+    counts: Mapping[str, int]
+
+
+def make(run: settings.Run, items: Iterable[Item], build_prompt: prompts.PromptBuilder) -> Maker:
+    """Returns the maker of variants; prints how many items lack texts that variants are made from.
+
+    Raises:
+        ValueError: all items lack them.
+    """
     is_built_in = run.data.train == "procedural"  # which has its own
     if not is_built_in and (lacking := variants.count_lacking(items)):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
+    made = vary(run, build_prompt)
+    return Maker(made.expand, advantage(run), made.counts)
 
 
 def advantage(run: settings.Run) -> Advantage:

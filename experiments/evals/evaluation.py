@@ -12,6 +12,7 @@ an evaluation continues where it stopped.
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,12 @@ import tqdm
 
 from experiments.evals import answers, chat, policies, results, summary, tasks
 from experiments.evals.settings import Evaluation
+from vade_jax import atomic
 from vade_jax.data import hub, tokens
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import checks, cluster, engines
-from vade_jax.run.directory import claim
+from vade_jax.store import run_file
 from vade_jax.trainer import mesh, processes
 from vade_jax.trainer import policy as trainer
 
@@ -78,10 +80,21 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         path = paths[name] / "settings.json"
         if not stores[name]:
             path.unlink(missing_ok=True)  # no answer was made with them
-        claim(path, settings, tasks.MAY_CHANGE)
+        _claim(path, settings)
     for task in chosen:
         policy.check(task, stores[task.name])
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
+
+
+def _claim(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+    """Writes the settings that answers are made with; raises ValueError if those there had others."""
+    if path.exists():
+        old = json.loads(path.read_text())
+        if others := run_file.differences(old, settings, tasks.MAY_CHANGE):
+            raise ValueError(
+                f"{path} is of other settings ({'; '.join(others)}): give another --workdir or the old values"
+            )
+    atomic.write_text(path, json.dumps(settings, indent=2) + "\n")
 
 
 def _make_judge(

@@ -11,7 +11,6 @@ from vade_jax.report import curves, examples, outcome
 from vade_jax.report.curves import Curve, Records
 from vade_jax.report.outcome import Outcome
 from vade_jax.report.run import Run
-from vade_jax.store import metrics
 from vade_jax.types import PathLike
 
 # What to look at in a run directory, in the order in which a reader needs it: (name, description).
@@ -187,11 +186,8 @@ def _asked(run: Run) -> list[Fact]:
     if not run.groups:
         return []
     detail = []
-    if batch := run.config.get("num_prompts"):
-        visits = {(group.step, run.prompts[group.uid].source) for group in run.groups}
-        # The items that the data really have: fewer than data.num_train if the file has no more.
-        size = metrics.num_items(run.records, batch, len(run.groups) / len(visits))
-        detail += [f"of {size:,} in the data"] if size else []
+    if run.num_items:
+        detail.append(f"of {run.num_items:,} in the data")
     variants = sum(bool(prompt.variant) for prompt in run.prompts.values())
     detail += [f"and {variants:,} variants of them"] if variants else []
     num_asked = len({prompt.source for prompt in run.prompts.values()})

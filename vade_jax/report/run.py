@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vade_jax.report import curves
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.types import PathLike
 
 Columns = Mapping[str, list[Any]]  # columns of a rollout log, by name
 
-CONFIG, VERSIONS = "config.json", "versions.json"
+VERSIONS = "versions.json"
 
 # Columns of the rollout logs.
 REQUIRED = ("uid", "correct")
@@ -89,7 +89,8 @@ class Run:
 
     workdir: pathlib.Path
     label: str = ""
-    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its settings
+    num_items: int = 0  # in its training data; 0: unknown
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # One for each step, ascending; finite numbers only.
     records: list[metrics.Record] = dataclasses.field(default_factory=list)
@@ -136,7 +137,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
         elif not runs:
             raise FileNotFoundError(
                 f"{workdir} is no run directory: it has no metrics.jsonl, no rollouts/ and no "
-                "config.json that can be read; give the --workdir of a run"
+                "run.json that can be read; give the --workdir of a run"
             )
         else:
             notes.append(f"no run in {run.workdir}: left out")
@@ -162,7 +163,8 @@ def read(workdir: PathLike, label: str = "") -> Run:
     """Returns the run in a directory; the run is empty if the directory has nothing of one."""
     run = Run(pathlib.Path(workdir), label)
     run.records = _read_records(run.workdir / metrics.FILE, run.notes)
-    run.config = _read_mapping(run.workdir / CONFIG, run.notes)
+    of_run = _read_mapping(run.workdir / run_file.FILE, run.notes)
+    run.config, run.num_items = of_run.get("settings", {}), of_run.get("num_items", 0)
     run.versions = _read_mapping(run.workdir / VERSIONS, run.notes)
     broken = []
     for path in rollout_log.paths(workdir):
@@ -215,7 +217,7 @@ def is_number(x: Any) -> bool:
 
 def _read_mapping(path: pathlib.Path, notes: list[str]) -> Mapping[str, Any]:
     if not path.is_file():
-        if path.name == CONFIG:
+        if path.name == run_file.FILE:
             notes.append(f"{path.name} is missing: what the run was told is not known")
         return {}
     try:

@@ -5,6 +5,8 @@ everything below is plain functions of arrays.
 """
 
 import functools
+import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from vade_jax import rng, settings
-from vade_jax.data import loading, tokens
-from vade_jax.models.qwen import flops
+from vade_jax import rng, samplers, settings
+from vade_jax.data import hub, loading, tokens
+from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import datasets, engines
+from vade_jax.run import cluster, datasets, engines
 from vade_jax.trainer import (
     hardware,
     learner,
@@ -35,19 +37,52 @@ from vade_jax.types import TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
-def load_data(
-    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
-) -> datasets.Datasets:
-    """Returns the usable items of a run, see `datasets.load`."""
-    return datasets.load(
-        run.data,
-        checkpoint,
-        workdir,
-        stream,
-        seed=run.seed,
-        reward=run.reward,
-        arrays=run.selector.arrays,
-    )
+def make_selector(run: settings.Run) -> samplers.Sampler:
+    """Returns the selector with G, its options, and the seed if it draws random numbers itself.
+
+    Raises:
+        ValueError: an option is unknown or out of its range.
+    """
+    spec, options = samplers.find(run.selector.name), run.selector.options
+    if "num_rollouts" in options:
+        # The selector would ask for another number than the run expects.
+        raise ValueError(
+            f"selector.options.num_rollouts={options['num_rollouts']!r}: the answers to a prompt are the run's: "
+            "set num_rollouts"
+        )
+    of_run = {"num_rollouts": run.num_rollouts, "seed": run.seed}
+    try:
+        return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
+    except ValueError as error:
+        raise ValueError(f"selector.options: {error}") from error
+
+
+def checkpoint(run: settings.Run, workdir: str) -> str:
+    """Returns the Hugging Face directory that a run starts from; writes the tiny model of a preset.
+
+    Raises:
+        ValueError: it is not there, or not of a supported model.
+    """
+    if run.model.checkpoint:
+        directory = hub.model(run.model.checkpoint)
+        files.load_config(directory)  # called for its errors
+        return directory
+    directory = os.path.join(workdir, "tiny_model")
+
+    def write():
+        shutil.rmtree(directory, ignore_errors=True)
+        tiny_checkpoint.write(directory, run.seed, run.model.preset)
+
+    processes.on_leader(write)
+    cluster.wait_until_shared(os.path.join(directory, files.CONFIG))
+    return directory
+
+
+def identity(name: str) -> int:
+    """Returns a number that tells models apart; 0 where the name is enough: a preset, or one on the hub."""
+    if not name or hub.parse(name):
+        return 0
+    return processes.on_leader(lambda: files.identity(name))
 
 
 def load_policy(run: settings.Run, directory: str) -> Policy:

@@ -7,7 +7,7 @@ Each hook is a module, or any object, with these functions. `experiments/hooks.p
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from vade_jax import settings
@@ -44,29 +44,25 @@ class Benchmarks(Protocol):
         ...
 
 
+class Vary(Protocol):
+    """Makes variants, counts them, and compares answers to a problem and to its variants."""
+
+    expand: Expand
+    advantage: Advantage
+    counts: Mapping[str, int]  # the number made so far, by kind
+
+
 class Variants(Protocol):
     """Makes the variants that a selector asks for: `experiments.diva.hook`."""
 
     def check(self, run: settings.Run) -> None:
         """Raises ValueError if the settings do not allow variants."""
 
-    def check_texts(self, run: settings.Run, items: Iterable[Item]) -> None:
-        """Raises ValueError if no item has what a variant needs."""
-
-    def vary(self, run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Vary":
-        """Returns the maker of variants of the training items."""
+    def make(
+        self, run: settings.Run, items: Sequence[Item], build_prompt: prompts.PromptBuilder
+    ) -> Vary:
+        """Returns the maker of variants of the training items; raises ValueError if none can be made."""
         ...
-
-    def advantage(self, run: settings.Run) -> Advantage:
-        """Returns the function that compares answers to a problem and to its variants."""
-        ...
-
-
-class Vary(Protocol):
-    """Makes variants, and counts them."""
-
-    expand: Expand
-    counts: Mapping[str, int]  # the number made so far, by kind
 
 
 @dataclasses.dataclass(frozen=True)

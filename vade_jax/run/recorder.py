@@ -7,27 +7,35 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 import tqdm
+from flax import traverse_util
 
-from vade_jax import fields, settings
-from vade_jax.run.checks import beginning
-from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax import settings
+from vade_jax.run import directory
+from vade_jax.store import checkpoints, metrics, rollout_log, run_file
 from vade_jax.trainer import processes, timing, waiting
+from vade_jax.trainer.choosing import ChoosePrompts
 from vade_jax.trainer.collect import Round, StepData
-from vade_jax.trainer.progress import Made, Progress
+from vade_jax.trainer.progress import Progress
 from vade_jax.types import Array, Metrics
 
 EXAMPLE = 300  # characters of the first prompt and answer
 # With all of its numbers it fits a terminal of 80 columns.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
-# Names of the checksums that a resumed run must match: of the training items (the selector knows them only
-# by index), of the validation questions (their curve must be of one set), of both's columns and pictures.
-BEGINNING = ("items", "questions", "details", "pictures")
+# Fields of `Progress` that a checkpoint has as JSON.
+COUNTERS = [
+    "step",
+    "rollouts_total",
+    "tokens_total",
+    "validated",
+    "skipped_updates",
+    "extra_visits",
+]
 
 
 def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
@@ -45,28 +53,22 @@ class RunRecorder:
         checkpointer: checkpoints.Checkpointer,
         config: Mapping[str, Any],
         step: int,
-        items: Mapping[str, int] = fields.FrozenDict({}),
     ):
         """Starts after `step`: records of later steps are removed, because those steps are taken again.
 
-        `config` has all settings, in JSON's types; `items` has the checksums for `restore`.
+        `config` has all settings.
 
         Raises:
             ValueError: the metrics end before `step`, so there would be a gap.
         """
-        self._workdir, self._checkpointer = workdir, checkpointer
-        self._config, self._items = config, dict(items)
-        self._start = beginning.start_of(config)
+        self._workdir, self._checkpointer, self._config = workdir, checkpointer, config
+        self._has_saved = step > 0
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
-                workdir,
-                tensorboard=config["tensorboard"],
-                wandb=config["wandb"],
-                config=self._config,
+                workdir, tensorboard=config["tensorboard"], wandb=config["wandb"], config=config
             )
-            self._metrics.truncate_after(step if step else -1)
-            beginning.check_reaches(self._metrics.path, step)
+            self._metrics.resume_after(step)
             rollout_log.remove_after(workdir, step)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
@@ -83,14 +85,14 @@ class RunRecorder:
         self._log_written = futures.Future()
         self._log_written.set_result(None)
 
-    def step(self, step: int, values: Metrics, data: StepData | None) -> None:
+    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
         """See `loop.Recorder`."""
         if self._metrics is None:
             return
-        self._metrics.write(step, values)
+        self._metrics.write(step, metrics)
         is_first = data is not None and not self._has_stepped
         self._has_stepped |= is_first
-        self._watch(values, draw=data is None)
+        self._watch(metrics, draw=data is None)
         if data is not None:
             self._log_written.result()
             path = rollout_log.path(self._workdir, step)
@@ -102,11 +104,11 @@ class RunRecorder:
             if step == 1:
                 self._bar.write(first_answer(data))
 
-    def add(self, step: int, values: Metrics) -> None:
+    def add(self, step: int, metrics: Metrics) -> None:
         """See `loop.Recorder`."""
         if self._metrics is not None:
-            self._metrics.add(step, values)
-            self._watch(values)
+            self._metrics.add(step, metrics)
+            self._watch(metrics)
 
     def _watch(self, values: Metrics, *, draw: bool = True) -> None:
         self._watched |= _key_numbers(values)  # the last validation stays in sight
@@ -122,30 +124,21 @@ class RunRecorder:
         if not (last or self._checkpointer.is_due(progress.step)):
             return
         self._log_written.result()  # the answers of a checkpoint are written before it
-        counters = {
-            "step": progress.step,
-            "seed": self._config["seed"],
-            **self._items,
-            "start": self._start,
-            "rollouts_total": progress.rollouts_total,
-            "tokens_total": progress.tokens_total,
-            "known": sorted(progress.known),
-            "validated": progress.validated,
-            "skipped_updates": progress.skipped_updates,
+        counters = {name: getattr(progress, name) for name in COUNTERS}
+        content: dict[str, Any] = {
+            "progress": counters | {"known": sorted(progress.known), "seed": self._config["seed"]},
+            "config": self._config,
         }
-        if progress.extra_visits:  # only some selectors fill it
-            counters["extra_visits"] = progress.extra_visits
-        self._checkpointer.save(
-            progress.step,
-            progress.state,
-            _selection(progress),
-            counters,
-            self._config,
-            waiting=waiting.pack(progress.queue) if progress.queue else None,
-            force=last,
-        )
-        if last:
+        trees = _trees(progress)
+        if progress.queue:
+            arrays, content["queue"] = waiting.pack(progress.queue)
+            trees["queue"] = traverse_util.unflatten_dict(arrays, sep="/")
+        self._checkpointer.save(progress.step, trees, content)
+        if last or not self._has_saved:
             self._checkpointer.wait()
+        if not self._has_saved and processes.is_leader():
+            directory.mark(self._workdir, run_file.RUNNING)
+        self._has_saved = True
 
     def close(self) -> None:
         """Completes pending writes and closes the files; raises what kept answers from being written."""
@@ -160,48 +153,45 @@ class RunRecorder:
 
 
 def restore(
-    saved: checkpoints.Checkpointer,
-    progress: Progress,
-    items: Mapping[str, int] = fields.FrozenDict({}),
-    rebuild: Callable[[waiting.Packed], tuple[Made, ...]] | None = None,
+    saved: checkpoints.Checkpointer, progress: Progress, choose: ChoosePrompts | None = None
 ) -> Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
     Args:
         saved: the run's checkpoints.
         progress: gives the shapes.
-        items: the checksums named in `BEGINNING`, and the version of the "verifier".
-        rebuild: makes the batches that wait, with their prompts; needed if some do.
-
-    Raises:
-        ValueError: the run started with other items or from another model.
+        choose: builds the prompts of batches that wait; needed if some do.
     """
     step = saved.latest_step()
     if step is None:
         return progress
-    try:
-        state, selection, counters = saved.restore(step, progress.state, _selection(progress))
-    except ValueError:
-        # With other items or another model the shapes differ too: first say what changed.
-        beginning.check_beginning(saved, step, saved.progress(step), items)
-        raise
-    beginning.check_beginning(saved, step, counters, items)
-    # None if only the user's functions judge.
-    judged, now = counters.pop("verifier", None), items.get("verifier")
-    if None not in (judged, now) and now != judged:
-        print(
-            f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
-            f"on by version {now}: rewards and counts of both may differ"
-        )
+    content = saved.content(step)
+    trees = saved.restore(step, _trees(progress) | {"queue": None})
     queue = ()
-    if (found := saved.waiting(step)) is not None:
-        assert rebuild is not None
-        queue = rebuild(waiting.Packed(*found))
+    if trees["queue"]:
+        assert choose is not None
+        arrays: Any = traverse_util.flatten_dict(trees["queue"], sep="/")
+        queue = waiting.unpack(waiting.Packed(arrays, content["queue"]), choose)
     print(f"resuming after step {step}" + (f", {len(queue)} made ahead" if queue else ""))
-    for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
-        counters.pop(name, None)
-    counters |= {"known": frozenset(counters["known"])}
-    return Progress(state=state, queue=queue, **selection, **counters)
+    counters = {name: content["progress"][name] for name in COUNTERS}
+    return Progress(
+        state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
+        queue=queue,
+        known=frozenset(content["progress"]["known"]),
+        **trees["selector"],
+        **counters,
+    )
+
+
+def _trees(progress: Progress) -> dict[str, Any]:
+    """Returns the arrays of a checkpoint."""
+    state = progress.state
+    return {
+        "policy": state.params,
+        "optimizer": {"opt_state": state.opt_state, "step": state.step},
+        # With a value for every item, too large for JSON.
+        "selector": {"posterior": progress.posterior, "visited_I": progress.visited_I},
+    }
 
 
 def first_answer(data: StepData) -> str:
@@ -214,11 +204,6 @@ def first_answer(data: StepData) -> str:
         f"first answer: {scores.text_N[0][:EXAMPLE]!r}, reward {scores.reward_N[0]:.2f}; the gold is "
         f"{first.chosen.items[0].answer[:EXAMPLE]!r}"
     )
-
-
-def _selection(progress: Progress) -> dict[str, Any]:
-    """Returns the arrays with a value for every item, which are too large for the JSON of counters."""
-    return {"posterior": progress.posterior, "visited_I": progress.visited_I}
 
 
 def _write_log(path: pathlib.Path, data: StepData) -> None:

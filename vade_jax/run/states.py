@@ -7,11 +7,13 @@ told the pass rates of the last epoch as well as the last weights' own states di
 
 import functools
 import math
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vade_jax import samplers, settings
 from vade_jax.data import batching, loading
 from vade_jax.models.qwen import model
 from vade_jax.run.datasets import Datasets
@@ -20,6 +22,35 @@ from vade_jax.trainer.policy import Policy
 from vade_jax.types import Array, Params, Prompts
 
 NUM_FEATURES = 64  # random directions of a state; a selector keeps the components that vary most
+
+
+def of_items(
+    run: settings.Run,
+    selector: samplers.Sampler,
+    policy: Policy,
+    data: Datasets,
+    map: loading.Map,
+    *,
+    resumes: bool,
+) -> dict[str, np.ndarray]:
+    """Returns the values of every item for the selector: those of the data, and the policy's states.
+
+    With `resumes` the states are zeros of the right shape, because the checkpoint has them.
+    """
+    missing = [name for name in selector.needs.named("states") if name not in data.arrays]
+    feature_IE = np.zeros((len(data.train), NUM_FEATURES), np.float32)
+    if missing and not resumes:
+        start = time.perf_counter()
+        feature_IE = of_prompts(
+            policy,
+            data,
+            prompts_per_call=run.engine.prompts_per_call,
+            length_multiple=run.data.length_multiple,
+            map=map,
+        )
+        if processes.is_leader():
+            print(f"states of {len(feature_IE):,} prompts: {time.perf_counter() - start:.1f} s")
+    return {**data.arrays, **dict.fromkeys(missing, feature_IE)}
 
 
 def of_prompts(
@@ -37,7 +68,7 @@ def of_prompts(
     where, ways = mesh.batch_sharding(policy.mesh), mesh.batch_size(policy.mesh)
     size = prompts_per_call + -prompts_per_call % ways
     project = compile_states(policy)
-    found = []
+    features = []
     for start in range(0, len(data.train), size):
         places = range(start, min(start + size, len(data.train)))
         prompts = map(lambda i: data.build_prompt(data.train[i]), places)
@@ -47,18 +78,16 @@ def of_prompts(
         sizes["num_images"] += -sizes["num_images"] % ways
         batch = batching.collate(prompts, **sizes)
         feature_ME = project(policy.base, policy.params, processes.put(batch, where))
-        found.append(np.asarray(feature_ME)[: len(places)])
-    return np.concatenate(found)
+        features.append(np.asarray(feature_ME)[: len(places)])
+    return np.concatenate(features)
 
 
 def compile_states(policy: Policy):
     """Returns the jitted function (base, params, prompts) -> float32 feature_ME, on every device."""
     everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
     width = policy.shape.text.width
-    merge, whole = (
-        policy.merge,
-        policy.whole,
-    )  # without the arrays, which the program would keep alive
+    # Taken out here: the program would keep the arrays of the policy alive.
+    merge, whole = policy.merge, policy.whole
 
     @functools.partial(jax.jit, out_shardings=everywhere)
     def states(base: Params, params: Params, prompts: Prompts) -> Array:

@@ -55,8 +55,6 @@ class Writer:
         if wandb:
             self._boards.append(WeightsAndBiases(workdir, wandb, config or {}))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            self.truncate_after(math.inf)  # a new line must not continue a half-written one
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
@@ -80,32 +78,31 @@ class Writer:
         # All of them: TensorBoard hides the points that a step had before a resumed run wrote it.
         self._show(step, {name: x for name, x in records[-1].items() if name != "step"})
 
-    def truncate_after(self, step: float) -> int:
-        """Drops the lines of later steps, which a resumed run makes again; returns how many.
+    def resume_after(self, step: int) -> None:
+        """Drops the lines of later steps, and a half-written one; after step 0 all lines.
 
         The file is replaced atomically: a crash leaves the old one.
+
+        Raises:
+            ValueError: the file ends before `step`.
         """
-        if not self.path.exists():
-            return 0
-        records, num_cut = scan(self.path)
-        kept = [record for record in records if record["step"] <= step]
-        num_dropped = len(records) - len(kept) + num_cut
-        if self._replace(kept):
-            logging.info("dropped %d lines of %s", num_dropped, self.path)
-        return num_dropped
+        records = scan(self.path)[0] if self.path.exists() else []
+        kept = [record for record in records if step and record["step"] <= step]
+        if step and (not kept or kept[-1]["step"] < step):
+            raise ValueError(
+                f"{self.path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
+                "a copy, or delete the checkpoints that it does not reach"
+            )
+        self._replace(kept)
 
     def close(self) -> None:
         """Closes the boards; the file is complete after every `write`."""
         for board in self._boards:
             board.close()
 
-    def _replace(self, records: Sequence[Record]) -> bool:
-        """Replaces the lines of the file atomically; returns whether that changes it."""
+    def _replace(self, records: Sequence[Record]) -> None:
         content = b"".join(map(line, records))
-        changes = content != self.path.read_bytes()
-        if changes:
-            atomic.write_text(self.path, content.decode(), fsync=True)
-        return changes
+        atomic.write_text(self.path, content.decode(), fsync=True)
 
     def _show(self, step: int, values: Record) -> None:
         """Sends the values of a line, without its step, to the boards."""
@@ -126,22 +123,6 @@ def _number(name: str, value: Any) -> float | int | None:
         raise ValueError(f"metric {name} is {value!r}; give one number a step")
     value = np.asarray(value).item()
     return value if math.isfinite(value) else None
-
-
-def num_items(records: Sequence[Record], num_prompts: int, places_per_item: float = 1) -> int:
-    """Returns the number of items in a run's data, computed from its metrics; 0 if they do not tell it.
-
-    Args:
-        records: of the run.
-        num_prompts: B, places of a batch.
-        places_per_item: places that an item takes with its variants.
-    """
-    told = [record for record in records if record.get("vade/epochs")]
-    if not told:
-        return 0
-    rolled_out = [x["vade/generated_groups"] for x in told if "vade/generated_groups" in x]
-    groups = (told[-1]["step"] - len(rolled_out)) * num_prompts + sum(rolled_out)
-    return round(groups / places_per_item / told[-1]["vade/epochs"])
 
 
 # ------------------------------------------------------------------------------ boards

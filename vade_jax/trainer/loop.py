@@ -50,6 +50,9 @@ class Recorder(Protocol):
     def save(self, progress: Progress, *, last: bool) -> None:
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
+    def close(self) -> None:
+        """Completes what is under way."""
+
 
 class Ahead:
     """What two threads do while the policy learns: choose the next prompts, and make the next batch."""

@@ -1,0 +1,347 @@
+"""The checks of a run before its first step: one sentence a mistake, with the field, its value and the fix.
+
+What a section of the settings can check alone, it checks itself (settings.py). Here are mistakes that would
+silently give wrong numbers, and those that people really make and would meet only after minutes: names,
+files, sizes that do not fit each other. `job.train` calls them in the order of this file, cheap ones first.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import itertools
+import math
+import os
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, samplers, settings
+from vade_jax.data import procedural, sources
+from vade_jax.models.qwen import config, files, peft
+from vade_jax.models.qwen.presets import PRESETS
+from vade_jax.rewards import answers, functions, trial, verify
+from vade_jax.run import build, machine
+from vade_jax.run.datasets import Datasets
+from vade_jax.run.hooks import Hooks
+from vade_jax.trainer import mesh, passes, processes
+from vade_jax.trainer.policy import abstract_policy, compute_dtype
+
+NUM_TRIED = 4  # rows that a user's reward functions are tried on
+
+
+class UserError(ValueError):
+    """A mistake in the settings or in the user's files; its message is one clear line."""
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns the errors that name a user's mistake into `UserError`.
+
+    It wraps everything before the first training step. After that step a traceback is more useful.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+
+
+# ------------------------------------------------------------------------------ settings
+def check(run: settings.Run, hooks: Hooks) -> None:
+    """Checks names, packages and settings that depend on each other.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
+        raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
+    for setting, package in {"wandb": run.wandb, "tensorboardX": run.tensorboard}.items():
+        if package and importlib.util.find_spec(setting) is None:
+            raise ValueError(
+                f"{setting} is asked for and not installed: pip install -e '.[tracking]'"
+            )
+    fields.check_word("reward.format", run.reward.format, answers.FORMATS)
+    for name in run.reward.functions:
+        if name != functions.RULES:
+            functions.load(name)
+    if run.data.kind:
+        fields.check_word("data.kind", run.data.kind, verify.KINDS)
+    _check_model_names(run)
+    _check_splits(run.data)
+    _check_built_in(run.data)
+    _check_selector(run)
+    _check_hooks(run, hooks)
+    if run.engine.max_lag and (
+        run.resolved_measure.every or build.make_selector(run).needs.variants
+    ):
+        raise ValueError(
+            f"engine.max_lag={run.engine.max_lag}: selector.name={run.selector.name!r} makes passes over all items "
+            "or draws variants, for which no batch may wait: set engine.max_lag=0"
+        )
+    machine.check_engine(run.engine, run.layout)
+    machine.check_memory(run.layout, run.engine)
+
+
+def _check_model_names(run: settings.Run) -> None:
+    model = run.model
+    if bool(model.checkpoint) == bool(model.preset):
+        raise ValueError(
+            f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
+            "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
+            "Qwen2.5-VL, Qwen3-VL, Qwen2.5, Qwen3 or Llama checkpoint"
+        )
+    # Only tiny models may have random weights; of the others the size names the shape.
+    is_tiny = lambda name: name.startswith("tiny")
+    if model.preset:
+        fields.check_word("model.preset", model.preset, [*filter(is_tiny, PRESETS)])
+    if model.size:
+        fields.check_word("model.size", model.size, [*itertools.filterfalse(is_tiny, PRESETS)])
+    if run.lora.rank:
+        peft.choose(run.lora, PRESETS.get(model.preset or model.size))
+
+
+def _check_splits(data: settings.Data) -> None:
+    """Checks that there is training data, and validation data that are not the same."""
+    shared = data.validation_share
+    if not data.train:
+        raise ValueError(
+            "data.train is empty: give 'procedural', a .jsonl, .parquet or .arrow file, a directory of them or a "
+            "name on the Hugging Face hub, --config.data.train=FILE"
+        )
+    if bool(data.validation) == bool(shared):
+        raise ValueError(
+            f"data.validation={data.validation!r} and data.validation_share={shared}: give one of them, a file "
+            "of held-out questions or a share of data.train's, --config.data.validation_share=0.1"
+        )
+    if data.train == "procedural" and not data.validation:
+        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
+    for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
+        if getattr(data, split) == "procedural" and size < 1:
+            raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
+    same = os.path.realpath(data.train) == os.path.realpath(data.validation)
+    if data.validation and same and sources.is_of_one_split(data.train):
+        raise ValueError(
+            f"data.train={data.train!r} and data.validation={data.validation!r} are the same rows: "
+            "validate on questions that are not trained on, in a file or a split of their own"
+        )
+
+
+def _check_built_in(data: settings.Data) -> None:
+    """Checks the settings of the built-in questions."""
+    if data.train != "procedural":
+        for name in ("mixture", "wrong_golds"):
+            if value := getattr(data, name):
+                raise ValueError(
+                    f"data.{name}={value} with data.train={data.train!r}: it is of the built-in questions: leave "
+                    "it out, or set data.train='procedural'"
+                )
+    try:
+        procedural.expand_mixture(data.mixture)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"data.mixture: {error}") from error
+
+
+def _check_hooks(run: settings.Run, hooks: Hooks) -> None:
+    if hooks.benchmarks is not None:
+        hooks.benchmarks.paths(run.eval)
+    elif run.eval.benchmarks:
+        raise ValueError(
+            f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
+            "hooks=run.Hooks(benchmarks=experiments.evals.in_training), as experiments.train does"
+        )
+    if not build.make_selector(run).needs.variants:
+        return
+    if hooks.variants is None:
+        raise ValueError(
+            f"selector.name={run.selector.name!r} asks for variants of items: give "
+            "hooks=run.Hooks(variants=experiments.diva.hook), as experiments.train does"
+        )
+    hooks.variants.check(run)
+
+
+# ------------------------------------------------------------------------------ the selector
+def _check_selector(run: settings.Run) -> None:
+    """Checks that the run gives the selector exactly what it needs."""
+    selector, name, refill = build.make_selector(run), run.selector.name, run.refill
+    known = selector.needs.named()
+    samplers.require(
+        name,
+        selector.needs,
+        arrays=[x for x, value in run.selector.arrays.items() if value or x not in known],
+        rounds=refill.max_rounds,
+        passes=run.measure.every > 0 or selector.needs.passes == "first",
+        hints={
+            "arrays": "name metadata fields in selector.arrays, such as 'family,level', or set measure.every",
+            "passes": "set measure.every=0",
+            "rounds": f"set refill.max_rounds={selector.needs.rounds}",
+        },
+    )
+    for array, value in run.selector.arrays.items():
+        if array in selector.needs.named("states") or not isinstance(value, str):
+            raise ValueError(
+                f"selector.arrays.{array}={value!r}: give the names of metadata fields in one text, such as "
+                "'family,level'; states of the policy are never in metadata, so leave them out"
+            )
+    if refill != settings.Refill() and not selector.drops:
+        raise ValueError(
+            f"refill={refill.to_dict()}, but the selector {name} drops no group: leave refill out, or choose a "
+            "selector that does, such as dapo"
+        )
+    if selector.needs.variants and refill.max_rounds != 1:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
+            "groups belong together: set refill.max_rounds=1"
+        )
+    if run.data.train == "procedural":
+        check_size(run, run.data.num_train)
+
+
+def check_size(run: settings.Run, num_train: int) -> None:
+    """Checks that the training set is large enough for a step, all rounds included, and the budget for one.
+
+    Raises:
+        ValueError: names the sizes and the fix.
+    """
+    selector = build.make_selector(run)
+    num_items, rounds = run.num_prompts // selector.needs.places, selector.needs.rounds or 1
+    # A selector made for several rounds may need all of them: each round may drop all its groups.
+    if num_items * rounds > num_train:
+        of_rounds = f" in each of {run.selector.name}'s {rounds} rounds" * (rounds > 1)
+        raise ValueError(
+            f"num_prompts={run.num_prompts}{of_rounds} is larger than the training set of {num_train} usable "
+            f"items: lower num_prompts or give more data{selector.needs.or_remove('rounds')}"
+        )
+    run = run.with_items(num_train, selector.needs.places)
+    step = run.num_prompts * run.num_rollouts
+    first_pass = passes.Passes(run.resolved_measure, selector, num_train).cost(0)
+    if run.budget and run.max_rollouts < first_pass + step:
+        least = math.ceil((first_pass + step) / (run.num_steps * step) * 1000) / 1000
+        after_pass = f" after the pass over all items, which takes {first_pass}" * bool(first_pass)
+        raise ValueError(
+            f"budget={run.budget} is {run.max_rollouts} answers, less than the {step} of one step{after_pass}: "
+            f"give {least} or more, or 0 for no limit"
+        )
+
+
+# ------------------------------------------------------------------------------ the model
+def check_model(run: settings.Run, directory: str) -> None:
+    """Checks everything that depends on the model, using only the config in its directory.
+
+    Raises:
+        ValueError: the mesh does not divide a batch or the model, the model is of another size,
+            `optimizer.frozen` names none of its weights, or prompts and answers are longer than what it
+            can count.
+    """
+    devices = mesh.make(**run.mesh.to_dict())
+    micro = run.batch.prompts_per_microbatch
+    mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
+    shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
+    _check_model_size(run.model.size, shape.text, directory)
+    answer = max(run.sampling.max_tokens, run.eval.max_tokens)
+    if run.data.max_prompt_length + answer > shape.text.max_positions:
+        raise ValueError(
+            f"data.max_prompt_length={run.data.max_prompt_length} and answers of {answer} tokens are more "
+            f"than the {shape.text.max_positions} positions of the model (max_position_embeddings): lower "
+            "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
+        )
+    param_dtype = jnp.dtype(run.model.param_dtype)
+    # Called only for its errors.
+    build.make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
+
+
+def _check_model_size(size: str, text: config.TextConfig, directory: str) -> None:
+    """Raises ValueError if the shape is not that of the preset `size`, before weights are read."""
+    # Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape.
+    positions = {name: getattr(text, name) for name in ("rope_theta", "max_positions")}
+    same = lambda preset: dataclasses.replace(preset.text, **positions) == text
+    names = [name for name, preset in PRESETS.items() if same(preset)]
+    if size and size not in names:
+        actual = names[0] if names else f"{text.num_layers} layers of width {text.width}"
+        raise ValueError(
+            f"model.size={size!r}, but the checkpoint in {directory} has the shape of "
+            f"{actual!r}: give another one, or --config.model.size= for any"
+        )
+
+
+# ------------------------------------------------------------------------------ the data
+def check_data(run: settings.Run, data: Datasets) -> settings.Run:
+    """Checks the rows, and returns the run with `num_steps` for them.
+
+    It prints what a user might not expect of lengths and sizes.
+
+    Raises:
+        ValueError: names the sizes or the files, and the fix.
+    """
+    num_train, selector = len(data.train), build.make_selector(run)
+    check_size(run, num_train)
+    if run.num_prompts // selector.needs.places == num_train and processes.is_leader():
+        print(
+            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
+            f"{run.selector.name} has nothing to choose: lower num_prompts"
+        )
+    selector.init(num_train, **data.arrays)  # called only for its errors
+    _check_held_out(run.data, data)
+    _check_lengths(run, data)
+    if line := data.build_prompt.on_pictures(data.train.sizes):
+        print(line)
+    return run.with_items(num_train, selector.needs.places)
+
+
+def _check_held_out(data: settings.Data, usable: Datasets) -> None:
+    """Prints how many validation questions are also trained on; raises ValueError if all are."""
+    if data.train == data.validation == "procedural":
+        return  # drawn separately: the only pictures in both are empty ones
+    if data.validation == "procedural" and processes.is_leader():
+        print(
+            f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
+            "a file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
+        )
+    held_out = usable.validation
+    num_trained = int(np.isin(held_out.asked, usable.train.asked).sum())
+    if num_trained == len(held_out):
+        raise ValueError(
+            f"data.validation={data.validation!r}: all of its {num_trained} questions are also in "
+            f"data.train={data.train!r}: validate on questions that are not trained on"
+        )
+    if num_trained and processes.is_leader():
+        print(
+            f"validation: {num_trained} of {len(held_out)} questions are also in the training data"
+        )
+
+
+def _check_lengths(run: settings.Run, data: Datasets) -> None:
+    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
+    form, target = run.reward.format, data.build_prompt.target
+    # A bare box is right as well, even without the end of the turn.
+    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
+    for split, limits in {"train": run.sampling, "validation": run.eval}.items():
+        length_I, most = getattr(data, split).lengths, limits.max_tokens
+        num_cut, longest = (length_I > most).sum(), length_I.max()
+        limit = f"{limits.path}max_tokens={most}"
+        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
+        if by_rules and length_I.min() - not_needed > most:
+            raise ValueError(
+                f"{limit} cuts the own answers of all {num_cut:,} rows of data.train, so nothing can be earned: in "
+                f"the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
+            )
+        if num_cut:
+            print(
+                f"{split}: {num_cut:,} of {len(length_I):,} rows: their own answer takes up to {longest} tokens in "
+                f"the asked form, {limit} cuts it"
+            )
+
+
+def check_reward(run: settings.Run, data: Datasets) -> None:
+    """Calls the user's reward functions on rows from the whole data and prints what they return.
+
+    Raises:
+        ValueError: a function fails; names it, the row and the answer.
+    """
+    if run.reward.functions:
+        step = max(1, len(data.train) // NUM_TRIED)
+        items = [data.train[i] for i in range(0, len(data.train), step)][:NUM_TRIED]
+        tokenizer = data.build_prompt.tokenizer
+        opening = build.opening(run.reward.format, run.data.template, tokenizer)
+        judge = build.make_judge(run.reward, opening)
+        print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
