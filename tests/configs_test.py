@@ -10,7 +10,7 @@ from configs import arguments
 from experiments import hooks
 from experiments.arenas import runs
 from vade_jax import samplers, settings
-from vade_jax.run import checks, cluster
+from vade_jax.run import build, checks, cluster, machine
 
 ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arenas", "arguments", "arms", "default", "qwen", "tiny"}
@@ -131,7 +131,7 @@ def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
     uniform.num_prompts, uniform.num_rollouts = 64, 10
     uniform.batch.prompts_per_minibatch = 64
     runs = [settings.Run.from_dict(c.to_dict()) for c in (diva, uniform)]
-    found = [run.with_items(6400, checks.selector.make(run).needs.places) for run in runs]
+    found = [run.with_items(6400, build.make_selector(run).needs.places) for run in runs]
     answers = [run.num_steps * run.num_prompts * run.num_rollouts for run in found]
     assert [run.num_steps for run in found] == [500, 500] and answers[0] == answers[1]
 
@@ -166,8 +166,8 @@ def test_the_layouts_of_four_gpus_fit(name, arg, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     c = load(name, arg)
     run = settings.Run.from_dict(c.to_dict())
-    checks.machine.check_gpus(run.layout, run.engine)
-    checks.machine.check_memory(run.layout, run.engine)
+    machine.check_gpus(run.layout, run.engine)
+    machine.check_memory(run.layout, run.engine)
     trainers = cluster.gpus(c.layout.train) or ["0", "1", "2", "3"]
     servers = [
         gpu

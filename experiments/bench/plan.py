@@ -23,8 +23,7 @@ from experiments.bench.programs import DECODE, UPDATE, Program
 from experiments.bench.workload import abstract_policy, largest, num_microbatches
 from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
-from vade_jax.run import build
-from vade_jax.run.checks import machine
+from vade_jax.run import build, machine
 from vade_jax.trainer import learner, mesh
 from vade_jax.trainer.policy import Policy
 

@@ -1,7 +1,6 @@
 """Names on the hub, with its real libraries against a hub in a thread; pinned, cached, offline."""
 
 import io
-import json
 import os
 import pathlib
 import subprocess
@@ -14,7 +13,8 @@ from pyarrow import parquet
 from tests.hub_server import Hub
 from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.run import commits
+from vade_jax.run import directory
+from vade_jax.store import run_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -72,22 +72,16 @@ def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hub, "_snapshot", snapshot)
     begun = {"model": {"checkpoint": f"a/m@{SHA}"}, "data": {"train": f"a/d@{SHA}:x"}}
-    (tmp_path / "config.json").write_text(json.dumps(begun))
+    run_file.write(tmp_path, {"settings": begun})
     data = {"train": "a/d@main:x", "validation": "a/d:y"}
     run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
-    run = fields.replaced(run, commits.pin(commits.names(run), str(tmp_path)))
+    run = fields.replaced(run, directory.pinned(run, str(tmp_path)))
     assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
     assert run.data.validation == f"a/d@{SHA[::-1]}:y"
     assert asked == [("a/d:y", "dataset")]
-    names = commits.names(run)
-    assert commits.pin(names, str(tmp_path / "new")) == names  # nothing left to pin
-
-
-@pytest.mark.parametrize("text", ["[]", '"x"', "null", '{"model": null}', "no JSON"])
-def test_a_config_that_cannot_be_read_is_left_to_who_opens_the_directory(tmp_path, text):
-    (tmp_path / "config.json").write_text(text)
-    run = settings.Run.from_dict({"model": {"preset": "tiny"}, "data": {"train": "procedural"}})
-    assert commits.pin(commits.names(run), str(tmp_path)) == commits.names(run)
+    assert (
+        fields.replaced(run, directory.pinned(run, str(tmp_path / "new"))) == run
+    )  # nothing is left
 
 
 # ------------------------------------------------------------------------------ the real libraries

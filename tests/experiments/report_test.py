@@ -11,7 +11,7 @@ from experiments import report
 from tests.report.report_run import make
 from vade_jax.data import procedural
 from vade_jax.report import at_end, pictures
-from vade_jax.store import rollout_log
+from vade_jax.store import rollout_log, run_file
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run_of_data(tmp_path):
     config = {"seed": 3, "data": {"train": "procedural", "num_train": 6}}
     items = procedural.Procedural(3, 6)
     make(tmp_path, rollouts=False)
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    run_file.write(tmp_path, {"settings": config})
     rows = {
         "uid": [item.uid for item in items],
         "prompt": [f"<|im_start|>user\n{item.question}<|im_end|>" for item in items],
@@ -47,9 +47,7 @@ def test_the_end_of_a_run_keeps_versions_and_pictures(run_of_data):
     assert {"python", "jax", "numpy"} <= versions.keys()
     assert f"jax <code>{versions['jax']}</code>" in path.read_text()
     assert pictures.read(workdir)[0].keys() == {item.uid for item in items}
-    config = json.loads((workdir / "config.json").read_text())
-    config["data"]["train"] = "gone.jsonl"
-    (workdir / "config.json").write_text(json.dumps(config))
+    run_file.write(workdir, {"settings": {"data": {"train": "gone.jsonl"}}})
     report.main([f"--workdir={workdir}"])
     assert num_pictures(path) == 6
 
@@ -64,7 +62,7 @@ def test_the_command_draws_built_in_pictures_again(run_of_data, capsys):
 
 def test_data_that_are_gone_are_said(run_of_data):
     workdir, _ = run_of_data
-    (workdir / "config.json").write_text('{"data": {"train": "gone.jsonl"}}')
+    run_file.write(workdir, {"settings": {"data": {"train": "gone.jsonl"}}})
     report.main([f"--workdir={workdir}"])
     text = (workdir / "report.html").read_text()
     assert "prompts on this page without their picture: 6 (6 are not in the data" in text
@@ -87,7 +85,7 @@ def test_no_run_is_one_line(tmp_path, capsys):
 
 def test_the_command_switches_the_hub_off(run_of_data, tmp_path_factory):
     workdir, _ = run_of_data
-    (workdir / "config.json").write_text(json.dumps({"data": {"train": "owner/name"}}))
+    run_file.write(workdir, {"settings": {"data": {"train": "owner/name"}}})
     stub = tmp_path_factory.mktemp("stub")
     line = "print('offline', os.environ.get('HF_HUB_OFFLINE'))"
     (stub / "datasets.py").write_text(f"import os\n{line}\n")

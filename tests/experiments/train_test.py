@@ -133,7 +133,7 @@ def test_the_policy_moved_and_stayed_the_engines(runs):
 def test_the_run_directory(runs):
     base, _, _ = runs
     whole = base / "whole"
-    assert json.loads((whole / "config.json").read_text())["num_steps"] == 4
+    assert json.loads((whole / "run.json").read_text())["settings"]["num_steps"] == 4
     assert {"samples.png"} == {p.name for p in (whole / "figures").iterdir()}
     assert sorted(p.name for p in (whole / "rollouts").iterdir()) == [
         f"step_{step:05d}.parquet" for step in range(1, 5)
@@ -278,7 +278,7 @@ def test_names_on_the_hub_are_pinned_before_anything_is_read(
     c.model.checkpoint, c.data.train, c.data.validation = "a/m", "a/d", "a/d:test"
     line = fails(c, tmp_path / "run", capsys)
     assert f"a/d@{commit} has no column 'answer' among ['question']" in line
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run" / "run.json").exists()
     assert read[3:] == [(f"a/m@{commit}", "model"), (f"a/d@{commit}", "train")]
 
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 import safetensors.numpy
 
-from experiments import train
+from experiments import hooks, train
 from tests.run.selectors_test import NAMES, POLICY, fake_parts, smoke  # noqa: F401 (a fixture)
 from tests.trainer import fakes, loop_test, small, update_test
 from vade_jax import settings
@@ -185,15 +185,15 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
         c.selector.options.replay = "next_step"  # its second round would have no items
         c.refill.max_rounds = 1
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
-    checks.check(run)
-    checks.selector.check_data_size(run, size)
+    checks.check(run, hooks.ALL)
+    checks.check_size(run, size)
     make = lambda *_, **__: fake.FakeEngine({f"train-0-{i}": rate for i in range(size)})
     monkeypatch.setattr(engines, "make", make)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    made = job.prepare(run, POLICY, data=data, workdir="")
-    progress = made.loop.run(made.progress)
+    loop, progress = job.prepare(run, POLICY, data=data, workdir="")
+    progress = loop.run(progress)
     assert progress.step == num_steps and 1 <= np.count_nonzero(progress.visited_I) <= size
     for number, record in fake_parts.metrics.items():
         assert all(np.isfinite(x) for x in record.values() if x is not None), (number, record)

@@ -70,7 +70,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 
 
 def test_what_a_model_wrote_is_text(tmp_path):
     workdir = make(tmp_path / "<img src=x>")
-    (workdir / "config.json").write_text(json.dumps({"selector": {"name": HOSTILE}}))
+    (workdir / "run.json").write_text(json.dumps({"settings": {"selector": {"name": HOSTILE}}}))
     rows = report_run.table(1)
     names = ("answer", "extracted", "reason", "gold", "prompt", "uid", "kind")
     rows |= {name: [HOSTILE] * len(rows["uid"]) for name in names}
@@ -128,7 +128,7 @@ def scrambled_pictures(workdir):
     rewrite(workdir / pictures.FILE, lambda x: x[:4] + b"\xff" * 36 + x[40:])
 
 
-METRICS, CONFIG, STEP = "metrics.jsonl", "config.json", "rollouts/step_00002.parquet"
+METRICS, CONFIG, STEP = "metrics.jsonl", "run.json", "rollouts/step_00002.parquet"
 LARGE = b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
 TEXT = b'{"step": 7, "actor/grad_norm": "large"}\n'
 REWRITTEN = [  # file, its bytes, what the page says
@@ -138,14 +138,14 @@ REWRITTEN = [  # file, its bytes, what the page says
     (METRICS, lambda x: x + LARGE, "2 lines are no record"),
     (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is no record"),
     (METRICS, lambda _: b"", "metrics.jsonl has no step yet"),
-    (CONFIG, lambda _: b'{"a":', "config.json cannot be read"),
-    (CONFIG, lambda _: b'{"data": 3, "selector": [], "loss": 1}', ""),
+    (CONFIG, lambda _: b'{"a":', "run.json cannot be read"),
+    (CONFIG, lambda _: b'{"settings": {"data": 3, "selector": [], "loss": 1}}', ""),
     (STEP, lambda _: b"PAR1 half", "rollouts not readable: step_00002.parquet"),
     (pictures.FILE, lambda _: b"no", "pictures.parquet cannot be read"),
 ]
 SPOILT = [  # how, what the page says
     (lambda w: (w / METRICS).unlink(), "metrics.jsonl is missing: no curves"),
-    (lambda w: (w / CONFIG).unlink(), "config.json is missing"),
+    (lambda w: (w / CONFIG).unlink(), "run.json is missing"),
     (lambda w: shutil.rmtree(w / "rollouts"), "no rollout logs"),
     (other_schema, ""),
     (other_values, ""),
@@ -241,7 +241,7 @@ def test_rounds_and_passes_over_all_prompts_are_told(tmp_path):
 # ------------------------------------------------------------------------------ comparison
 def test_runs_are_drawn_over_each_other(tmp_path):
     a, b = make(tmp_path / "a/seed0"), make(tmp_path / "b/seed0", belief=False)
-    (b / "config.json").write_text('{"seed": 1, "extra": {"x": 2}}')
+    (b / "run.json").write_text('{"settings": {"seed": 1, "extra": {"x": 2}}}')
     path = report.write(a, [b, tmp_path / "none"])
     found = Page(path)
     assert path == a / "comparison.html" and not (a / "report.html").exists()

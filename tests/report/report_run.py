@@ -1,11 +1,9 @@
 """A small run directory whose every number is known."""
 
-import json
-
 import numpy as np
 from PIL import Image
 
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.types import Item
 
 # uid: (family, gold, right answers of 4 at each visit)
@@ -21,9 +19,7 @@ VALIDATION = "val/tiny/acc/mean@4"
 def make(workdir, *, answer="it is {}", rollouts=True, belief=True):
     """Writes a run of six steps with three groups each."""
     write_metrics(workdir)
-    (workdir / "config.json").write_text(
-        json.dumps({"seed": 0, "num_steps": 6, "selector": {"name": "vade"}})
-    )
+    run_file.write(workdir, {"settings": {"seed": 0, "num_steps": 6, "selector": {"name": "vade"}}})
     for step in range(1, NUM_STEPS + 1) if rollouts else ():
         rows = table(step, answer)
         if not belief:

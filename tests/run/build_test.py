@@ -83,7 +83,7 @@ def test_the_probe_gives_a_function_what_a_policy_writes_behind_an_open_tag(tmp_
     prompt = types.SimpleNamespace(tokenizer=thinking(tmp_path))
     data = types.SimpleNamespace(train=[item], build_prompt=prompt)
     reward = {"function": f"{tmp_path}/mine.py:pay,rules", "format": "think_boxed"}
-    checks.data.check_reward(settings.Run.from_dict({"reward": reward}), data)
+    checks.check_reward(settings.Run.from_dict({"reward": reward}), data)
     assert "the data's own answers get 2 on average, empty ones 0" in capsys.readouterr().out
 
 
@@ -104,13 +104,13 @@ def test_more_tokens_than_the_model_has_positions_are_refused(small_checkpoint):
     with pytest.raises(
         ValueError, match=r"max_prompt_length=4000 and answers of 97 .* than the 4096 pos"
     ):
-        checks.model.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+        checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
     c.eval.max_tokens = 96
-    checks.model.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+    checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
 
 
 def test_a_frozen_path_that_is_none_of_the_model_is_found_without_a_weight(small_checkpoint):
     c = tiny_gspo.get_config()
     c.optimizer.frozen = ("visual",)
     with pytest.raises(ValueError, match=r"starts with 'visual'"):
-        checks.model.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+        checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))

@@ -13,8 +13,7 @@ import pytest
 from experiments import errors
 from vade_jax import settings
 from vade_jax.rollout.vllm import process
-from vade_jax.run import cluster
-from vade_jax.run.checks import machine
+from vade_jax.run import cluster, machine
 from vade_jax.trainer import processes
 
 ROOT = pathlib.Path(__file__).parents[2]

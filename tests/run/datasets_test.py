@@ -29,7 +29,7 @@ def load(tmp_path):
         run = {"num_prompts": 1, "batch": batch, "data": data, "reward": {"format": "boxed"}}
         run = settings.Run.from_dict({**run, **sections})
         found = build.load_data(run, str(tmp_path / "tokens"), str(tmp_path))
-        checks.data.check_data(run, found)
+        checks.check_data(run, found)
         return found
 
     return load
@@ -37,7 +37,7 @@ def load(tmp_path):
 
 def test_questions_in_both_splits_are_counted_whatever_their_ids(load, capsys):
     load(["a?", "b?", "c?"], ["b?", "d?", "c?"])
-    assert "validation: 2 of 3 questions are in the training data, too" in capsys.readouterr().out
+    assert "validation: 2 of 3 questions are also in the training data" in capsys.readouterr().out
     load(["a?"], ["d?"])
     assert "training data" not in capsys.readouterr().out
 
@@ -69,7 +69,7 @@ def test_columns_that_nothing_reads_are_named(tmp_path, capsys):
 
 def test_a_validation_that_is_trained_on_is_refused(load):
     with pytest.raises(
-        ValueError, match=r"data.validation='.*': all of its 2 questions are in data"
+        ValueError, match=r"data.validation='.*': all of its 2 questions are also in data"
     ):
         load(["a?", "b?", "c?"], ["c?", "a?"])
 
@@ -167,5 +167,5 @@ def test_one_question_cannot_be_parted(load):
 def test_a_validation_of_other_questions_is_said_loudly(load, tmp_path, capsys):
     found = load(["a?"], ["b?"])
     data = settings.Data(train="mine.jsonl", validation="procedural", num_validation=8)
-    checks.data._check_held_out(data, found)
+    checks._check_held_out(data, found)
     assert "WARNING: the validation is of the built-in questions, not of" in capsys.readouterr().out

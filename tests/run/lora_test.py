@@ -94,7 +94,7 @@ def test_the_reference_is_the_base(runs):
 
 def test_the_policy_is_the_base_with_the_adapter_and_convert_makes_it_again(runs, tmp_path):
     whole = runs / "whole"
-    directory = json.loads((whole / "config.json").read_text())["model"]["checkpoint"]
+    directory = json.loads((whole / "run.json").read_text())["settings"]["model"]["checkpoint"]
     shape, base = files.load(directory)
     wanted = settings.Lora(rank=4, targets="proj$")
     params = lora.join(base, latest(whole)["policy"], peft.choose(wanted).scale)
@@ -112,7 +112,9 @@ def test_the_policy_is_the_base_with_the_adapter_and_convert_makes_it_again(runs
 
 
 def test_another_model_of_the_same_shape_is_not_what_the_adapter_learned_on(runs, tmp_path):
-    checkpoint = json.loads((runs / "whole" / "config.json").read_text())["model"]["checkpoint"]
+    checkpoint = json.loads((runs / "whole" / "run.json").read_text())["settings"]["model"][
+        "checkpoint"
+    ]
     moved = shutil.copytree(checkpoint, tmp_path / "moved")
     other = shutil.copytree(checkpoint, tmp_path / "other")
     shape, params = files.load(checkpoint)
@@ -126,7 +128,9 @@ def test_another_model_of_the_same_shape_is_not_what_the_adapter_learned_on(runs
 
 def test_an_adapter_of_another_shape(runs, tmp_path):
     """A resumed run keeps its rank; a checkpoint of another rank is refused before it is read."""
-    checkpoint = json.loads((runs / "whole" / "config.json").read_text())["model"]["checkpoint"]
+    checkpoint = json.loads((runs / "whole" / "run.json").read_text())["settings"]["model"][
+        "checkpoint"
+    ]
     with pytest.raises(run.UserError, match=r"lora.rank: 4 there, 8 now\): give another --workdir"):
         run.train(config(3, checkpoint, f"{runs / 'reward.py'}:even", rank=8), str(runs / "whole"))
     stored = runs / "whole" / "checkpoints" / "2" / "policy"

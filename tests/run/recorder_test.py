@@ -3,18 +3,16 @@
 import contextlib
 import re
 import time
-from unittest import mock
 
+import chex
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
-from vade_jax.run.checks import beginning
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.trainer import collect, processes, scoring
 from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.progress import Progress
@@ -68,8 +66,8 @@ class Checkpointer:
     def is_due(self, step):
         return step % 2 == 0
 
-    def save(self, step, state, selector, counters, config, *, force, waiting):
-        self.saved.append((step, counters, force))
+    def save(self, step, trees, content):
+        self.saved.append((step, content["progress"]))
 
     def wait(self):
         self.waited += 1
@@ -84,11 +82,9 @@ def make():
     opened = contextlib.ExitStack()
 
     def make(tmp_path, step=0):
-        checkpointer = Checkpointer()
-        run = settings.Run(seed=4, num_steps=3)
-        made = recorder.RunRecorder(
-            str(tmp_path), checkpointer, run.to_dict(), step, items={"items": 5}
-        )
+        checkpointer, run = Checkpointer(), settings.Run(seed=4, num_steps=3)
+        run_file.write(tmp_path, {"state": run_file.NEW, "settings": run.to_dict()})
+        made = recorder.RunRecorder(str(tmp_path), checkpointer, run.to_dict(), step)
         opened.callback(made.close)
         return made, checkpointer
 
@@ -96,9 +92,15 @@ def make():
         yield make
 
 
+def at(step, **counters):
+    """The progress after a step."""
+    state = TrainState(params={}, opt_state={}, step=np.int32(step))
+    return Progress(state, {}, np.zeros(3, np.int32), step=step, **counters)
+
+
 def finish(made):
     """Waits for the answers of the last step."""
-    made.save(Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+    made.save(at(1), last=True)
 
 
 def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path):
@@ -207,13 +209,10 @@ def test_validation_alone_leaves_no_rollouts(make, tmp_path):
 def test_the_last_checkpoint_is_forced_and_waited_for(make, tmp_path):
     made, checkpointer = make(tmp_path)
     for step, last in ((1, False), (2, True)):
-        progress = Progress(
-            None, None, np.zeros(3, np.int32), step=step, rollouts_total=9, tokens_total=70
-        )
-        made.save(progress, last=last)
+        made.save(at(step, rollouts_total=9, tokens_total=70), last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters |= {"skipped_updates": 0, "validated": 0, "items": 5, "start": 0}
-    assert checkpointer.saved == [(2, {"step": 2, **counters}, True)]  # step 1 is not due
+    counters |= {"skipped_updates": 0, "validated": 0, "extra_visits": 0}
+    assert checkpointer.saved == [(2, {"step": 2, **counters})]  # step 1 is not due
     assert checkpointer.waited == 1
 
 
@@ -231,7 +230,7 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
     monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
     for step in (1, 2):
         made.step(step, {}, step_data())
-        made.save(Progress(None, None, np.zeros(3, np.int32), step=step), last=False)
+        made.save(at(step), last=False)
     assert order == ["step_00001", "step_00002", 2]
 
 
@@ -242,132 +241,28 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path)
     made = recorder.RunRecorder(str(tmp_path), checkpointer, config, 0)
     made.step(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
-        made.save(Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
+        made.save(at(2), last=False)
     with pytest.raises(FileExistsError, match="rollouts"):
         made.close()
     assert not checkpointer.saved and checkpointer.closed == 1
 
 
-def test_a_run_goes_on_with_the_items_that_it_began_with():
-    """The selector knows them by their places alone."""
-    counters = {
-        "step": 7,
-        "seed": 4,
-        "items": 5,
-        "rollouts_total": 9,
-        "tokens_total": 70,
-        "known": [],
-    }
-    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
-    saved.restore.side_effect = lambda *_: (
-        None,
-        {"posterior": None, "visited_I": None},
-        dict(counters),
-    )
-    assert recorder.restore(saved, Progress(None, None, None), items={"items": 5}).step == 7
-    with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
-        recorder.restore(saved, Progress(None, None, None), items={"items": 6})
-    counters["questions"] = 3
-    with pytest.raises(ValueError, match=r"data.validation has other usable rows than when this"):
-        recorder.restore(saved, Progress(None, None, None), items={"items": 5, "questions": 4})
+def test_what_is_saved_is_restored(tmp_path):
+    def progress(value, **counters):
+        state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
+        return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
 
-
-def test_other_columns_are_other_data():
-    """A tolerance, a kind or a column that a reward function reads decides what is right."""
-    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    arrays = {"posterior": None, "visited_I": None}
-    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
-    saved.restore.side_effect = lambda *_: (None, arrays, counters | {"details": 5})
-    assert recorder.restore(saved, Progress(None, None, None), items={"details": 5}).step == 7
-    with pytest.raises(
-        ValueError, match=r"the data changed: rows of data.train or data.validation"
-    ):
-        recorder.restore(saved, Progress(None, None, None), items={"details": 6})
-
-
-@pytest.mark.parametrize(
-    ("kept", "now", "told"),
-    [
-        ({"verifier": 2}, {"verifier": 2}, ""),
-        ({"verifier": 2}, {"verifier": 3}, "judged by version 2 of the verifiers, from here on by version 3"),
-        ({}, {}, ""),  # functions judge
-    ],
-)  # fmt: skip
-def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, capsys):
-    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
-    arrays = {"posterior": None, "visited_I": None}
-    saved.restore.return_value = (None, arrays, counters | kept)
-    assert recorder.restore(saved, Progress(None, None, None), now).step == 7
-    said = capsys.readouterr().out
-    assert ("WARNING" in said) == bool(told) and told in said
-
-
-def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_path):
-    def progress(num_items):
-        state = TrainState(params={"w": np.ones(2)}, opt_state={}, step=np.int32(7))
-        visited_I = np.zeros(num_items, np.int32)
-        return Progress(state, {"alpha_I": np.zeros(num_items)}, visited_I, step=7)
-
-    of_run = settings.Run()
-    with contextlib.closing(recorder.checkpointer(of_run.checkpoint, str(tmp_path))) as saved:
-        began = recorder.RunRecorder(str(tmp_path), saved, of_run.to_dict(), 0, {"items": 5})
-        began.save(progress(8), last=True)
-        with pytest.raises(ValueError, match=r"the data changed: data.train has other usable rows"):
-            recorder.restore(saved, progress(9), {"items": 6})
-        with pytest.raises(ValueError, match="does not fit this run"):  # another selector's arrays
-            recorder.restore(saved, progress(9), {"items": 5})
-
-
-@pytest.mark.parametrize(("now", "is_told"), [(5, False), (6, True)])
-def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, capsys):
-    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    arrays = {"posterior": None, "visited_I": None}
-    saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
-    saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
-    found = recorder.restore(saved, Progress(None, None, None), items={"pictures": now})
-    assert found.step == 7
-    said = capsys.readouterr().out
-    assert ("WARNING: the data changed: pictures of data.train or" in said) == is_told
-    assert ("are not, to the byte, what this run began with" in said) == is_told
-
-
-def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
-    """An adapter's checkpoint has no other weights, and the reference is read again."""
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    of_run = settings.Run(model=settings.Model(checkpoint=str(model)))
-    progress, checkpointer = (
-        Progress(None, None, np.zeros(3, np.int32), step=7),
-        Checkpointer(),
-    )
-
-    def put(scale):
-        tensors = {"weight": scale * np.ones(3, np.float32)}
-        safetensors.numpy.save_file(tensors, model / "model.safetensors")
-
-    def resumed(**changes):
-        saved = mock.Mock(latest_step=lambda: 7, waiting=lambda step: None)
-        saved.config.side_effect = lambda _: of_run.to_dict()
-        tree = {"posterior": None, "visited_I": None}
-        saved.restore.return_value = (None, tree, checkpointer.saved[0][1] | changes)
-        return recorder.restore(saved, progress).step
-
-    put(1.0)
-    recorder.RunRecorder(str(tmp_path), checkpointer, of_run.to_dict(), 0).save(progress, last=True)
-    assert resumed() == 7
-    put(1.5)
-    with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
-        resumed()
-    assert resumed(start=0) == 7  # one that the run itself made
-
-
-def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
-    of_run = settings.Run(
-        model=settings.Model(checkpoint=str(tmp_path)), warm_start=settings.WarmStart(num_steps=2)
-    )
-    assert beginning.start_of(of_run.to_dict()) == 0
+    counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "extra_visits": -2}
+    of_run = settings.Run().to_dict()
+    run_file.write(tmp_path, {"state": run_file.NEW, "settings": of_run})
+    with contextlib.closing(
+        recorder.checkpointer(settings.Checkpoint(), str(tmp_path))
+    ) as checkpoints:
+        made = recorder.RunRecorder(str(tmp_path), checkpoints, of_run, 0)
+        made.save(progress(3, **counters), last=True)
+        assert run_file.read(tmp_path)["state"] == run_file.RUNNING
+        again = recorder.restore(checkpoints, progress(0))
+    chex.assert_trees_all_equal(vars(again), vars(progress(3, **counters)))
 
 
 def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(make, tmp_path):
@@ -383,8 +278,10 @@ def test_another_process_than_0_saves_its_part_and_writes_nothing(
 ):
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
+    before = (tmp_path / "run.json").read_bytes()
     made.step(1, {"critic/score/mean": 0.5}, step_data())
-    made.save(Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+    made.save(at(1), last=True)
     made._bar.close()
     assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
-    assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""
+    assert (tmp_path / "run.json").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1 and capfd.readouterr().err == ""

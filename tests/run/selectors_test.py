@@ -76,7 +76,7 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
     items = datasets.Subset(procedural.Procedural(0, 16), range(16))
     data = datasets.Datasets(train=items, validation=items, build_prompt=None)
     with pytest.raises(ValueError, match="no judge"):
-        job.prepare(run, None, data, str(tmp_path))
+        job.prepare(run, POLICY, data, str(tmp_path))
     assert closed == ["recorder", "engine", "saved"]
 
 
@@ -93,8 +93,8 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    made = job.prepare(run, POLICY, data=data, workdir="")
-    progress = made.loop.run(made.progress)
+    loop, progress = job.prepare(run, POLICY, data=data, workdir="")
+    progress = loop.run(progress)
     assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]
     measured = last.get("vade/measured_rollouts", 0)
@@ -199,7 +199,7 @@ def test_words_are_no_rates(tmp_path):
         datasets.per_item(items, {"pass_rate": "p"})
 
 
-def test_a_missing_field_is_found_before_the_warm_start(
+def test_a_missing_field_is_found_before_the_first_step(
     tmp_path, capsys, one_device, small_checkpoint
 ):
     c = smoke("sec")
@@ -210,7 +210,6 @@ def test_a_missing_field_is_found_before_the_warm_start(
     assert caught.value.code == 2
     said = capsys.readouterr().err
     assert "category='family,depth': train-0-0 has no 'depth' but " in said
-    assert not (tmp_path / "run" / "warm_start").exists()
 
 
 @pytest.mark.parametrize(
@@ -248,10 +247,10 @@ def test_the_seed_is_the_runs_unless_another_is_given(monkeypatch):
     given, spec = [], samplers.SAMPLERS["greso"]
     monkeypatch.setattr(type(spec), "__call__", lambda self, **o: given.append(o))
     c = tiny_gspo.get_config("selector=greso,seed=7")
-    checks.selector.make(settings.Run.from_dict(c.to_dict()))
+    build.make_selector(settings.Run.from_dict(c.to_dict()))
     with c.unlocked():
         c.selector.options.seed = 3
-    checks.selector.make(settings.Run.from_dict(c.to_dict()))
+    build.make_selector(settings.Run.from_dict(c.to_dict()))
     uniform = tiny_gspo.get_config("uniform").to_dict()
-    checks.selector.make(settings.Run.from_dict(uniform))
+    build.make_selector(settings.Run.from_dict(uniform))
     assert [options.get("seed") for options in given] == [7, 3, None]

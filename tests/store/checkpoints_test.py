@@ -45,11 +45,17 @@ def make_selector(num_items=5):
     return Selector(alpha_I=jnp.linspace(0.1, 3.3, num_items), visited_I=jnp.arange(num_items) % 2)
 
 
+def trees(state=None, selector=None):
+    state = make_state() if state is None else state
+    optimizer = {"opt_state": state.opt_state, "step": state.step}
+    selector = make_selector() if selector is None else selector
+    return {"policy": state.params, "optimizer": optimizer, "selector": selector}
+
+
 def save(directory, *steps, state=None, **options):
     saver = checkpoints.Checkpointer(directory, **options)
     for step in steps:
-        state = make_state() if state is None else state
-        saver.save(step, state, make_selector(), PROGRESS, {"name": "tiny"})
+        saver.save(step, trees(state), {"progress": PROGRESS, "config": {"name": "tiny"}})
     saver.close()
     return checkpoints.Checkpointer(directory)
 
@@ -69,12 +75,13 @@ def one_step(tmp_path_factory):
 def test_roundtrip_is_bit_equal(one_step):
     assert one_step.latest_step() == 1
     example = jax.eval_shape(make_state)
-    state, selector, progress = one_step.restore(1, example, make_selector())
-    assert_same(state, make_state())
-    assert_same(selector, make_selector())
-    assert progress == PROGRESS
-    assert one_step.config() == {"name": "tiny"}
-    assert not state.params["norm.weight"].committed
+    restored = one_step.restore(1, trees(example))
+    assert_same(restored, trees())
+    assert one_step.content() == {"progress": PROGRESS, "config": {"name": "tiny"}}
+    assert not restored["policy"]["norm.weight"].committed
+    as_stored = one_step.restore(1, {"selector": None, "queue": None})
+    assert as_stored["selector"]["alpha_I"].tolist() == make_selector().alpha_I.tolist()
+    assert as_stored["queue"] == {}
 
 
 def test_leaves_keep_their_kind_and_sharding(tmp_path):
@@ -89,29 +96,24 @@ def test_leaves_keep_their_kind_and_sharding(tmp_path):
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
-    restored, selector, _ = saver.restore(1, abstract, selector)
-    assert_same(restored, state)
-    chex.assert_trees_all_equal(
-        *(jax.tree.map(lambda x: x.sharding.spec, s) for s in (restored, state))
-    )
-    assert isinstance(selector["alpha_I"], np.ndarray)
-    other, _, _ = saver.restore(1, make_state(), make_selector())  # onto one device
-    assert_same(other, state)
+    restored = saver.restore(1, trees(abstract, selector))
+    policy, optimizer = (restored[name] for name in ("policy", "optimizer"))
+    assert_same((policy, optimizer), (trees(state)["policy"], trees(state)["optimizer"]))
+    spec = lambda tree: jax.tree.map(lambda x: x.sharding.spec, tree)
+    chex.assert_trees_all_equal(spec(policy), spec(state.params))
+    assert isinstance(restored["selector"]["alpha_I"], np.ndarray)
+    assert_same(saver.restore(1, trees()), trees(state))  # onto one device
 
 
 def test_arrays_may_be_donated_right_after_save(tmp_path):
-    device = jax.devices()[0]
-    state = jax.device_put(make_state(), device)
+    state = trees(jax.device_put(make_state(), jax.devices()[0]))
     expected = jax.tree.map(np.array, state)
     saver = checkpoints.Checkpointer(tmp_path / "ck")
-    selector = make_selector()
-    saver.save(1, state, selector, PROGRESS, {})
+    saver.save(1, state, {})
     clobber = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0, tree), donate_argnums=0)
-    jax.block_until_ready(clobber((state, selector)))
+    jax.block_until_ready(clobber(state))
     saver.wait()
-    restored, restored_selector, _ = saver.restore(1, expected, make_selector())
-    assert_same(restored, expected)
-    assert_same(restored_selector, make_selector())
+    assert_same(saver.restore(1, expected), expected)
 
 
 def test_a_clock_that_jumps_ahead_does_not_end_a_save(tmp_path, monkeypatch):
@@ -121,14 +123,13 @@ def test_a_clock_that_jumps_ahead_does_not_end_a_save(tmp_path, monkeypatch):
     assert next(readings) > 1
 
 
-def test_saves_every_n_steps_and_keeps_the_last(tmp_path):
+def test_the_last_steps_are_kept(tmp_path):
     saver = checkpoints.Checkpointer(tmp_path / "ck", keep=2, every=3)
     assert saver.latest_step() is None
     assert not (tmp_path / "ck").exists()  # reading leaves no trace
-    arguments = (make_state(), make_selector(), {"step": np.int32(3)}, {})
-    assert [saver.save(step, *arguments) for step in range(1, 7)] == [0, 0, 1, 0, 0, 1]
-    assert saver.save(7, *arguments, force=True)
-    assert not saver.save(7, *arguments, force=True)  # SIGTERM right after a save
+    assert [step for step in range(1, 7) if saver.is_due(step)] == [3, 6]
+    for step in (3, 6, 7, 7):  # SIGTERM right after a save
+        saver.save(step, trees(), {"step": np.int32(3)})
     saver.close()
     assert saver.latest_step() == 7
     assert sorted(os.listdir(tmp_path / "ck")) == ["6", "7"]
@@ -136,11 +137,11 @@ def test_saves_every_n_steps_and_keeps_the_last(tmp_path):
 
 def test_a_selector_without_arrays_is_fine(tmp_path):
     saver = checkpoints.Checkpointer(tmp_path / "ck")
-    saver.save(1, make_state(), (), PROGRESS, {})
+    saver.save(1, {"selector": ()}, {})
     saver.wait()
-    assert saver.restore(1, make_state(), ())[1] == ()
+    assert saver.restore(1, {"selector": ()}) == {"selector": ()}
     with pytest.raises(ValueError, match=r"selector/alpha_I is absent in the check"):
-        saver.restore(1, make_state(), make_selector())
+        saver.restore(1, {"selector": make_selector()})
 
 
 def test_half_written_steps_are_never_listed(tmp_path):
@@ -149,11 +150,10 @@ def test_half_written_steps_are_never_listed(tmp_path):
     shutil.rmtree(tmp_path / "ck" / "2.orbax-checkpoint-tmp" / "policy")
     saver = checkpoints.Checkpointer(tmp_path / "ck")
     assert saver.latest_step() == 1
-    assert_same(saver.restore(1, make_state(), make_selector())[0], make_state())
     with pytest.raises(FileNotFoundError, match=r"ck/2; complete steps: \[1\]"):
-        saver.restore(2, make_state(), make_selector())
+        saver.restore(2, trees())
     # The step that was cut short can be written after all.
-    saver.save(2, make_state(), make_selector(), PROGRESS, {})
+    saver.save(2, trees(), {})
     saver.wait()
     assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 2
 
@@ -171,13 +171,13 @@ def test_only_the_sole_owner_removes_what_was_cut_short(tmp_path):
 def test_what_is_left_of_an_old_step_goes_when_its_owner_returns(tmp_path):
     """A kill while the oldest is removed: orbax lists half a step as a whole one."""
     save(tmp_path / "ck", 1, 2, 3, keep=3)
-    for part in ("_CHECKPOINT_METADATA", "config"):
+    for part in ("_CHECKPOINT_METADATA", "content"):
         path = tmp_path / "ck" / "1" / part
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 3
     assert (tmp_path / "ck" / "1").exists()  # its owner may be at work
     owner = checkpoints.Checkpointer(tmp_path / "ck", is_sole=True)
-    assert owner.restore(3, make_state(), make_selector())[2] == PROGRESS
+    assert owner.content(3)["progress"] == PROGRESS
     owner.close()
     assert sorted(os.listdir(tmp_path / "ck")) == ["2", "3"]
 
@@ -194,7 +194,7 @@ def test_what_hinders_reading_is_not_taken_for_damage(tmp_path, monkeypatch, sai
     with pytest.raises(
         ValueError, match=rf"ck/1 cannot be read here \(RuntimeError: {said}\); keep"
     ):
-        saver.restore(1, make_state(), make_selector())
+        saver.restore(1, trees())
 
 
 def change_a_byte(path):
@@ -216,16 +216,15 @@ def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
         damage(tmp_path / "copy" / path.relative_to(tmp_path / "ck"))
         saver = checkpoints.Checkpointer(tmp_path / "copy")
         try:
-            state, selector, progress = saver.restore(2, make_state(), make_selector())
-            assert_same((state, selector), (make_state(), make_selector()))
-            assert progress == PROGRESS
+            assert_same(saver.restore(2, trees()), trees())
+            assert saver.content(2)["progress"] == PROGRESS
         except ValueError as error:
             assert "copy/2 is damaged" in str(error)
             assert "delete that directory to resume from step 1" in str(error)
             num_errors += 1
         saver.close()
         shutil.rmtree(tmp_path / "copy")
-    assert num_errors >= 4  # data, manifest and _METADATA; the progress
+    assert num_errors >= 4  # data, manifest and _METADATA; the content
 
 
 @pytest.mark.parametrize(
@@ -251,20 +250,14 @@ def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
     ],
 )
 def test_another_architecture_is_named(one_step, parts, message):
-    expected = {"state": make_state(), "selector": make_selector()} | parts
     with pytest.raises(ValueError, match=message):
-        one_step.restore(1, *expected.values())
+        one_step.restore(1, trees(**parts))
 
 
 def test_user_mistakes_name_the_path(tmp_path):
     missing = checkpoints.Checkpointer(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="missing"):
-        missing.config()
+        missing.content()
     with pytest.raises(FileNotFoundError, match=r"missing/3; complete steps: \[\]"):
-        missing.restore(3, make_state(), make_selector())
+        missing.restore(3, trees())
     assert not (tmp_path / "missing").exists()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match="file is a file"):
-        checkpoints.Checkpointer(tmp_path / "file").latest_step()
-    with pytest.raises(ValueError, match="keep=0"):
-        checkpoints.Checkpointer(tmp_path, keep=0)

@@ -16,8 +16,10 @@ import pytest
 from vade_jax.store import metrics
 
 
-def write_steps(workdir, steps, offset=0.0):
+def write_steps(workdir, steps, offset=0.0, after=None):
     writer = metrics.Writer(workdir)
+    if after is not None:
+        writer.resume_after(after)
     for step in steps:
         writer.write(step, {"actor/grad_norm": step + offset})
     writer.close()
@@ -39,9 +41,9 @@ def test_a_resumed_run_has_each_step_once(tmp_path, monkeypatch):
     before = writer.path.read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
-        writer.truncate_after(1)
+        writer.resume_after(1)
     assert writer.path.read_bytes() == before  # all or nothing
-    assert writer.truncate_after(2) == 2
+    writer.resume_after(2)
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
     write_steps(tmp_path, [3, 4, 5], offset=0.5)
     records = [(r["step"], r["actor/grad_norm"]) for r in metrics.read(tmp_path)]
@@ -67,8 +69,12 @@ def test_a_half_written_last_line_is_told_and_not_continued(tmp_path, caplog):
     path.write_bytes(path.read_bytes() + b'{"step": 3, "actor/gr')
     assert len(metrics.read(tmp_path)) == 2
     assert "1 half-written line" in caplog.text
-    write_steps(tmp_path, [3])
+    write_steps(tmp_path, [3], after=2)
     assert [record["step"] for record in metrics.read(tmp_path)] == [1, 2, 3]
+    with pytest.raises(ValueError, match="ends before step 4, which the checkpoint has"):
+        metrics.Writer(tmp_path).resume_after(4)
+    write_steps(tmp_path, [], after=0)
+    assert metrics.read(tmp_path) == []
 
 
 def test_a_changed_byte_is_an_error_that_names_the_line(tmp_path):
@@ -183,22 +189,3 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
             while item.SerializeToString() not in file.read_bytes():
                 assert time.monotonic() < deadline, f"{name} of step {step} is not in {file}"
                 time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("groups", "places", "epochs", "size"),
-    [
-        ((4, 4, 4), 1, 1.2, 10),  # 4 items a step
-        ((4, 12, 8), 1, 2.4, 10),  # with further rounds
-        ((4, 4, 4), 2, 0.6, 10),  # 2 items a step, and a variant of each
-        ((None, None, None), 1, 1.2, 10),  # the number of groups was lost
-        ((4, 4, 4), 1, None, 0),
-    ],
-)
-def test_the_size_of_the_data_is_known_by_visits_and_epochs(groups, places, epochs, size):
-    records = [{"step": 0, "vade/epochs": None}]
-    for step, number in enumerate(groups, 1):
-        told = {} if number is None else {"vade/generated_groups": number}
-        records.append({"step": step, "vade/epochs": epochs and epochs * step / 3} | told)
-    records[-1]["vade/epochs"] = epochs
-    assert metrics.num_items(records, 4, places) == size

@@ -164,7 +164,9 @@ def read(workdir: PathLike, label: str = "") -> Run:
     run = Run(pathlib.Path(workdir), label)
     run.records = _read_records(run.workdir / metrics.FILE, run.notes)
     of_run = _read_mapping(run.workdir / run_file.FILE, run.notes)
-    run.config, run.num_items = of_run.get("settings", {}), of_run.get("num_items", 0)
+    config, num_items = of_run.get("settings"), of_run.get("num_items")
+    run.config = config if isinstance(config, Mapping) else {}
+    run.num_items = num_items if isinstance(num_items, int) else 0
     run.versions = _read_mapping(run.workdir / VERSIONS, run.notes)
     broken = []
     for path in rollout_log.paths(workdir):

@@ -37,6 +37,21 @@ from vade_jax.types import TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
+def load_data(
+    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
+) -> datasets.Datasets:
+    """Returns the usable items of a run, see `datasets.load`."""
+    return datasets.load(
+        run.data,
+        checkpoint,
+        workdir,
+        stream,
+        seed=run.seed,
+        reward=run.reward,
+        arrays=run.selector.arrays,
+    )
+
+
 def make_selector(run: settings.Run) -> samplers.Sampler:
     """Returns the selector with G, its options, and the seed if it draws random numbers itself.
 

@@ -48,7 +48,7 @@ def user_errors() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------ settings
-def check(run: settings.Run, hooks: Hooks) -> None:
+def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (frozen)
     """Checks names, packages and settings that depend on each other.
 
     Raises:

@@ -94,15 +94,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             threads = open_parts.enter_context(loading.Threads(run.data.num_threads))
             checkpoint = build.checkpoint(run, workdir)
             checks.check_model(run, checkpoint)
-            data = datasets.load(
-                run.data,
-                checkpoint,
-                workdir,
-                threads.stream,
-                seed=run.seed,
-                reward=run.reward,
-                arrays=run.selector.arrays,
-            )
+            data = build.load_data(run, checkpoint, workdir, threads.stream)
             run = checks.check_data(run, data)
             processes.on_leader(lambda: checks.check_reward(run, data))
             benchmarks, vary = _of_hooks(run, data, hooks)
@@ -195,6 +187,7 @@ def prepare(
         engine = build.make_engine(run, policy, workdir)
         if_failed.callback(engine.close)
         recorder = RunRecorder(workdir, saved, run.to_dict(), progress.step)
+        if_failed.callback(recorder.close)
         loop = Loop(
             choose=choose,
             engine=engine,

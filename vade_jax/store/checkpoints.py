@@ -150,7 +150,9 @@ class Checkpointer:
                 into = {path: _to_read_into(leaf, example) for path, leaf in named.items()}
                 args[name] = ocp.args.StandardRestore(_nested(into))
         with self._reading(step) as manager:
-            found = dict(manager.restore(step, args=ocp.args.Composite(**args)).items())
+            # Without arguments orbax would restore all that there is.
+            restored = manager.restore(step, args=ocp.args.Composite(**args)) if args else {}
+            found = {name: restored[name] for name in args}
             for name, tree in found.items():
                 if _checksums(_named(tree)) != sums[name]:
                     raise ValueError(f"{name} is not what was saved")

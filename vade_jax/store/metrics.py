@@ -93,7 +93,8 @@ class Writer:
                 f"{self.path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
                 "a copy, or delete the checkpoints that it does not reach"
             )
-        self._replace(kept)
+        if self.path.exists():
+            self._replace(kept)
 
     def close(self) -> None:
         """Closes the boards; the file is complete after every `write`."""

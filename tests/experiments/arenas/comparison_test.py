@@ -14,7 +14,7 @@ def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts
     workdir.mkdir(parents=True)
     config = {"seed": seed, "num_prompts": prompts, "num_rollouts": 8, "data": {"num_train": 512}}
     config["optimizer"] = {"learning_rate": rate}
-    (workdir / "config.json").write_text(json.dumps(config))
+    (workdir / "run.json").write_text(json.dumps({"settings": config}))
     lines = []
     for step, score in enumerate(scores):
         line = {"step": step, "val/tiny/acc/mean@4": score}
@@ -161,7 +161,7 @@ def test_user_mistakes(groups, tmp_path):
     arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]
     with pytest.raises(ValueError, match=r"both have seed 7"):
         comparison.compare(groups)
-    (tmp_path / "again" / "config.json").unlink()
+    (tmp_path / "again" / "run.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):
         records.of_directory(tmp_path / "again")
 

@@ -17,7 +17,7 @@ def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
     directory.mkdir(parents=True)
     data, evaluation = {"num_validation": num_validation}, {"num_samples": 4}
     config = {"seed": seed, "data": data, "eval": evaluation}
-    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "run.json").write_text(json.dumps({"settings": config}))
     lines = [
         {
             "step": step,

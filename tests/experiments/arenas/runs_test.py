@@ -11,7 +11,7 @@ from configs import sweep as sweep_config
 from experiments.arenas import runs
 from vade_jax.data import hub
 from vade_jax.run import warm_start
-from vade_jax.store import metrics
+from vade_jax.store import run_file
 
 
 def sweep(**fields):
@@ -115,14 +115,9 @@ def test_a_config_of_one_run_is_no_sweep():
 
 def finish(folder, config, num_steps=2):
     """Leaves what a finished run leaves."""
-    (folder / "policy").mkdir(parents=True)
-    (folder / "policy" / "config.json").write_text("{}")
-    lines = [
-        metrics.line({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
-        for step in range(num_steps + 1)
-    ]
-    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
-    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    folder.mkdir(parents=True)
+    totals = {"step": num_steps, "rollouts_total": 16 * num_steps, "num_items": 16}
+    run_file.write(folder, {"state": run_file.DONE, **totals, "settings": config.to_dict()})
 
 
 def test_a_sweep_may_be_moved(tmp_path):
@@ -144,7 +139,7 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps = 3  # goes on
     assert not planned(c, str(tmp_path))[0].is_finished()
-    before = (tmp_path / "clean/gspo/vade_seed0/config.json").read_text()
+    before = (tmp_path / "clean/gspo/vade_seed0/run.json").read_text()
     shorter, judged, wider = c.copy_and_resolve_references(), sweep(arms="vade"), sweep(arms="vade")
     shorter.run.num_steps, judged.run.eval.every, wider.run.num_rollouts = 1, 1, 8
     differing = {
@@ -155,7 +150,7 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     for message, other in differing.items():  # would stand beside it in one table
         with pytest.raises(ValueError, match=message):
             planned(other, str(tmp_path))
-    assert (tmp_path / "clean/gspo/vade_seed0/config.json").read_text() == before
+    assert (tmp_path / "clean/gspo/vade_seed0/run.json").read_text() == before
 
 
 def test_names_of_the_hub_are_those_that_a_finished_run_was_made_with(tmp_path, monkeypatch):
