@@ -73,6 +73,10 @@ def of_directory(directory: PathLike) -> Recorded:
     if not path.is_file():
         raise FileNotFoundError(f"{directory} has no config.json, so no seed")
     config = json.loads(path.read_text())
+    # What a warm start has taught, if the run began from one.
+    start = pathlib.Path(f"{config.get('model', {}).get('checkpoint')}.start", "config.json")
+    if start.exists():
+        config["lessons"] = json.loads(start.read_text())["lessons"]
     return Recorded(str(directory), config, found, hopeless_share(directory))
 
 
@@ -195,8 +199,6 @@ def joined(earlier: Groups, new: Groups) -> Groups:
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings without places of the models, which mean nothing on other machines."""
     config = dict(config)
-    if "warm_start" in config:
-        config["warm_start"] = {**config["warm_start"], "directory": ""}
     place = pathlib.PurePath(config.get("model", {}).get("checkpoint", ""))
     if place.is_absolute():  # otherwise it is a name on the hub
         config["model"] = {**config["model"], "checkpoint": place.name}

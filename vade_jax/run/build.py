@@ -5,6 +5,7 @@ everything below is plain functions of arrays.
 """
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +14,12 @@ import jax.numpy as jnp
 import optax
 
 from vade_jax import rng, settings
-from vade_jax.data import loading, tokens
-from vade_jax.models.qwen import flops
+from vade_jax.data import hub, loading, tokens
+from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import datasets, engines
+from vade_jax.run import cluster, datasets, engines
+from vade_jax.run.checks import place
 from vade_jax.trainer import (
     hardware,
     learner,
@@ -35,6 +37,29 @@ from vade_jax.types import TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
+def checkpoint_of(run: settings.Run, workdir: str) -> str:
+    """Returns the Hugging Face directory that a run starts from.
+
+    A tiny model is written into the run directory, and not again once the run has taken a step.
+    """
+    if not run.model.preset:
+        checkpoint = hub.model(run.model.checkpoint)
+        files.load_config(checkpoint)  # raises if it is missing or not a supported model
+        return checkpoint
+    tiny = os.path.join(workdir, "tiny_model")
+    config = os.path.join(tiny, files.CONFIG)
+
+    def write():
+        if os.path.exists(config) and place.has_a_step(workdir):
+            files.check(tiny)
+        else:
+            tiny_checkpoint.write(tiny, run.seed, run.model.preset)
+
+    processes.on_leader(write)
+    cluster.wait_until_shared(config)
+    return tiny
+
+
 def load_data(
     run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
 ) -> datasets.Datasets:

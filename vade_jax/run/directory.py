@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vade_jax import atomic, settings
@@ -28,7 +28,7 @@ _OF_ENGINE = [x.name for x in dataclasses.fields(settings.Engine) if x.name not 
 MAY_DIFFER = (
     *("checkpoint", "tensorboard", "wandb", "layout", "perf"),
     *(f"engine.{name}" for name in _OF_ENGINE),
-    *("data.num_threads", "reward.timeout_s", "reward.concurrency", "warm_start.directory"),
+    *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
 )
 # Of the batch's settings, those that change what is in memory at once, and sums only in their rounding.
 _MEMORY = ("prompts_per_microbatch", "answers_per_row", "vocab_chunk", "remat")
@@ -38,7 +38,7 @@ MAY_CHANGE = (
     *(f"batch.{name}" for name in _MEMORY),
 )
 # Directories that are written under another name and then renamed.
-REPLACED = (*EXPORTED, "tiny_model", "warm_start")
+REPLACED = (*EXPORTED, "tiny_model")
 # What the path of a checkpoint must not have: orbax takes * ? [ ] for patterns and gs:/ for a bucket, and
 # tensorstore a backslash for a separator. A message with control characters would not be a line.
 _ODD = re.compile(r"[\\*?\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|gs:/")
@@ -163,7 +163,7 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
 def _say_what_changes(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
     """Says if other settings take over the directory of a run without a step.
 
-    `begin` writes them. `warm_start` removes the models that it made and these settings do not make.
+    `begin` writes them.
     """
     found = json.loads(path.read_text())
     other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
@@ -188,16 +188,6 @@ def begin(config: Mapping[str, Any], workdir: str) -> None:
 
     processes.on_leader(write)
     cluster.wait_until_shared(path)
-
-
-def claim(
-    path: str | os.PathLike,
-    wanted: Mapping[str, Any],
-    may_change: Sequence[str] = (),
-) -> None:
-    """Writes the settings that something is made with, or checks them against the file (`check_same`)."""
-    place.check_same(path, wanted, may_change)
-    atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
 # ------------------------------------------------------------------------------ the policy

@@ -28,7 +28,6 @@ from vade_jax.run import (
     datasets,
     directory,
     states,
-    warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
@@ -57,8 +56,8 @@ def train(
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
         workdir: the run directory; the run writes nowhere else.
         hooks: reports, benchmarks and variants, see `hooks.Hooks`.
-        stop: called after each step, of the warm start too, and between the batches of a pass over all
-            items; when it returns True, the run saves and ends.
+        stop: called after each step, and between the batches of a pass over all items; when it returns True,
+            the run saves and ends.
 
     Returns:
         Whether all steps are done.
@@ -105,10 +104,10 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     compiled.keep(run.perf, workdir)
     given = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
-        with checks.user_errors():  # data first: the warm start takes minutes
-            untrained = warm_start.untrained(run, workdir)
-            checks.model.check_model(run, untrained)
-            data = build.load_data(run, untrained, workdir, threads.stream)
+        with checks.user_errors():
+            checkpoint = build.checkpoint_of(run, workdir)
+            checks.model.check_model(run, checkpoint)
+            data = build.load_data(run, checkpoint, workdir, threads.stream)
             checks.data.check_data(run, data)
             run = run.with_items(len(data.train), checks.selector.make(run).needs.places)
             processes.on_leader(lambda: checks.data.check_reward(run, data))
@@ -118,10 +117,6 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(given, workdir)
-        checkpoint = warm_start.warm_started(run, untrained, workdir, stop, data.train)
-        if checkpoint is None:
-            return False
-        with checks.user_errors():
             policy = build.load_policy(run, checkpoint)
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)

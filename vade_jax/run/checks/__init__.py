@@ -5,9 +5,9 @@ In the order in which `job.train` calls them:
     config      names, files, and settings that depend on each other, before anything is built
     selector    what the selector needs from the run
     machine     packages, GPUs and their memory
-    place       whether the directories of the run and its warm start are free or this run's
+    place       whether the directory of the run is free or this run's
     model       the checkpoint against mesh and settings, without reading weights
-    data        rows, validation, rewards and the teacher's answers
+    data        rows, validation and rewards
     beginning   what a resumed run started with
 """
 

@@ -60,6 +60,6 @@ def start_of(config: Mapping[str, Any]) -> int:
     0 if the name is enough: a commit on the hub, or a model that the run makes itself.
     """
     checkpoint = config["model"]["checkpoint"]
-    if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):
+    if not checkpoint or hub.parse(checkpoint):
         return 0
     return processes.on_leader(lambda: files.identity(checkpoint))

@@ -34,7 +34,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
     _check_model(run.model)
     if run.lora.rank:
         peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
-    _check_built_in(run)
+    _check_built_in(run.data)
     selector.check(run)
     check_hooks(given, run, selector.make(run).needs.variants)
     _check_lag(run)
@@ -108,30 +108,17 @@ def _check_lag(run: settings.Run) -> None:
         )
 
 
-def _check_built_in(run: settings.Run) -> None:
-    """Checks the mixtures of the built-in data, and that the teacher's noise is of parts it teaches."""
-    data, taught = run.data.mixture, run.warm_start.mixture or run.data.mixture
-    if data and run.data.train != "procedural":
+def _check_built_in(data: settings.Data) -> None:
+    """Checks the mixture of the built-in data."""
+    if data.mixture and data.train != "procedural":
         raise ValueError(
-            f"data.mixture with data.train={run.data.train!r}: only the built-in data, "
+            f"data.mixture with data.train={data.train!r}: only the built-in data, "
             "'procedural', are mixed"
         )
-    for name, mixture in (("data", data), ("warm_start", taught)):
-        try:
-            weights = procedural.expand_mixture(mixture)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{name}.mixture: {error}") from error
-    known = [f"{family}_{level}" for family, level in weights]
-    for name, value in run.warm_start.noise.items():
-        if name not in known:
-            raise ValueError(
-                f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"
-                f"what is taught has {', '.join(known)}; --config.warm_start.noise={{}} is no noise"
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"warm_start.noise.{name}={value!r}: must be a number")
-        if not 0 <= value < 1:
-            raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")
+    try:
+        procedural.expand_mixture(data.mixture)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"data.mixture: {error}") from error
 
 
 def check_hooks(given: hooks.Hooks, run: settings.Run, asks_for_variants: bool) -> None:

@@ -1,11 +1,8 @@
 """Checks the data of a run: held-out questions, lengths of answers, sizes of pictures, rewards."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from vade_jax import settings
-from vade_jax.data import procedural, tokens
 from vade_jax.rewards import trial
 from vade_jax.run import build
 from vade_jax.run.checks import selector
@@ -27,8 +24,6 @@ def check_data(run: settings.Run, data: Datasets) -> None:
     selector.warn_without_choice(run, len(data.train))
     _check_held_out(run.data, data)
     _check_lengths(run, data)
-    if run.teaches_rows:
-        _check_taught(run, data)
     if line := data.build_prompt.on_pictures(data.train.sizes):
         print(line)
 
@@ -53,21 +48,6 @@ def _check_lengths(run: settings.Run, data: Datasets) -> None:
                 f"{split}: {num_cut:,} of {len(length_I):,} rows: their own answer takes up to {longest} tokens in "
                 f"the asked form, {limit} cuts it"
             )
-
-
-def _check_taught(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows the warm start teaches if not all; raises ValueError if there is none."""
-    num_taught = len(data.train.teachable(run.sampling.max_tokens))
-    limit = f"fits in sampling.max_tokens={run.sampling.max_tokens}"
-    if not num_taught:
-        raise ValueError(
-            f"warm_start.num_steps={run.warm_start.num_steps}: no row of data.train={run.data.train!r} has an "
-            f"answer that {limit}: raise that, or set warm_start.num_steps=0"
-        )
-    if num_taught < len(data.train):
-        print(
-            f"warm start: it teaches {num_taught:,} of {len(data.train):,} rows, those with an answer that {limit}"
-        )
 
 
 def _check_held_out(data: settings.Data, found: Datasets) -> None:
@@ -105,22 +85,3 @@ def check_reward(run: settings.Run, data: Datasets) -> None:
         opening = build.opening(run.reward.format, run.data.template, tokenizer)
         judge = build.make_judge(run.reward, opening)
         print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
-
-
-def check_answers_fit(
-    mixture: Mapping[str, float], seed: int, max_tokens: int, tokenizer: tokens.Tokenizer
-) -> None:
-    """Raises ValueError if the built-in answers are longer than the longest sampled answer."""
-    kinds = procedural.expand_mixture(mixture)
-    texts = {
-        procedural.target_text(item)
-        for kind, share in kinds.items()
-        if share  # however few the items: the rare kinds come in the middle
-        for item in procedural.Procedural(seed, 200, "warmup", {kind: 1.0})
-    }
-    longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
-    if longest > max_tokens:
-        raise ValueError(
-            f"sampling.max_tokens={max_tokens}: the warm start's answers have "
-            f"up to {longest} tokens; set it to at least that"
-        )

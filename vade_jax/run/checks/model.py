@@ -22,8 +22,6 @@ def check_model(run: settings.Run, directory: str) -> None:
     devices = mesh.make(**run.mesh.to_dict())
     micro = run.batch.prompts_per_microbatch
     mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
-    if run.warm_start.num_steps:
-        mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
     shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
     check_size(run.model.size, shape, directory)
     answer = max(run.sampling.max_tokens, run.eval.max_tokens)

@@ -156,21 +156,3 @@ def check_goes_on(workdir: str) -> None:
             f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ "
             "back, or give another --workdir"
         )
-
-
-def check_has_recipe(target: str) -> None:
-    """Raises ValueError if a complete checkpoint has no record of its settings."""
-    if not os.path.exists(target + ".json"):
-        raise ValueError(
-            f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
-            "warm_start.directory, or start from it by model.checkpoint with warm_start.num_steps=0"
-        )
-
-
-def check_is_warm_start(target: str) -> None:
-    """Raises ValueError if a warm start would replace files that no warm start made."""
-    if os.path.isdir(target) and os.listdir(target) and not os.path.exists(target + ".json"):
-        raise ValueError(
-            f"{target} has files and is no warm start, which would replace them: give another "
-            "warm_start.directory"
-        )
