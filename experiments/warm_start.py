@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tqdm
@@ -31,6 +31,8 @@ Taught = Iterator[tuple[Item, list[int]]]  # questions, and the tokens of their 
 @dataclasses.dataclass(frozen=True)
 class Lessons(Section):
     """What is taught, and how."""
+
+    path: ClassVar[str] = "lessons."
 
     num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
     # What is taught. "train": the rows of data.train with their own answers, in the form of reward.format, to
@@ -55,8 +57,10 @@ class Lessons(Section):
         """Returns the mixture of built-in questions; raises ValueError if the teacher errs in others."""
         weights = procedural.expand_mixture(mixture := self.mixture or run.data.mixture)
         for name, share in self.noise.items():
-            fields.check_word("noise", name, [f"{family}_{level}" for family, level in weights])
-            fields.Interval(at_least=0, below=1).check(f"noise.{name}", share)
+            fields.check_word(
+                "lessons.noise", name, [f"{family}_{level}" for family, level in weights]
+            )
+            fields.Interval(at_least=0, below=1).check(f"lessons.noise.{name}", share)
         return mixture
 
 

@@ -46,7 +46,6 @@ WRONG = {
     "data.kind": ("formula", r"data.kind='formula':.* known are choice, yesno, .*expr"),
     "data.min_pixels": (1567, r"min_pixels=1567: must be in \[1568, inf\), as an image"),
     "data.mixture": ({"colour": 1}, r"data.mixture: mixture has no part 'colour'; use"),
-    "warm_start.mixture": ({"color_9": 1}, r"warm_start.mixture: mixture has no part 'color_9'"),
     "data.max_pixels": (2000, r"min_pixels=12544 is larger than data.max_pixels=2000"),
     "data.num_train": (3, r"num_prompts=4 is larger than the training set of 3 usable"),
     "data.validation": ("", r"data.validation is empty: give 'procedural', a .jsonl"),
@@ -54,14 +53,6 @@ WRONG = {
     "model.checkpoint": ("somewhere", r"model.checkpoint='somewhere' and .*exactly one"),
     "selector.options.decay_selected": (1.5, r"decay_selected=1.5"),
     "selector.options.draw": ("best", r"draw='best'"),
-    "warm_start.noise.color_0": (1.0, r"noise.color_0=1.0: must be in \[0, 1\)"),
-    "warm_start.noise.colour_0": (
-        0.5,
-        r"noise.colour_0: did you mean 'color_0'\? what is taught has color_0, ",
-    ),
-    "warm_start.noise": ({"color_0": "0.3"}, r"noise.color_0='0.3': must be a number$"),
-    "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
-    "warm_start.noise.zzz": (0.5, r"noise.zzz: what is taught has color_0, "),
     "refill.ask": ("some", r"refill.ask='some':.* known are batch, missing, estimate"),
     "model.size": ("8b", r"model.size='8b':.* known are 3b, 7b, 32b, 72b, qwen3vl-2b, "),
 }
@@ -101,7 +92,7 @@ def numbers(section=settings.Run(), prefix=""):  # noqa: B008 (frozen)
 FLOATS = [name for name, interval, value in numbers() if interval and isinstance(value, float)]
 
 
-@pytest.mark.parametrize("name", [*FLOATS, "warm_start.noise.color_0"])
+@pytest.mark.parametrize("name", FLOATS)
 def test_nan_is_in_no_range(name):
     with pytest.raises(ValueError, match=rf"{name}=nan: must be in"):
         check(smoke(**{name: math.nan}))
@@ -114,8 +105,6 @@ def test_nan_is_in_no_range(name):
         ("optimizer.learning_rate", 0.0),
         ("reward.overlong_buffer", 7),  # of 8 tokens
         ("data.min_pixels", 1568),
-        ("warm_start.noise.color_0", 0.0),
-        ("warm_start.noise.hidden_0", 0.9),
     ],
 )
 def test_an_edge_that_belongs_to_its_range(name, value):

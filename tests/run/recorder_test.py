@@ -13,7 +13,6 @@ import safetensors.numpy
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
-from vade_jax.run.checks import beginning
 from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import collect, processes, scoring
 from vade_jax.trainer.choosing import Chosen
@@ -361,13 +360,6 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
     with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
         resumed()
     assert resumed(start=0) == 7  # one that the run itself made
-
-
-def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
-    of_run = settings.Run(
-        model=settings.Model(checkpoint=str(tmp_path)), warm_start=settings.WarmStart(num_steps=2)
-    )
-    assert beginning.start_of(of_run.to_dict()) == 0
 
 
 def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(make, tmp_path):
