@@ -16,6 +16,7 @@ DOSE_FACTOR = 3  # times the prompts a step that the control `dose` has
 # How often the teacher gives the answer of another item of the same family and level, so that right answers
 # are rare at first. The other item often has the same answer: 0.66 to 0.76 of Frontier's letters are wrong.
 SHY = 0.9
+LESSONS = 500  # supervised steps
 ARENAS = {
     "frontier": {
         "mixture": dict(
@@ -23,7 +24,6 @@ ARENAS = {
         ),
         "taught": dict(color_0=57, hidden_0=3, letter_0=10, letter_1=10, letter_2=10, letter_3=10),
         "noise": dict.fromkeys(("letter_0", "letter_1", "letter_2", "letter_3"), SHY),
-        "warm_start": 500,
         "steps": 60,
     },
     "ladder": {
@@ -34,7 +34,6 @@ ARENAS = {
             color_0=35, color_1=22, hidden_0=3, letter_0=14, initials_0=13, initials_1=13
         ),
         "noise": dict.fromkeys(("letter_0", "initials_0", "initials_1"), SHY),
-        "warm_start": 500,
         "steps": 80,  # by step 60 the second rung has hardly begun
     },
     "digits": {
@@ -43,7 +42,6 @@ ARENAS = {
         # With more noise, letters that the names of many digits share would be likelier than the right
         # letters. At 0.8 the teacher is wrong in 0.59 to 0.72 of the answers.
         "noise": dict.fromkeys(("spell_0", "spell_1", "spell_2"), 0.8),
-        "warm_start": 500,
         "steps": 60,
     },
     # The longer the answer, the harder the prompt and the dearer.
@@ -51,7 +49,6 @@ ARENAS = {
         "mixture": dict(numbers_0=25, numbers_1=20, numbers_2=20, numbers_3=15, hidden_0=20),
         "taught": dict(numbers_0=30, numbers_1=25, numbers_2=22, numbers_3=20, hidden_0=3),
         "noise": dict(numbers_0=0.6, numbers_1=0.75, numbers_2=0.85, numbers_3=SHY),
-        "warm_start": 500,
         "steps": 60,
         "max_tokens": 128,
     },
@@ -77,8 +74,8 @@ def sizes(name):
     return {"prompts": 16, "pool": 256, "rollouts": 8, **own, **arena.get("sizes", {})}
 
 
-def put(run, name, args):
-    """Changes `run`, a config of the tiny job, into an arena with the sizes in `args`."""
+def put(run, lessons, name, args):
+    """Changes `run` and `lessons`, those of the tiny job, into an arena with the sizes in `args`."""
     arena = ARENAS[name]
     for word in ("prompts", "pool", "rollouts", "steps", "updates"):
         if getattr(args, word) < 1:
@@ -97,15 +94,16 @@ def put(run, name, args):
     run.eval.num_samples, run.eval.every = 4, 20
     if "taught" in arena:
         run.model.preset = args.model
-        _taught(run, arena)
+        _taught(run, lessons, arena)
     else:
         _pretrained(run)
+        lessons.num_steps = 0
 
 
-def _taught(run, arena):
-    run.warm_start.mixture = ConfigDict(arena["taught"])
-    run.warm_start.noise = ConfigDict(arena["noise"])
-    run.warm_start.num_steps = arena["warm_start"]
+def _taught(run, lessons, arena):
+    lessons.mixture = ConfigDict(arena["taught"])
+    lessons.noise = ConfigDict(arena["noise"])
+    lessons.num_steps = LESSONS
     # All arms have the same validation questions. Validating less often pays for more questions.
     run.data.num_validation = 1024
     run.checkpoint.every = 30
@@ -116,7 +114,6 @@ def _taught(run, arena):
 
 def _pretrained(run):
     run.model.preset, run.model.checkpoint, run.model.size = "", PRETRAINED, "smollm2-135m"
-    run.warm_start.num_steps, run.warm_start.noise = 0, ConfigDict({})
     run.data.instruction = "Answer with just the number."
     run.reward.function = "docs/examples/last_number.py:last_number"  # it never learned to box
     run.reward.format_weight = 0.0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from ml_collections import ConfigDict
 
 from configs import default
+from experiments.warm_start import Lessons
 from vade_jax import samplers
 
 Change = Callable[[ConfigDict], None]
@@ -27,11 +28,12 @@ def make(
     chosen: str,
     losses: Mapping[str, Change],
     baseline: str,
+    lessons: ConfigDict | None = None,
 ) -> ConfigDict:
     """Returns a sweep: every chosen arm with every chosen loss, data and seed.
 
     `name` is the folder of tables and figures; `chosen` are the arms that run by default, with commas
-    between; all `losses` do.
+    between; all `losses` do. `lessons` are taught before the runs, once a seed.
     """
     c = ConfigDict()
     c.name = name
@@ -41,6 +43,7 @@ def make(
     c.seeds = "0,1,2"
     c.baseline = baseline
     c.run = run
+    c.lessons = ConfigDict(Lessons().to_dict()) if lessons is None else lessons
     # What the words above stand for.
     c.known = ConfigDict({"arms": dict(arms), "losses": dict(losses), "data": DATA})
     return c

@@ -28,7 +28,7 @@ def get_config(arg=None):
         c.model.preset
     ):  # smoke: the tiny text model; the built-in data are pictures, so it needs files
         c.model.preset = "tiny_qwen2.5"
-        c.warm_start.num_steps, c.eval.num_samples = 0, 1
+        c.eval.num_samples = 1
         c.data.train = c.data.validation = ""
         return c
     c.num_prompts, c.batch.prompts_per_minibatch = 256, 64

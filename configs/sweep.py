@@ -27,8 +27,8 @@ More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, 
 
 To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
-wrong). To change what all runs share: `--config.run.num_steps=100`. The arms are all selectors, with the
-options of their papers, and:
+wrong). To change what all runs share: `--config.run.num_steps=100`, and what is taught before, once a seed:
+`--config.lessons.num_steps=0` is nothing. The arms are all selectors, with the options of their papers, and:
 
 vade_dapo: DAPO around VADE. DAPO refills until it has used three times the rollouts of the others;
     dapo_three_rounds has at most three rounds a step, after which a batch may stay incomplete
@@ -58,9 +58,10 @@ def get_config(arg=None):
     kind = next((kind for kind in KINDS if args[kind]), None)
     kind = kind or ("selectors" if is_tiny else "controls" if arena else "ablations")
     words = "smoke" if args.smoke else None
-    run = tiny.taught(tiny.base(words)) if base is None else _base(base)
+    run = tiny.base(words) if base is None else _base(base)
+    lessons = tiny.taught(run) if base is None else None
     if arena and not args.smoke:
-        arenas.put(run, arena, args)
+        arenas.put(run, lessons, arena, args)
     known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | (arenas.CONTROLS if arena else {})
     chosen, baseline = _chosen(run, kind)
     # A loss that the run has is left as `--config.run.loss.FIELD=VALUE` may set it.
@@ -72,7 +73,8 @@ def get_config(arg=None):
         # The other fields that DAPO's loss changes would stay changed under every loss.
         raise ValueError(f"config argument {arg!r}: losses are of a base with GRPO or GSPO")
     name = "arena" if arena else "table1" if kind == "selectors" else kind
-    c = arms.make(run, name, arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
+    compared = dict(arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
+    c = arms.make(run, name, **compared, lessons=lessons)
     if base is None and kind != "losses":
         c.losses = "gspo,grpo" if name == "table1" else "gspo"
     return c

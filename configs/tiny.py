@@ -7,13 +7,16 @@ trains for 100 steps. As in Table 4, a step has four mini-batches. It shows that
 selector is better: its gain has not been measured over seeds. docs/arenas.md has jobs that can tell.
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
-`reward=paper` (0 or 1, without a part for the format); `qwen3vl`, a Qwen3-VL of this size with a warm start
-of its own; `smoke` (a minute, for tests).
+`reward=paper` (0 or 1, without a part for the format); `qwen3vl`, a Qwen3-VL of this size with random
+weights, for `experiments.supervise` to teach; `smoke` (a minute, for tests).
 """
+
+import dataclasses
 
 from ml_collections import ConfigDict
 
 from configs import arguments, default
+from experiments.warm_start import Lessons
 
 
 def base(arg: str | None = None, selector: str = "vade", loss=default.grpo, **more) -> ConfigDict:
@@ -28,13 +31,8 @@ def base(arg: str | None = None, selector: str = "vade", loss=default.grpo, **mo
         c.reward.format_weight = 0.0
     c.num_steps = 100
     c.num_prompts = 32
-    c.model.preset = "tiny_reader"  # already warm-started; `taught` makes a new warm start
+    c.model.preset = "tiny_reader"  # it can read some of the pictures
     c.selector.options.warmup = "none"
-
-    c.warm_start.num_steps = 0
-    c.warm_start.batch_size = 32
-    c.warm_start.learning_rate = 1e-3
-    c.warm_start.noise = ConfigDict(dict(color_0=0.6, count_1=0.6, subtract_0=0.5))
 
     default.built_in(c, num_train=512, num_validation=256)
     c.data.instruction = ""
@@ -61,17 +59,22 @@ def base(arg: str | None = None, selector: str = "vade", loss=default.grpo, **mo
     loss(c)
     if args.qwen3vl:
         # Its patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
-        taught(c).model.preset = "tiny_qwen3vl"
+        c.model.preset = "tiny_qwen3vl"
         c.data.min_pixels = c.data.max_pixels = 128 * 128
     return c
 
 
 def taught(c: ConfigDict) -> ConfigDict:
-    """Returns the config with its own warm start, which depends on the seed, as sweeps need it."""
-    if c.model.preset == "tiny_reader":  # not a smoke test, which has a warm start of two steps
-        c.model.preset, c.warm_start.num_steps, c.num_steps = "tiny", 1000, 200
-        c.warm_start.data = "procedural"  # to read, whatever RL is to learn
-    return c
+    """Makes a sweep's run begin with random weights; returns the lessons, which teach each seed to read."""
+    noise = dict(color_0=0.6, count_1=0.6, subtract_0=0.5)
+    lessons = Lessons(num_steps=1000, batch_size=32, data="procedural", noise=noise)
+    if c.model.preset == "tiny_reader":
+        c.model.preset = "tiny"
+    if c.num_steps == 2:  # a smoke test
+        lessons = dataclasses.replace(lessons, num_steps=2, batch_size=8)
+    else:
+        c.num_steps = 200
+    return ConfigDict(lessons.to_dict())
 
 
 def smoke(c: ConfigDict) -> None:
@@ -80,8 +83,6 @@ def smoke(c: ConfigDict) -> None:
     c.num_prompts = 4
     c.num_rollouts = 4
     c.model.checkpoint, c.model.preset, c.model.size = "", "tiny", ""
-    c.warm_start.num_steps = 2
-    c.warm_start.batch_size = 8
     default.built_in(c, num_train=16, num_validation=8)
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 128

@@ -8,9 +8,9 @@ Runs on 2 CPU cores, like configs/tiny_gspo.py. `arms` makes the comparison of D
 has the same 16 problems a step and the same total of answers, but no variants. docs/arenas/appendix.md has
 the results over five seeds.
 
-`variants=3` is the paper's other number of variants, with 8 problems a step. The warm start sees neither
-variants nor other wordings. A selector named after the colon replaces DIVA's selector, and with it the
-variants and the advantages.
+`variants=3` is the paper's other number of variants, with 8 problems a step. The lessons of a sweep have
+neither variants nor other wordings. A selector named after the colon replaces DIVA's selector, and with it
+the variants and the advantages.
 """
 
 from configs import arguments, arms, tiny
@@ -29,7 +29,7 @@ def get_config(arg=None):
         return run
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    tiny.taught(run)
+    lessons = tiny.taught(run)
     return arms.make(
         run,
         "diva",
@@ -37,6 +37,7 @@ def get_config(arg=None):
         chosen="grpo,diva",
         losses={"grpo": arms.nothing},
         baseline="grpo",
+        lessons=lessons,
     )
 
 

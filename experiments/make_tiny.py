@@ -4,7 +4,7 @@
     python -m experiments.make_tiny --taught --directory=runs/tiny_reader    # and 1,000 supervised steps
 
 The second command takes minutes. It made the policy of the preset "tiny_reader", which comes with the
-package: from seed 0, in float32, by the warm start of configs/tiny.py, and written in bfloat16.
+package: from seed 0, in float32, by the lessons of configs/tiny.py's `taught`, and written in bfloat16.
 """
 
 import os
@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from absl import app, flags, logging
 
 from configs import tiny
-from experiments import commands, errors, paths
+from experiments import commands, errors, paths, warm_start
 from vade_jax import fields, settings
 from vade_jax.models.qwen import files, tiny_checkpoint
-from vade_jax.run import warm_start
 from vade_jax.run.directory import make
 
 DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
@@ -38,12 +37,12 @@ def main(_: Sequence[str]) -> None:
             tiny_checkpoint.write(DIRECTORY.value, SEED.value)
             return
     c = tiny.base(f"seed={SEED.value}")
-    c.warm_start.num_steps = 1000
-    run = settings.Run.from_dict(c.to_dict())
-    with tempfile.TemporaryDirectory() as workdir:
-        base = warm_start.untrained(run, workdir)
-        taught = warm_start.warm_started(run, base, workdir, stop=lambda: False)
-        assert taught is not None  # nothing stops it
+    lessons = warm_start.Lessons.from_dict(tiny.taught(c).to_dict())
+    with tempfile.TemporaryDirectory() as directory:
+        base, taught = (os.path.join(directory, name) for name in ("base", "taught"))
+        tiny_checkpoint.write(base, SEED.value)
+        run = settings.Run.from_dict(c.to_dict())
+        warm_start.teach(run, lessons, base, taught, rows=None)
         shape, params = files.load(taught)
         files.copy_tokenizer(taught, DIRECTORY.value)
         files.save(DIRECTORY.value, shape, params, jnp.bfloat16)

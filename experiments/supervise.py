@@ -1,53 +1,76 @@
-"""Makes the supervised warm start of a run, and nothing else.
+r"""Teaches a policy right answers before RL: writes a model directory, which `model.checkpoint` takes.
 
-    python -m experiments.supervise --config=configs/my_data.py --workdir=runs/taught \
-        --config.data.train=rows.jsonl --config.warm_start.num_steps=80
+    python -m experiments.supervise --config=configs/my_data.py --directory=runs/taught --lessons.num_steps=80
+    python -m experiments.train --config=configs/my_data.py --workdir=runs/mine \
+        --config.model.preset= --config.model.checkpoint=runs/taught
 
-Writes a Hugging Face checkpoint into <workdir>/warm_start, which `model.checkpoint` takes: see
-vade_jax/run/warm_start.py.
+The config is the run's, and `Lessons` in experiments/warm_start.py explains --lessons. DIRECTORY.start/ keeps
+what the model was made from: config.json, a tiny preset, the list of rows that cannot be used. A command that
+was stopped begins anew.
 """
 
-import sys
+import json
+import os
+import pathlib
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 
-from experiments import cli, hooks
+from experiments import cli, hooks, paths, warm_start
 from experiments.errors import user_errors
-from vade_jax import settings
+from vade_jax import atomic, fields, settings
 from vade_jax.data import loading
-from vade_jax.run import build, checks, compiled, directory, job, warm_start
-from vade_jax.run.cluster import StopSignal
-from vade_jax.trainer.scoring import NotFinite
+from vade_jax.run import build, checks, cluster, compiled
+from vade_jax.run import directory as directories
+from vade_jax.store import run_file
+from vade_jax.trainer import processes
 
 
-def main(config: ConfigDict, workdir: str) -> None:
-    """Makes the warm start that the config asks for."""
+def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
+    """Makes the model directory, or says that it is there."""
+    directory = os.path.abspath(directory)
+    start = f"{directory}.start"
+    made_from = pathlib.Path(start, "config.json")
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
-    with user_errors((checks.UserError,)), job.opened(run, workdir, hooks.ALL) as (run, workdir):
-        with user_errors():
-            if not run.warm_start.num_steps:
-                raise ValueError("warm_start.num_steps=0: set it to the supervised steps to take")
-            compiled.keep(run.perf, workdir)
-            base = warm_start.untrained(run, workdir)
-            checks.model.check_model(run, base)
-            rows = None
-            if run.teaches_rows:
-                with loading.Threads(run.data.num_threads) as threads:
-                    data = build.load_data(run, base, workdir, threads.stream)
-                checks.data.check_data(run, data)
-                rows = data.train
-            directory.begin(run.to_dict(), workdir)
-        try:
-            with user_errors((checks.UserError,)):
-                made = warm_start.warm_started(run, base, workdir, StopSignal(), rows)
-        except KeyboardInterrupt:  # the second one: see `StopSignal`
-            sys.exit("error: stopped at once; the same command goes on after the last save")
-        except NotFinite as error:
-            sys.exit(f"error: {error}")
-    if made is not None:
-        print("in", made)
+        taught = warm_start.Lessons.from_dict(lessons.to_dict())
+        if not taught.num_steps:
+            raise ValueError("lessons.num_steps=0: give the steps, such as --lessons.num_steps=80")
+        checks.check(run, hooks.ALL)
+        cluster.take_gpus(run.layout)
+        cluster.only_leader_prints()
+        processes.on_leader(lambda: os.makedirs(start, exist_ok=True))
+        run = fields.replaced(run, directories.pinned(run, start))
+        compiled.keep(run.perf)
+        base = build.checkpoint_of(run, start)
+        rows = _rows(run, base, start) if taught.are_rows(run) else None
+        recipe = warm_start.recipe(run, taught, rows)
+        if processes.on_leader(lambda: os.path.exists(os.path.join(directory, "config.json"))):
+            if other := run_file.differences(json.loads(made_from.read_text()), recipe):
+                raise ValueError(
+                    f"{directory} was made otherwise ({'; '.join(other)}): give another"
+                )
+            print(f"{directory} is there already")
+            return
+        processes.on_leader(lambda: atomic.write_text(made_from, json.dumps(recipe, indent=2)))
+        warm_start.teach(run, taught, base, directory, rows)
+    print("in", directory)
+
+
+def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
+    """Returns the training rows whose answer a run could give."""
+    with loading.Threads(run.data.num_threads) as threads:
+        train = build.load_data(run, base, start, threads.stream).train
+    limit = run.sampling.max_tokens
+    rows = train.teachable(limit)
+    print(f"{len(rows):,} of {len(train):,} rows have an answer of up to {limit} tokens")
+    if not len(rows):
+        raise ValueError(f"sampling.max_tokens={limit} cuts the answers of all rows: raise it")
+    return rows
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    DIRECTORY = paths.define("directory", None, "A directory for the model.", required=True)
+    LESSONS = config_flags.DEFINE_config_dict(
+        "lessons", ConfigDict(warm_start.Lessons().to_dict()), "What is taught."
+    )
+    cli.run(lambda config, _: main(config, DIRECTORY.value, LESSONS.value))

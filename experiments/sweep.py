@@ -4,9 +4,10 @@ r"""Compares selectors on equal terms: makes many runs, then tables and figures 
         --config.arms=vade,uniform --config.seeds=0,1,2 --parallel=2
 
 A run is in {workdir}/{data}/{loss}/{arm}_seed{seed}; the .log next to this directory has what it printed. A
-finished run is reused, a stopped run is resumed, and a run that fails does not stop the others. Runs with the
-same seed share their warm start. `--report_only` makes the tables of the runs that are finished. On an
-accelerator leave --parallel at 1: runs get separate cores, but not separate devices.
+finished run is reused, a stopped run is resumed, and a run that fails does not stop the others. If the config
+has lessons, experiments/supervise.py first makes the model that all runs of a seed start from.
+`--report_only` makes the tables of the runs that are finished. On an accelerator leave --parallel at 1: runs
+get separate cores, but not separate devices.
 """
 
 import math
@@ -21,7 +22,7 @@ from ml_collections import ConfigDict
 from experiments import cli, errors, results
 from experiments.arenas import records, sweep_page
 from experiments.arenas.programs import Ended, Program, ProgramPool
-from experiments.arenas.runs import PlannedRun, pinned, planned
+from experiments.arenas.runs import Planned, PlannedRun, WarmStart, pinned, planned
 from vade_jax import imports
 from vade_jax.report import outcome
 from vade_jax.run.directory import own
@@ -73,18 +74,13 @@ def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
     """Makes the missing runs; returns the programs that failed, and whether the sweep was asked to stop."""
     missing = {run.name: run for run in runs if not run.is_finished()}
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
-    starts = {}  # by seed: the warm start, with the config of the first run that needs it
-    for run in missing.values():
-        start = run.settings.warm_start
-        complete = os.path.exists(os.path.join(start.directory, "config.json"))
-        if start.num_steps and not complete and run.seed not in starts:
-            name = f"warm start of seed {run.seed}"
-            starts[run.seed] = program("supervise", run, name, start.directory + ".log")
+    # A warm start that is there already ends at once, or with an error if it was made otherwise.
+    starts = {run.seed: warm_start(run.start) for run in missing.values() if run.start}
     with ProgramPool(parallel) as pool:
         failed = follow(pool, [*starts.values()], "warm starts", {})
         without = {ended.program for ended in failed}
         programs = [
-            program("train", run, name, run.log)
+            program("train", name, run, f"--workdir={run.directory}")
             for name, run in missing.items()
             if starts.get(run.seed) not in without
         ]
@@ -92,10 +88,17 @@ def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
         return failed, pool.stopped
 
 
-def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
-    """Returns the program that runs one of `COMMANDS` with the config of a run."""
-    arguments = (f"--config={run.write_config()}", f"--workdir={run.directory}")
-    return Program(name, (*COMMANDS[command], *arguments), log)
+def warm_start(start: WarmStart) -> Program:
+    """Returns the program that makes the model of a seed."""
+    name = f"warm start of seed {start.settings.seed}"
+    lessons = [f"--lessons.{field}={value}" for field, value in start.lessons.to_dict().items()]
+    return program("supervise", name, start, f"--directory={start.directory}", *lessons)
+
+
+def program(command: str, name: str, made: Planned, *arguments: str) -> Program:
+    """Returns the program that runs one of `COMMANDS` with a config of its own."""
+    config = f"--config={made.write_config()}"
+    return Program(name, (*COMMANDS[command], config, *arguments), made.log)
 
 
 def follow(
@@ -115,7 +118,7 @@ def follow(
                 bar.write(f"{name}: exit code {ended.code}, {ended.program.log}")
             elif ended.code == 0:
                 text, run = f"{name}: {ended.seconds:.0f} s", runs.get(name)
-                if (run and not run.is_finished()) or (not run and pool.stopped):
+                if run and not run.is_finished():
                     text += ", stopped before its end"
                 elif run:
                     last = outcome.of_run(metrics.read(run.directory)).last

@@ -67,7 +67,6 @@ def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(h
     sections = {
         settings.Data: ("train", "validation", "image_root"),
         settings.Model: ("checkpoint",),
-        settings.WarmStart: ("directory",),
         settings.Engine: ("sync_directory",),
         evaluation.Model: ("checkpoint",),
         evaluation.Evaluation: ("answers",),

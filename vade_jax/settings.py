@@ -3,7 +3,7 @@
 `Run` is a tree of frozen dataclasses. Each checks its own ranges when it is made, so a typo or an
 impossible value is one clear error before anything is built. Where the paper (arXiv 2511.18902) gives
 no value, the default is that of verl's Qwen2.5-VL recipe. Checks that need more than these values (a
-selector's options, files, GPUs, packages) are in `run/checks/`.
+selector's options, files, GPUs, packages) are in run/checks.py.
 
     run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
 
@@ -81,8 +81,8 @@ class Model(Section):
     size: str = ""
     # Dtype of the computation; "auto": float32 on CPUs, bfloat16 on other devices
     dtype: str = choice("auto", "float32", "bfloat16")
-    # Dtype of the weights during RL. With its optimizer state, a bfloat16 weight takes 10 bytes instead of
-    # 12, and no update is lost (trainer/precision.py). The warm start always uses float32.
+    # Dtype of the weights. With its optimizer state, a bfloat16 weight takes 10 bytes instead of 12, and no
+    # update is lost (trainer/precision.py)
     param_dtype: str = choice("float32", "bfloat16")
 
 
@@ -102,30 +102,6 @@ class Lora(Section):
     targets: str = ""
     # Whether layers of the vision tower get an adapter too; False: the tower stays as it is
     vision: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class WarmStart(Section):
-    """Supervised steps before RL."""
-
-    path: ClassVar[str] = "warm_start."
-
-    num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
-    # What is taught. "train": the rows of data.train with their own answers, in the form of reward.format, to
-    # the weights that RL trains. "procedural", and also where data.train is: built-in questions that RL does
-    # not ask, to all weights
-    data: str = choice("train", "procedural")
-    batch_size: int = number(64, at_least=1)  # Questions in a supervised step
-    learning_rate: float = number(1e-3, above=0)  # Peak learning rate of the warm start
-    # Decay of AdamW's second moment; lower than in RL, as so few steps need a short memory
-    b2: float = number(0.95, at_least=0, below=1)
-    # Weights of the types of built-in questions, as in data.mixture; empty: those of data.mixture
-    mixture: Mapping[str, Any] = mapping()
-    # Share of wrong targets for each "family_level" of built-in questions: the teacher gives the answer to
-    # another item of the same family and level, which happens to be right at times
-    noise: Mapping[str, Any] = mapping()
-    # Directory of the warm-started model, reused if it exists; empty: one in the run directory
-    directory: str = location()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -503,7 +479,6 @@ class Run(Section):
     refill: Refill = Refill()
     model: Model = Model()
     lora: Lora = Lora()
-    warm_start: WarmStart = WarmStart()
     data: Data = Data()
     engine: Engine = Engine()
     layout: Layout = Layout()
@@ -525,12 +500,6 @@ class Run(Section):
         """The number of answers that `budget` allows, at least one; 0: no limit."""
         num_answers = self.budget * self.num_steps * self.num_prompts * self.num_rollouts
         return max(round(num_answers), 1) if self.budget else 0
-
-    @property
-    def teaches_rows(self) -> bool:
-        """Whether the supervised steps are on the rows of a user's file."""
-        of_rows = self.warm_start.data == "train" and self.data.train != "procedural"
-        return self.warm_start.num_steps > 0 and of_rows
 
     @property
     def resolved_measure(self) -> Measure:

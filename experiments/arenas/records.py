@@ -69,9 +69,12 @@ def of_directory(directory: PathLike) -> Recorded:
         FileNotFoundError: the directory has no run.json or no metrics.jsonl.
     """
     found = metrics.read(directory)
-    return Recorded(
-        str(directory), run_file.settings_of(directory), found, hopeless_share(directory)
-    )
+    config = run_file.settings_of(directory)
+    # What a warm start has taught, if the run began from one.
+    start = pathlib.Path(f"{config.get('model', {}).get('checkpoint')}.start", "config.json")
+    if start.exists():
+        config["lessons"] = json.loads(start.read_text())["lessons"]
+    return Recorded(str(directory), config, found, hopeless_share(directory))
 
 
 def hopeless_share(workdir: PathLike) -> float:
@@ -193,8 +196,6 @@ def joined(earlier: Groups, new: Groups) -> Groups:
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings without places of the models, which mean nothing on other machines."""
     config = dict(config)
-    if "warm_start" in config:
-        config["warm_start"] = {**config["warm_start"], "directory": ""}
     place = pathlib.PurePath(config.get("model", {}).get("checkpoint", ""))
     if place.is_absolute():  # otherwise it is a name on the hub
         config["model"] = {**config["model"], "checkpoint": place.name}

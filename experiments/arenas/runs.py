@@ -10,19 +10,44 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from experiments import hooks
+from experiments.warm_start import Lessons
 from vade_jax import atomic, fields, imports, samplers, settings
 from vade_jax.run import checks, directory, job
 from vade_jax.store import run_file
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedRun:
-    """One run, in {workdir}/{data}/{loss}/{arm}_seed{seed}; its config and log are next to the directory."""
+class Planned:
+    """What a program makes from settings; its config and log are next to the directory."""
+
+    settings: settings.Run
+    directory: str
+
+    @property
+    def log(self) -> str:
+        return self.directory + ".log"
+
+    def write_config(self) -> str:
+        """Writes the config next to the directory; returns the value of --config that reads it."""
+        path = self.directory + ".json"
+        atomic.write_text(path, json.dumps(self.settings.to_dict(), indent=2) + "\n")
+        return f"configs/from_json.py:{path}"
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart(Planned):
+    """The model that all runs of a seed start from, in {workdir}/warm_start_seed{seed}."""
+
+    lessons: Lessons
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun(Planned):
+    """One run, in {workdir}/{data}/{loss}/{arm}_seed{seed}."""
 
     group: str  # data/loss
     arm: str
-    settings: settings.Run
-    directory: str
+    start: WarmStart | None  # None: nothing is taught
 
     @property
     def seed(self) -> int:
@@ -32,19 +57,9 @@ class PlannedRun:
     def name(self) -> str:
         return f"{self.group}/{self.arm}_seed{self.seed}"
 
-    @property
-    def log(self) -> str:
-        return self.directory + ".log"
-
     def is_finished(self) -> bool:
         """Returns whether the run is finished, see `job.is_done`."""
         return job.is_done(self.settings, self.directory)
-
-    def write_config(self) -> str:
-        """Writes the config next to the run's directory; returns the value of --config that reads it."""
-        path = self.directory + ".json"
-        atomic.write_text(path, json.dumps(self.settings.to_dict(), indent=2) + "\n")
-        return f"configs/from_json.py:{path}"
 
 
 def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
@@ -66,25 +81,30 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
         seeds = dict.fromkeys(int(word) for word in c.seeds.split(","))
     except ValueError:
         raise ValueError(f"seeds={c.seeds!r}: numbers with commas between") from None
-    _check_shared(c.run)
-    runs = []
+    if c.run.seed:
+        raise ValueError(f"run.seed={c.run.seed}: a sweep has seeds, such as --config.seeds=0,1")
+    lessons, runs = Lessons.from_dict(c.lessons.to_dict()), []
+    starts = {seed: _start(c.run, seed, lessons, workdir) for seed in seeds}
     for seed, source, loss, arm in itertools.product(seeds, data, losses, selectors):
         name = f"{source}/{loss}/{arm}_seed{seed}"
         run = arms.changed(c.run, data[source], losses[loss], selectors[arm])
         run.seed = seed
-        # Runs with the same seed share their warm start: nothing that it depends on differs between them.
-        run.warm_start.directory = os.path.join(workdir, f"warm_start_seed{seed}")
+        if start := starts[seed]:
+            run.model.preset, run.model.checkpoint = "", start.directory
         try:
             checked = settings.Run.from_dict(run.to_dict())
             checks.check(checked, hooks.ALL)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        runs.append(PlannedRun(f"{source}/{loss}", arm, checked, os.path.join(workdir, name)))
+        directory_ = os.path.join(workdir, name)
+        runs.append(PlannedRun(checked, directory_, f"{source}/{loss}", arm, start))
     for run in runs:
         if run.is_finished():  # it is not started again, so its config is compared only here
             now = fields.replaced(run.settings, directory.pinned(run.settings, run.directory))
+            # Of a sweep that was moved the warm starts have other places.
+            may_differ = (*directory.MAY_DIFFER, *(("model.checkpoint",) if run.start else ()))
             then = run_file.settings_of(run.directory)
-            if others := run_file.differences(then, now.to_dict(), directory.MAY_DIFFER):
+            if others := run_file.differences(then, now.to_dict(), may_differ):
                 raise ValueError(
                     f"{run.directory} is of other settings ({'; '.join(others)}): give another --workdir or the old "
                     "values"
@@ -92,15 +112,15 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
     return runs
 
 
-def _check_shared(run: ConfigDict) -> None:
-    """Raises ValueError if the shared settings have a seed or a warm start: a sweep sets both itself."""
-    if run.seed:
-        raise ValueError(f"run.seed={run.seed}: a sweep has seeds, such as --config.seeds=0,1")
-    if start := run.warm_start.directory:
-        raise ValueError(
-            f"run.warm_start.directory={start!r}: a sweep makes a warm start for each seed; train from one of "
-            "your own by run.model.checkpoint, with run.warm_start.num_steps=0"
-        )
+def _start(run: ConfigDict, seed: int, lessons: Lessons, workdir: str) -> WarmStart | None:
+    """Returns the warm start of a seed, for all arms, losses and data; None without lessons."""
+    if not lessons.num_steps:
+        return None
+    taught = arms.changed(run)
+    taught.seed = seed
+    of_seed, directory_ = settings.Run.from_dict(taught.to_dict()), f"warm_start_seed{seed}"
+    lessons.mixed(of_seed)
+    return WarmStart(of_seed, os.path.join(workdir, directory_), lessons)
 
 
 def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:

@@ -19,8 +19,9 @@ from experiments.bench import timing
 from experiments.vade_9k import arrow_files
 from vade_jax import run, samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
+from vade_jax.models.qwen import tiny_checkpoint
 from vade_jax.rewards import verify
-from vade_jax.run import states, warm_start
+from vade_jax.run import states
 from vade_jax.samplers import beta, ranking
 from vade_jax.store import metrics
 
@@ -100,7 +101,7 @@ def selector(
 def _step_of_tiny_job(words: str | None) -> float:
     """Returns the seconds of the fastest step of the tiny job, which has compiled by then."""
     c = tiny_gspo.get_config(words)
-    c.warm_start.num_steps, c.num_steps, c.eval.every = 0, 6, 6
+    c.num_steps, c.eval.every = 6, 6
     with tempfile.TemporaryDirectory() as workdir:
         run.train(settings.Run.from_dict(c.to_dict()), workdir)
         steps = [record.get("timing_s/step", np.inf) for record in metrics.read(workdir)]
@@ -117,8 +118,7 @@ def data(quick: bool) -> Iterator[timing.Table]:
     with tempfile.TemporaryDirectory() as directory, loading.Threads(os.cpu_count() or 1) as pool:
         path = pathlib.Path(directory, "train.arrow")
         arrow_files.write(path, map(_row, range(4 if quick else 64)))
-        tiny = settings.Run.from_dict(tiny_gspo.get_config().to_dict())
-        tokenizer = tokens.Tokenizer.load(warm_start.untrained(tiny, directory))
+        tokenizer = tokens.Tokenizer.load(tiny_checkpoint.READER_FILES)
         build = prompts.PromptBuilder(
             tokenizer, instruction="", max_length=8192, min_pixels=3136, max_pixels=1003520
         )

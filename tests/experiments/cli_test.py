@@ -90,7 +90,7 @@ def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (["convert", "--help"], 0, "--source: A Hugging Face directory, an orbax checkpoint"),
+        (["convert", "--help"], 0, "--source: A run directory or a GGUF file."),
         (
             ["convert", "--source=a", "--target=b", "--bogus=1"],
             2,

@@ -49,7 +49,7 @@ def test_a_word_finds_settings_by_name_and_meaning():
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("seed", "int"), ("warm_start.learning_rate", "float above 0"), ("lora.vision", "bool")],
+    [("seed", "int"), ("batch.vocab_chunk", "int at least 1"), ("lora.vision", "bool")],
 )
 def test_the_range_is_told_in_words(name, told):
     (found,) = (x for x in config.of_section(settings.Run) if x.path == name)

@@ -17,7 +17,7 @@ STALENESS = "training/off_policy/trajectory_staleness/mean"
 def runs(one_device, small_checkpoint, tmp_path_factory):
     """Directories of a run of 4 steps, and of one that was stopped after 2 of them and resumed."""
     base = tmp_path_factory.mktemp("runs")
-    c = smoke(4, small_checkpoint, base / "warm_start")
+    c = smoke(4, small_checkpoint)
     c.engine.max_lag, c.eval.every = 1, 4
     c.loss.old_logp, c.loss.importance = "trainer", "icepop"
     job = settings.Run.from_dict(c.to_dict())

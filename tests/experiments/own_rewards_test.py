@@ -89,9 +89,7 @@ def _literal(value):
 
 @pytest.fixture
 def c(one_device, small_checkpoint, tmp_path):
-    c = train_test.smoke(1, small_checkpoint, "")
-    c.warm_start.num_steps = 0  # all else as in train_test, whose programs are compiled
-    return c
+    return train_test.smoke(1, small_checkpoint)  # whose programs are compiled
 
 
 def test_the_judge_of_the_page_trains(c, files, server, capsys):

@@ -1,65 +1,182 @@
-"""A warm start alone."""
+"""Supervised steps: what is taught, what learns, and the model directory that they leave."""
 
 import json
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
 
 from configs import my_data, tiny_gspo
-from experiments import supervise
-from vade_jax.data import hub, tokens
+from experiments import supervise, warm_start
+from experiments.warm_start import Lessons
+from vade_jax import settings
+from vade_jax.data import tokens
 from vade_jax.models.qwen import files
-from vade_jax.run import checks, cluster
+from vade_jax.run import build
 
-SHA = "0123456789" * 4
-
-
-def test_names_on_the_hub_become_commits_before_anything_is_made(tmp_path, monkeypatch):
-    """The sweep's warm starts come first: another commit than the runs' would pass unseen."""
-    pin = lambda text, kind, begun: f"{text}@{SHA}" if text == "a/m" else text
-    monkeypatch.setattr(hub, "pin", pin)
-    seen = []
-    monkeypatch.setattr(supervise.warm_start, "untrained", lambda run, *_: seen.append(run.model))
-    monkeypatch.setattr(
-        supervise.warm_start, "warm_started", lambda run, *_: seen.append(run.model)
-    )
-    monkeypatch.setattr(checks.model, "check_model", lambda *_: None)
-    c = tiny_gspo.get_config("smoke")
-    c.model.preset, c.model.checkpoint = "", "a/m"
-    supervise.main(c, str(tmp_path / "run"))
-    assert [model.checkpoint for model in seen] == [f"a/m@{SHA}"] * 2
-    assert SHA in (tmp_path / "run" / "config.json").read_text()
+ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
-def test_jax_gets_the_gpus_of_the_layout_before_anything_is_made(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(cluster, "take_gpus", lambda layout: seen.append(layout.train_memory))
-    monkeypatch.setattr(supervise.compiled, "keep", lambda *_: seen.append("JAX is used"))
-    monkeypatch.setattr(supervise.warm_start, "untrained", lambda *_: "")
-    monkeypatch.setattr(checks.model, "check_model", lambda *_: None)
-    monkeypatch.setattr(supervise.warm_start, "warm_started", lambda *_: None)
-    c = tiny_gspo.get_config("smoke")
-    c.layout.train_memory = 0.5
-    supervise.main(c, str(tmp_path / "run"))
-    assert seen == [0.5, "JAX is used"]
-
-
-def test_ones_own_rows_make_a_model_directory(one_device, small_checkpoint, tmp_path, capsys):
-    """Without the rows that do not fit; it says in what size it saw pictures."""
-    rows = [{"question": f"Which is {i}?", "answer": "7"} for i in range(12)]
-    rows.append({"question": "How long is it?", "answer": "1234567890123"})
+@pytest.fixture
+def config(small_checkpoint, tmp_path):
+    """The config of a run on 14 rows: two are held out, and of the others one has too long an answer."""
+    rows = [{"question": f"Which is {i}?", "answer": str(i % 10)} for i in range(13)]
+    rows.append({"question": "How long is this?", "answer": "1234567890123"})
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "held_out.jsonl").write_text('{"question": "Which?", "answer": "7"}')
     c = my_data.get_config()
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.data.train, c.data.validation = (str(tmp_path / f"{x}.jsonl") for x in ("rows", "held_out"))
-    c.warm_start.num_steps, c.warm_start.batch_size = 2, 4
+    c.data.train, c.data.validation_share = str(tmp_path / "rows.jsonl"), 0.15
     c.sampling.max_tokens = 8
-    supervise.main(c, str(tmp_path / "run"))
+    return c
+
+
+def taught(config, directory, **lessons):
+    """Returns the parameters before and after, by path."""
+    lessons = {"num_steps": 2, "batch_size": 4, "learning_rate": 0.02} | lessons
+    supervise.main(config, str(directory), ConfigDict(lessons))
+    return [files.load(path)[1] for path in (config.model.checkpoint, directory)]
+
+
+def moved(before, after):
+    return jax.tree.map(lambda a, b: np.abs(a - b).max(), before, after)
+
+
+def test_rows_make_a_model_directory_which_says_what_it_was_made_from(
+    config, small_checkpoint, tmp_path, capsys
+):
+    taught(config, tmp_path / "taught")
     said = capsys.readouterr().out
-    assert (
-        "warm start: it teaches 12 of 13 rows, those with an answer that fits in sampling." in said
-    )
-    made = said.split("\nin ")[1].strip()
-    assert tokens.Tokenizer.load(made).pixels == (c.data.min_pixels, c.data.max_pixels)
-    assert (files.load_config(made), files.identity(made)) != (
-        files.load_config(small_checkpoint),
-        files.identity(small_checkpoint),
-    )
+    assert "11 of 12 rows have an answer of up to 8 tokens" in said
+    made = tmp_path / "taught"
+    assert said.endswith(f"in {made}\n")
+    assert {x.name for x in made.iterdir()} == {x.name for x in small_checkpoint.iterdir()}
+    assert tokens.Tokenizer.load(made).pixels == (config.data.min_pixels, config.data.max_pixels)
+    files.check(made)
+    stamp = (made / "model.safetensors").stat().st_mtime_ns
+    taught(config, made)
+    assert capsys.readouterr().out.endswith(f"{made} is there already\n")
+    for change in ({"num_steps": 3}, {"data": "procedural"}):
+        with pytest.raises(SystemExit):
+            taught(config, made, **change)
+        assert f"{made} was made otherwise (" in capsys.readouterr().err
+    with open(tmp_path / "rows.jsonl", "a") as file:
+        file.write('{"question": "One more?", "answer": "1"}\n')
+    with pytest.raises(SystemExit):
+        taught(config, made)
+    assert "rows: " in capsys.readouterr().err
+    assert (made / "model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_a_directory_that_was_not_completed_is_made_again(config, tmp_path):
+    (tmp_path / "taught").mkdir()
+    (tmp_path / "taught" / "tokenizer.json").write_text("{")
+    taught(config, tmp_path / "taught")
+    again = tmp_path / "again"
+    taught(config, again)
+    one, other = ((x / "model.safetensors").read_bytes() for x in (tmp_path / "taught", again))
+    assert one == other
+    tokens.Tokenizer.load(tmp_path / "taught")
+
+
+def test_what_rl_trains_learns(config, tmp_path):
+    config.lora.update(rank=4, targets="proj$")
+    found = moved(*taught(config, tmp_path / "adapter"))
+    assert found["text"]["layers"]["mlp"]["up"]["kernel"] > 1e-4
+    assert found["vision"]["blocks"]["qkv"]["kernel"] == found["embedding"] == 0
+    config.lora.update(rank=0, targets="")
+    config.optimizer.frozen = ("embedding",)
+    found = moved(*taught(config, tmp_path / "frozen"))
+    assert found["embedding"] == 0 and found["text"]["norm"]["scale"] > 0
+    found = moved(*taught(config, tmp_path / "built_in", data="procedural"))
+    assert found["embedding"] > 0
+
+
+def test_each_pass_has_every_row_once_and_none_that_is_held_out(config, tmp_path):
+    config.reward.format, config.sampling.max_tokens = "think_boxed", 32
+    run = settings.Run.from_dict(config.to_dict())
+    data = build.load_data(run, run.model.checkpoint, str(tmp_path))
+    lessons = warm_start._rows(run, data.train, data.build_prompt)
+    passes = [[next(lessons) for _ in range(len(data.train))] for _ in range(2)]
+    first, second = ([item.uid for item, _ in one] for one in passes)
+    assert first != second and sorted(first) == sorted(second) == sorted(x.uid for x in data.train)
+    assert data.validation and not {x.uid for x in data.validation} & {*first}
+    tokenizer = data.build_prompt.tokenizer
+    for item, ids in passes[0]:
+        assert ids.pop() == tokenizer.im_end
+        assert tokenizer.decode(ids) == f"<think>\n\n</think>\n\n\\boxed{{{item.answer}}}"
+
+
+def batches(config, lessons):
+    run = settings.Run.from_dict(config.to_dict())
+    policy = build.load_policy(run, run.model.checkpoint)
+    rows = None
+    if lessons.are_rows(run):
+        rows = build.load_data(run, run.model.checkpoint, ".").train.teachable(8)
+    return list(warm_start._batches(run, lessons, policy, rows))
+
+
+def test_a_step_has_as_many_rows_in_memory_as_in_rl(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = batches(config, Lessons(num_steps=3, batch_size=4))
+    assert [batch.mask_NT.shape[:2] for batch in found] == [(2, 2)] * 3
+    assert config.batch.prompts_per_microbatch == 2
+
+
+@pytest.fixture
+def built_in(small_checkpoint):
+    c = tiny_gspo.get_config("smoke")
+    c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
+    return c
+
+
+def test_built_in_questions_are_new_every_step(built_in):
+    found = batches(built_in, Lessons(num_steps=3, batch_size=4))
+    assert [batch.mask_NT.shape[:2] for batch in found] == [(1, 4)] * 3
+    assert len({batch.prompts.images.patch_BWSE.tobytes() for batch in found}) == 3
+
+
+def test_an_answer_longer_than_an_answer_may_be_is_an_error(built_in):
+    built_in.sampling.max_tokens = 5
+    with pytest.raises(ValueError, match=r"sampling.max_tokens=5: a taught answer has 7 tokens"):
+        batches(built_in, Lessons(num_steps=8, batch_size=8, mixture={"hidden_0": 1}))
+
+
+def test_it_learns_from_the_command_line(small_checkpoint, tmp_path):
+    """The likelihood of answers of two kinds rises; the teacher errs in one of them."""
+    command = [
+        *(sys.executable, "-m", "experiments.supervise", "--config=configs/tiny_gspo.py:smoke"),
+        *("--config.model.preset=", f"--config.model.checkpoint={small_checkpoint}"),
+        *(f"--directory={tmp_path / 'taught'}", "--lessons.num_steps=6", "--lessons.batch_size=4"),
+        *("--lessons.learning_rate=3e-3", "--lessons.mixture={'color_0': 1, 'hidden_0': 1.0}"),
+        "--lessons.noise={'color_0': 0.5}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stderr.rsplit("loss=", 1)[1].split("]")[0]) < 6.0  # log 512 is 6.2
+    made_from = json.loads((tmp_path / "taught.start" / "config.json").read_text())
+    assert made_from["lessons"]["mixture"] == {"color_0": 1, "hidden_0": 1}
+
+
+@pytest.mark.parametrize(
+    ("lessons", "message"),
+    [
+        ({"num_steps": 0}, "lessons.num_steps=0: give the steps"),
+        ({"num_steps": -1}, "lessons.num_steps=-1: must be in"),
+        ({"learning_rate": 1e30}, "step 2: the loss is nan: lower lessons.learning_rate"),
+        ({"batch": 3}, "batch"),
+        ({"mixture": {"color_9": 1}}, "mixture has no part 'color_9'"),
+        ({"noise": {"colour_0": 0.5}}, "lessons.noise='colour_0': did you mean 'color_0'?"),
+        ({"noise": {"color_0": 1.0}}, "lessons.noise.color_0=1.0: must be in [0, 1)"),
+    ],
+)
+def test_a_mistake_is_one_line(built_in, tmp_path, capsys, lessons, message):
+    with pytest.raises(SystemExit) as caught:
+        taught(built_in, tmp_path / "taught", **lessons)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "taught").exists()

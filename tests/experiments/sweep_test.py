@@ -15,13 +15,14 @@ from vade_jax.store import rollout_log
 
 SUPERVISE = """
 import json, pathlib, sys
-config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
-c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
-folder = pathlib.Path(c["warm_start"]["directory"])
-folder.mkdir()  # once
-(folder / "config.json").write_text("{}")
+flags = dict(x[2:].split("=", 1) for x in sys.argv[1:])
+c = json.loads(pathlib.Path(flags["config"].split(":", 1)[1]).read_text())
 if c["seed"] == 9:
     sys.exit("error: no warm start")
+assert (c["model"]["preset"], flags["lessons.num_steps"]) == ("tiny", "2")
+folder = pathlib.Path(flags["directory"])
+folder.mkdir(exist_ok=True)
+(folder / "config.json").write_text("{}")
 """
 TRAIN = """
 import json, pathlib, shutil, sys
@@ -31,7 +32,7 @@ c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
 if c["selector"]["name"] == "mopps":
     sys.exit("error: no luck")
-assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
+assert not c["model"]["preset"] and pathlib.Path(c["model"]["checkpoint"], "config.json").exists()
 (folder / "policy").mkdir(parents=True)  # once
 (folder / "policy" / "config.json").write_text("{}")
 (folder / "config.json").write_text(json.dumps(c))

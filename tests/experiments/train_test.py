@@ -31,7 +31,7 @@ from vade_jax.trainer.scoring import NotFinite
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def smoke(num_steps, model, warm_start):
+def smoke(num_steps, model):
     c = tiny_gspo.get_config("smoke")
     c.model.preset, c.model.checkpoint = "", str(model)
     c.num_steps = num_steps
@@ -41,23 +41,21 @@ def smoke(num_steps, model, warm_start):
     c.optimizer.learning_rate = 3e-4
     c.eval.every = 1
     c.perf.peak_tflops = 0.05
-    c.warm_start.directory = str(warm_start)
     return c
 
 
 @pytest.fixture(scope="module")
 def runs(one_device, small_checkpoint, tmp_path_factory):
-    """Directories of 2 + 2 and of 4 steps, what was printed, and the shared warm start.
+    """Directories of 2 + 2 and of 4 steps, and what was printed.
 
     Programs are compiled once: the later runs find them in a cache on disk.
     """
     base, said = tmp_path_factory.mktemp("runs"), {}
-    warm = base / "warm_start"
 
     def run(name, num_steps):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            train.main(smoke(num_steps, small_checkpoint, warm), str(base / name))
+            train.main(smoke(num_steps, small_checkpoint), str(base / name))
         said[name, num_steps] = out.getvalue()
         return out.getvalue()
 
@@ -116,12 +114,12 @@ def test_the_metrics_of_both_are_the_same_but_for_the_clock(runs):
     assert [r["vade/rollouts_total"] for r in whole] == [0, 16, 32, 48, 64]
 
 
-def test_the_policy_moved_and_stayed_the_engines(runs):
+def test_the_policy_moved_and_stayed_the_engines(runs, small_checkpoint):
     """The first mini-batch of a step is on-policy, so log-ratios stay small; weights move."""
     base, _, _ = runs
     records = metrics.read(base / "whole")[1:]
     assert all(abs(r["actor/ppo_kl"]) < 0.05 for r in records)
-    _, before = files.load(base / "warm_start")
+    _, before = files.load(small_checkpoint)
     _, after = files.load(base / "whole" / "policy")
     moved = [
         np.abs(np.asarray(a) - np.asarray(b)).max()
@@ -209,7 +207,7 @@ def fails(c, workdir, capsys):
 
 def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
     base, _, _ = runs
-    c = smoke(6, small_checkpoint, base / "warm_start")
+    c = smoke(6, small_checkpoint)
     c.optimizer.learning_rate = 5e-4
     line = fails(c, base / "whole", capsys)
     assert "optimizer.learning_rate: 0.0003 there, 0.0005 now" in line
@@ -219,9 +217,7 @@ def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
 @pytest.fixture
 def c(one_device, small_checkpoint, tmp_path):
     """A config that starts from a copy of a policy, to be damaged."""
-    c = smoke(2, shutil.copytree(small_checkpoint, tmp_path / "model"), "")
-    c.warm_start.num_steps = 0
-    return c
+    return smoke(2, shutil.copytree(small_checkpoint, tmp_path / "model"))
 
 
 def cut_short(model):
@@ -250,9 +246,8 @@ def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, words):
     assert all(word in line for word in words)
 
 
-@pytest.mark.parametrize("warm_start", [0, 2])
-def test_a_checkpoint_that_is_not_there(c, tmp_path, capsys, warm_start):
-    c.model.checkpoint, c.warm_start.num_steps = str(tmp_path / "modle"), warm_start
+def test_a_checkpoint_that_is_not_there(c, tmp_path, capsys):
+    c.model.checkpoint = str(tmp_path / "modle")
     assert "modle is no directory" in fails(c, tmp_path / "run", capsys)
     c.model.checkpoint = str(tmp_path / "model")  # mended: the run directory is not taken
     c.data.train = "none.jsonl"

@@ -22,13 +22,12 @@ pytestmark = pytest.mark.vllm
 STEPS = 3
 
 
-def config(engine, warm_start):
+def config(engine):
     c = tiny_gspo.get_config("smoke")
     c.num_steps = STEPS
     c.num_prompts = c.batch.prompts_per_minibatch = 8
     c.batch.prompts_per_microbatch = 8  # one for each of the tests' fake devices
     c.eval.every = STEPS
-    c.warm_start.directory = str(warm_start)
     c.loss.old_logp = "trainer"
     c.engine.name = engine
     if engine != "local":
@@ -66,7 +65,7 @@ def run(tmp_path_factory):
     def run(engine, *, replay=False):
         taped = lambda *args, **kw: Taped(make(*args, **kw), tape, replay)
         workdir = root / f"{engine}_{replay}"
-        c = config(engine, root / "warm_start")
+        c = config(engine)
         with contextlib.ExitStack() as stack:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             patch.setattr(engines, "make", taped)
@@ -111,8 +110,8 @@ def test_a_text_model(tmp_path):
     train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
     for path, some in ((train_file, rows[:16]), (held_out, rows[16:])):
         path.write_text("".join(json.dumps(row) + "\n" for row in some))
-    c = config("vllm_server", "")
-    c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
+    c = config("vllm_server")
+    c.model.preset = "tiny_qwen3"
     c.data.train, c.data.validation = str(train_file), str(held_out)
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")
@@ -125,8 +124,7 @@ def test_an_adapter(tmp_path):
     (tmp_path / "reward.py").write_text(
         "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
     )
-    c = config("vllm_server", "")
-    c.warm_start.num_steps, c.warm_start.directory = 0, ""
+    c = config("vllm_server")
     c.lora.rank, c.optimizer.learning_rate, c.optimizer.warmup_steps = 4, 0.02, 0
     c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it
     c.loss.kl_coef, c.loss.kl = 0.1, "k2"
@@ -160,9 +158,8 @@ def test_a_step_ahead_every_answer_is_of_the_version_that_it_says(tmp_path, monk
     (tmp_path / "reward.py").write_text(
         "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
     )
-    c = config("vllm_server", "")
+    c = config("vllm_server")
     c.num_steps, c.engine.max_lag, c.loss.importance = 4, 1, "token"
-    c.warm_start.num_steps = 0
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 0.01, 0  # versions are far apart
     c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it
     c.layout.train, c.layout.serve = "0", "1"  # to the checks: a device for each, so they overlap

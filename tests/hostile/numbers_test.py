@@ -255,7 +255,7 @@ def test_a_run_of_nothing_but(
     monkeypatch.setattr(engines, "make", lambda *args, **kw: Answers(make(*args, **kw), change))
     c = smoke("vade")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.warm_start.num_steps, c.eval.every, c.checkpoint.every = 0, 9, 9
+    c.eval.every, c.checkpoint.every = 9, 9
     c.loss.kl_coef, c.loss.mask_cut_off = kl_coef, masked
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
+from tests.trainer import small
 from vade_jax import settings
 from vade_jax.data import tokens
+from vade_jax.models.qwen import files, presets
 from vade_jax.run import build, checks
 from vade_jax.trainer.policy import compute_dtype
 from vade_jax.types import Item
@@ -114,3 +116,17 @@ def test_a_frozen_path_that_is_none_of_the_model_is_found_without_a_weight(small
     c.optimizer.frozen = ("visual",)
     with pytest.raises(ValueError, match=r"starts with 'visual'"):
         checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+
+
+def test_a_tiny_model_is_written_anew_at_every_start(tmp_path, monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
+    c = tiny_gspo.get_config("smoke")
+    path = tmp_path / "tiny_model" / "tokenizer.json"
+    path.parent.mkdir()
+    path.write_text("{")  # a start was killed
+    identities = []
+    for c.seed in (0, 1, 1):
+        directory = build.checkpoint_of(settings.Run.from_dict(c.to_dict()), str(tmp_path))
+        tokens.Tokenizer.load(directory)
+        identities.append(files.identity(directory))
+    assert identities[0] != identities[1] == identities[2]

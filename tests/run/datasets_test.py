@@ -134,15 +134,6 @@ def test_a_run_that_can_earn_nothing_does_not_start(load, tmp_path, capsys):
     assert "train: 2 of 2 rows: their own answer" in capsys.readouterr().out
 
 
-def test_rows_to_teach_need_an_answer_that_fits(load, capsys):
-    length = load(["a?"], ["b?"]).train.lengths.item() - 1
-    taught = {"warm_start": {"num_steps": 1}}
-    load(["a?", "x?", "y?"], ["b?"], taught | {"sampling": {"max_tokens": length + 1}}, "12345")
-    assert "warm start: it teaches 2 of 3 rows, those with" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"num_steps=1: no row of data.train=.* answer that fits"):
-        load(["x?", "y?"], ["b?"], taught | {"sampling": {"max_tokens": length}})
-
-
 def test_rows_that_are_held_out_are_the_same_in_every_run_and_ask_nothing_that_is_trained_on(
     load, capsys
 ):

@@ -65,7 +65,7 @@ def test_a_run_of_a_qwen3vl_ends_with_a_policy_that_transformers_loads(
 
 def test_pictures_for_a_text_model_are_one_clear_error(tmp_path, one_device, capsys):
     c = tiny_gspo.get_config("smoke")
-    c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
+    c.model.preset = "tiny_qwen3"
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(tmp_path / "run"))
     assert caught.value.code == 2

@@ -11,8 +11,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 # The program of docs/runs.md, cut to a few seconds.
 SMALLER = {
     r'"num_steps": 20\b': '"num_steps": 1',
-    r'"num_steps": 250\b': '"num_steps": 0',  # of the warm start
-    r'"batch_size": 32\b': '"batch_size": 4',
     r'"num_prompts": 32\b': '"num_prompts": 2',
     r'"num_train": 512\b': '"num_train": 8',
     r'"num_validation": 64\b': '"num_validation": 4',

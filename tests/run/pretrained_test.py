@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from configs import math_text
-from experiments import train
+from experiments import convert, train
 from vade_jax import settings
 from vade_jax.data import batching
 from vade_jax.models.qwen import files, model
 from vade_jax.rollout.engine import Sampling
-from vade_jax.run import build, convert, datasets
+from vade_jax.run import build, datasets
 from vade_jax.store import metrics
 from vade_jax.types import Item
 

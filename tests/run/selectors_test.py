@@ -124,8 +124,7 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypa
     """The whole program on a two-layer model; a second pass of MMR1 compiles nothing."""
     c = smoke(name)
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.warm_start.num_steps, c.eval.every = 0, 9
-    c.eval.num_samples, c.checkpoint.every = 1, 9
+    c.eval.every, c.eval.num_samples, c.checkpoint.every = 9, 1, 9
     c.loss.kl_coef = 0.01  # without, a step in which no answer is right would teach nothing
     c.data.length_multiple = 128
     c.measure.every = min(c.measure.every, 2)
@@ -199,9 +198,7 @@ def test_words_are_no_rates(tmp_path):
         datasets.per_item(items, {"pass_rate": "p"})
 
 
-def test_a_missing_field_is_found_before_the_first_step(
-    tmp_path, capsys, one_device, small_checkpoint
-):
+def test_a_missing_field_is_named(tmp_path, capsys, one_device, small_checkpoint):
     c = smoke("sec")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.selector.arrays.category = "family,depth"

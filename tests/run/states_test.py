@@ -14,7 +14,7 @@ from vade_jax.store import metrics
 @pytest.fixture(scope="module")
 def job(small_checkpoint, tmp_path_factory):
     base = tmp_path_factory.mktemp("states")
-    c = smoke(2, small_checkpoint, base / "warm_start")
+    c = smoke(2, small_checkpoint)
     c.selector.name, c.selector.options = "informed", {"dimensions": 3}
     return settings.Run.from_dict(c.to_dict()), base
 

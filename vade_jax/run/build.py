@@ -72,7 +72,7 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
         raise ValueError(f"selector.options: {error}") from error
 
 
-def checkpoint(run: settings.Run, workdir: str) -> str:
+def checkpoint_of(run: settings.Run, workdir: str) -> str:
     """Returns the Hugging Face directory that a run starts from; writes the tiny model of a preset.
 
     Raises:

@@ -92,7 +92,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     with contextlib.ExitStack() as open_parts:
         with checks.user_errors():
             threads = open_parts.enter_context(loading.Threads(run.data.num_threads))
-            checkpoint = build.checkpoint(run, workdir)
+            checkpoint = build.checkpoint_of(run, workdir)
             checks.check_model(run, checkpoint)
             data = build.load_data(run, checkpoint, workdir, threads.stream)
             run = checks.check_data(run, data)

@@ -41,7 +41,7 @@ def test_the_controls_run_by_default(name):
 def test_an_arena_begins_from_what_pretraining_left():
     run = planned("smollm,pool=64", arms="informed")["informed"]
     assert run.model.checkpoint == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert (run.warm_start.num_steps, run.data.num_train) == (0, 64)
+    assert run.data.num_train == 64
     source = procedural.Procedural(0, 64, mixture=run.data.mixture)
     assert not any(item.images for item in map(source.__getitem__, range(64)))
     with pytest.raises(ValueError, match="'model' is unknown"):
@@ -49,10 +49,13 @@ def test_an_arena_begins_from_what_pretraining_left():
 
 
 def test_words_change_the_sizes():
-    found = planned("frontier,pool=4096,prompts=32,rollouts=4,model=tiny_6m")
-    run = found["uniform"]
+    c = sweep.get_config("frontier,pool=4096,prompts=32,rollouts=4,model=tiny_6m")
+    uniform, dose, _ = of_config(c)
+    run = uniform.settings
     assert (run.data.num_train, run.num_prompts, run.num_rollouts) == (4096, 32, 4)
-    assert (run.model.preset, found["dose"].num_prompts) == ("tiny_6m", 96)
+    assert dose.settings.num_prompts == 96
+    assert uniform.start.settings.model.preset == "tiny_6m"
+    assert uniform.start.lessons.noise["letter_0"] == arenas.SHY
     run = planned("digits,updates=8")["uniform"]
     assert (run.batch.prompts_per_minibatch, run.optimizer.decay_steps) == (2, 480)
     with pytest.raises(ValueError, match="prompts=16: no multiple of updates=3"):

@@ -1,6 +1,7 @@
 """The table of a sweep's runs: small, and as good as the runs for tables and figures."""
 
 import dataclasses
+import json
 import math
 
 import pyarrow as pa
@@ -58,12 +59,22 @@ def test_settings_of_each_run_come_back_whole(path):
 
 
 def test_folders_are_left_out_and_names_on_the_hub_are_kept(path):
-    found = again(recorded(warm_start={"directory": "/somewhere", "num_steps": 5}), path)
-    assert found.config["warm_start"] == {"directory": "", "num_steps": 5}
     for given, kept in (("/somewhere/smollm2", "smollm2"), ("Org/Model", "Org/Model"), ("", "")):
         assert again(recorded(model={"checkpoint": given}), path).config["model"] == {
             "checkpoint": kept
         }
+
+
+def test_a_run_that_began_from_a_warm_start_says_what_was_taught(tmp_path):
+    run = make_run(tmp_path / "a", 3, [0.1, 0.6])
+    config = json.loads((run / "config.json").read_text())
+    config |= {"model": {"checkpoint": str(tmp_path / "warm_start_seed3")}}
+    (run / "config.json").write_text(json.dumps(config))
+    assert "lessons" not in records.of_directory(run).config
+    start = tmp_path / "warm_start_seed3.start" / "config.json"
+    start.parent.mkdir()
+    start.write_text('{"seed": 3, "lessons": {"num_steps": 5}}')
+    assert records.of_directory(run).config["lessons"] == {"num_steps": 5}
 
 
 def test_what_no_table_needs_is_left_out(path):

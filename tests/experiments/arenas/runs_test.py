@@ -1,7 +1,6 @@
 """Which runs a sweep is made of, and with which configs."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 
@@ -10,7 +9,6 @@ import pytest
 from configs import sweep as sweep_config
 from experiments.arenas import runs
 from vade_jax.data import hub
-from vade_jax.run import warm_start
 from vade_jax.store import run_file
 
 
@@ -34,20 +32,24 @@ def test_every_combination_lies_where_its_name_says():
     last = found[-1]
     assert last.name == "wrong10/grpo/vade_seed1"
     assert (last.settings.seed, last.settings.data.wrong_golds) == (1, 0.1)
-    assert last.settings.warm_start.directory == "w/warm_start_seed1"
+    model = last.settings.model
+    assert (model.checkpoint, model.preset) == ("w/warm_start_seed1", "")
     assert (last.settings.loss.ratio, found[0].settings.loss.ratio) == (
         "token",
         "sequence",
     )
 
 
-def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
-    c = sweep(arms=",".join(sweep_config.get_config().known.arms), data="clean,wrong10")
-    c.losses = "gspo,grpo"
-    found = planned(c)
-    assert len(found) == 4 * len(c.known.arms)
-    recipes = {json.dumps(warm_start.recipe(run.settings)) for run in found}
-    assert len(recipes) == 1
+def test_a_seed_has_one_warm_start_and_none_without_lessons():
+    c = sweep(seeds="3,1", data="clean,wrong10")
+    starts = {run.seed: run.start for run in planned(c)}
+    for run in planned(c):
+        assert run.start == starts[run.seed]
+    assert (starts[1].directory, starts[1].lessons.num_steps) == ("w/warm_start_seed1", 2)
+    model = starts[1].settings.model
+    assert (starts[1].settings.seed, model.preset, model.checkpoint) == (1, "tiny", "")
+    c.lessons.num_steps = 0
+    assert {(run.start, run.settings.model.preset) for run in planned(c)} == {(None, "tiny")}
 
 
 def test_an_arm_changes_what_it_names_and_nothing_else():
@@ -94,13 +96,11 @@ def test_what_all_runs_share_is_changed_in_one_place():
         ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
         ({"arms": " "}, r"arms is empty: some of "),
         ({"seeds": "0-4"}, r"seeds='0-4': numbers with commas between"),
-        ({"seeds": "-1"}, r"clean/gspo/uniform_seed-1: seed=-1: must be in"),
-        ({"run": {"num_prompts": 3}}, r"clean/gspo/uniform_seed0: batch.prompts_per_m"),
+        ({"seeds": "-1"}, r"seed=-1: must be in"),
+        ({"run": {"num_prompts": 3}}, r"batch.prompts_per_m"),
         ({"run": {"seed": 7}}, r"run.seed=7: a sweep has seeds, such as --config.seeds"),
-        (
-            {"run": {"warm_start": {"directory": "a"}}},
-            r"run.warm_start.directory='a': a sweep makes",
-        ),
+        ({"lessons": {"num_steps": -1}}, r"lessons.num_steps=-1: must be in"),
+        ({"lessons": {"noise": {"color_3": 0.5}}}, r"noise='color_3': did you mean 'color_[01]'"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(fields, message):
@@ -121,7 +121,7 @@ def finish(folder, config, num_steps=2):
 
 
 def test_a_sweep_may_be_moved(tmp_path):
-    """The warm start's directory is another one then; what is in it says what it is of."""
+    """The model that its runs began from has another place then."""
     c = sweep(arms="vade")
     run = planned(c, str(tmp_path / "a"))[0]
     finish(tmp_path / "a/clean/gspo/vade_seed0", run.settings)
