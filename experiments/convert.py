@@ -10,7 +10,6 @@ numbers become those of --dtype that they stand for. All parameters are in the h
 import contextlib
 import importlib.util
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -23,25 +22,6 @@ from vade_jax import atomic, lfs, settings, types
 from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, peft, weights
 from vade_jax.store import checkpoints, run_file
-
-SOURCE = paths.define("source", None, "A run directory or a GGUF file.", required=True)
-TARGET = paths.define("target", None, "A new directory.", required=True)
-DTYPE = flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
-)
-STEP = flags.DEFINE_integer("step", None, "The step of a run's checkpoint; default: the latest.")
-MODEL = paths.define(
-    "model", None, "The model that the run started from, if it is not where it was then."
-)
-
-
-def main(_: Sequence[str]) -> None:
-    """Converts the source that the flags name."""
-    logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
-    jax.config.update("jax_platforms", "cpu")  # the host's memory holds a 7B
-    with errors.user_errors():
-        convert(SOURCE.value, TARGET.value, DTYPE.value, STEP.value, MODEL.value)
-    print("in", TARGET.value)
 
 
 def convert(
@@ -90,7 +70,7 @@ def of_run(
     own = run / "tiny_model" if started["model"]["preset"] else started["model"]["checkpoint"]
     base = hub.model(str(base or own))
     shape = files.load_config(base)
-    options = settings.Lora.from_dict(started["lora"])
+    options = settings.Lora.from_dict(started.get("lora", {}))
     if not options.rank:
         return base, shape, params
     start = run_file.read(run)["identity"]["model"]
@@ -139,5 +119,25 @@ def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
     return shape, weights.to_params(shape, named, np.float32), tokenizer
 
 
-if __name__ == "__main__":
-    app.run(main, flags_parser=commands.parse)
+def main(source: str, target: str, dtype: str, step: int | None, model: str | None) -> None:
+    """Converts the source; see `convert`."""
+    logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
+    jax.config.update("jax_platforms", "cpu")  # the host's memory holds a 7B
+    with errors.user_errors():
+        convert(source, target, dtype, step, model)
+    print("in", target)
+
+
+if __name__ == "__main__":  # flags that must be given are those of this command alone
+    values = [
+        paths.define("source", None, "A run directory or a GGUF file.", required=True),
+        paths.define("target", None, "A new directory.", required=True),
+        flags.DEFINE_enum(
+            "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
+        ),
+        flags.DEFINE_integer("step", None, "The step of a checkpoint; default: the latest."),
+        paths.define(
+            "model", None, "The model that the run started from, if it is not where it was then."
+        ),
+    ]
+    app.run(lambda _: main(*(flag.value for flag in values)), flags_parser=commands.parse)

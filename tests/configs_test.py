@@ -54,7 +54,7 @@ def test_ones_own_data_start_from_the_policy_that_can_read():
     c.data.validation = "held_out.jsonl"
     assert check(c).data.validation_share == 0.0
     c.data.validation_share = 0.1
-    with pytest.raises(ValueError, match="set one of them"):
+    with pytest.raises(ValueError, match="give one of them"):
         check(c)
 
 

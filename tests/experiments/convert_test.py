@@ -1,7 +1,6 @@
 """A run's policy as a Hugging Face directory, bit for bit, and what cannot be converted."""
 
 import functools
-import json
 import pathlib
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 from experiments import convert
 from tests.models.qwen import oracle
 from tests.trainer import small
-from vade_jax import types
 from vade_jax.data import hub
 from vade_jax.models.qwen import files, weights
 from vade_jax.store import checkpoints
@@ -33,10 +31,8 @@ def run(small_checkpoint, tmp_path_factory):
     for step, started in {3: named, 5: named, 7: made}.items():
         fill = functools.partial(np.full_like, fill_value=step)
         params = jax.tree.map(fill, small.params())
-        state = types.TrainState(params=params, opt_state={}, step=np.int32(step))
-        saved.save(step, state, {}, {}, started)
+        saved.save(step, {"policy": params}, {"config": started})
     saved.close()
-    (workdir / "config.json").write_text(json.dumps(made))
     return workdir
 
 
@@ -96,15 +92,16 @@ def test_a_damaged_checkpoint(tmp_path, run):
     damaged = shutil.copytree(run, tmp_path / "run")
     path = damaged / "checkpoints" / "7" / "policy" / "_METADATA"
     path.write_bytes(path.read_bytes()[:10])
-    with pytest.raises(ValueError, match=r"checkpoints/7 is damaged \(.*\); give another --step"):
+    with pytest.raises(ValueError, match=r"checkpoints/7 is damaged \(.*resume from step 5"):
         convert.convert(damaged, tmp_path / "hf")
 
 
 def test_a_run_that_began_from_a_name_on_the_hub(tmp_path, run, monkeypatch):
     name = f"owner/name@{'a' * 40}"
     saved = checkpoints.Checkpointer(tmp_path / "run" / "checkpoints")
-    state = types.TrainState(params=small.params(), opt_state={}, step=np.int32(1))
-    saved.save(1, state, {}, {}, {"model": {"preset": "", "checkpoint": name}})
+    saved.save(
+        1, {"policy": small.params()}, {"config": {"model": {"preset": "", "checkpoint": name}}}
+    )
     saved.close()
     monkeypatch.setattr(hub, "model", {name: str(run / "tiny_model")}.__getitem__)
     convert.convert(tmp_path / "run", tmp_path / "hf")

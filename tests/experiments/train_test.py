@@ -141,7 +141,7 @@ def test_the_run_directory(runs):
     for name in ("alpha", "beta", "p_drawn", "gold", "extracted", "correct", "prompt"):
         assert len(rows[name]) == 16
     assert all(0 < p < 1 for p in rows["p_drawn"])
-    assert checkpoints.Checkpointer(whole / "checkpoints").config()["num_prompts"] == 4
+    assert checkpoints.Checkpointer(whole / "checkpoints").content()["config"]["num_prompts"] == 4
 
 
 def test_transformers_loads_the_policy(runs):

@@ -111,6 +111,19 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
         policy = dataclasses.replace(policy, params=None, base=None)
         directory.drop_policy(workdir)
         progress = loop.run(progress, stop)
+    return _finish(run, policy, data, progress, workdir, hooks, vary)
+
+
+def _finish(
+    run: settings.Run,
+    policy: Policy,
+    data: datasets.Datasets,
+    progress: Progress,
+    workdir: str,
+    hooks: Hooks,
+    vary: Vary | None,
+) -> bool:
+    """Completes the page and, if all steps are done, exports the policy; returns whether they are."""
     done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
     with contextlib.ExitStack() as last:
         if done:

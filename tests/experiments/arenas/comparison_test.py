@@ -162,7 +162,7 @@ def test_user_mistakes(groups, tmp_path):
     with pytest.raises(ValueError, match=r"both have seed 7"):
         comparison.compare(groups)
     (tmp_path / "again" / "run.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):
+    with pytest.raises(FileNotFoundError, match=r"again has no run.json"):
         records.of_directory(tmp_path / "again")
 
 

@@ -1,7 +1,6 @@
 """The table of a sweep's runs: small, and as good as the runs for tables and figures."""
 
 import dataclasses
-import json
 import math
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from experiments import results
 from experiments.arenas import comparison, records
 from tests.experiments.arenas.comparison_test import make_run
-from vade_jax.store import rollout_log
+from vade_jax.store import rollout_log, run_file
 
 
 def recorded(seed=0, steps=({"step": 0},), hopeless=0.5, **config):
@@ -67,9 +66,8 @@ def test_folders_are_left_out_and_names_on_the_hub_are_kept(path):
 
 def test_a_run_that_began_from_a_warm_start_says_what_was_taught(tmp_path):
     run = make_run(tmp_path / "a", 3, [0.1, 0.6])
-    config = json.loads((run / "config.json").read_text())
-    config |= {"model": {"checkpoint": str(tmp_path / "warm_start_seed3")}}
-    (run / "config.json").write_text(json.dumps(config))
+    model = {"checkpoint": str(tmp_path / "warm_start_seed3")}
+    run_file.write(run, {"settings": run_file.settings_of(run) | {"model": model}})
     assert "lessons" not in records.of_directory(run).config
     start = tmp_path / "warm_start_seed3.start" / "config.json"
     start.parent.mkdir()
