@@ -12,6 +12,7 @@ an evaluation continues where it stopped.
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,12 @@ import tqdm
 
 from experiments.evals import answers, chat, policies, results, summary, tasks
 from experiments.evals.settings import Evaluation
+from vade_jax import atomic
 from vade_jax.data import hub, tokens
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import checks, cluster, engines
-from vade_jax.run.directory import claim
+from vade_jax.run.checks import place
 from vade_jax.trainer import mesh, processes
 from vade_jax.trainer import policy as trainer
 
@@ -78,7 +80,8 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         path = paths[name] / "settings.json"
         if not stores[name]:
             path.unlink(missing_ok=True)  # no answer was made with them
-        claim(path, settings, tasks.MAY_CHANGE)
+        place.check_same(path, settings, tasks.MAY_CHANGE)
+        atomic.write_text(path, json.dumps(settings, indent=2) + "\n")
     for task in chosen:
         policy.check(task, stores[task.name])
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
