@@ -25,16 +25,6 @@ from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, peft, weights
 from vade_jax.store import checkpoints
 
-SOURCE = paths.define("source", None, "A run directory or a GGUF file.", required=True)
-TARGET = paths.define("target", None, "A new directory.", required=True)
-DTYPE = flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
-)
-STEP = flags.DEFINE_integer("step", None, "The step of a run's checkpoint; default: the latest.")
-MODEL = paths.define(
-    "model", None, "The model that the run started from, if it is not where it was then."
-)
-
 
 def main(_: Sequence[str]) -> None:
     """Converts the source that the flags name."""
@@ -55,8 +45,8 @@ def convert(
     """Writes `target`, which must not exist, whole or not at all; the arguments are the flags.
 
     Raises:
-        ValueError: the arguments or the files contradict each other.
-        FileNotFoundError: the source, one of its files, or the step does not exist.
+        ValueError: a file is damaged, or `base` is not the model that an adapter was trained on.
+        FileNotFoundError: the source, the step or the model is not there.
     """
     source, target = pathlib.Path(source).absolute(), pathlib.Path(target).absolute()
     if target.exists():
@@ -77,12 +67,7 @@ def convert(
 def of_run(
     run: pathlib.Path, step: int | None, base: types.PathLike | None
 ) -> tuple[str, config.Config, types.Params]:
-    """Returns the model that a run started from, its shape, and the run's parameters after a step.
-
-    Raises:
-        ValueError: the step is damaged, or `base` is not the model that an adapter was trained on.
-        FileNotFoundError: the step, or the model, is not there.
-    """
+    """Returns the model that a run started from, its shape, and the run's parameters after a step."""
     with contextlib.closing(checkpoints.Checkpointer(run / "checkpoints")) as saved:
         started, start = saved.config(step), saved.progress(step).get("start", 0)
         params = _restored(run / "checkpoints" / str(saved.latest_step() if step is None else step))
@@ -152,4 +137,13 @@ def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
 
 
 if __name__ == "__main__":
+    SOURCE = paths.define("source", None, "A run directory or a GGUF file.", required=True)
+    TARGET = paths.define("target", None, "A new directory.", required=True)
+    DTYPE = flags.DEFINE_enum(
+        "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
+    )
+    STEP = flags.DEFINE_integer("step", None, "A step of the run; default: the latest.")
+    MODEL = paths.define(
+        "model", None, "The model that the run started from, if it is not where it was then."
+    )
     app.run(main, flags_parser=commands.parse)
