@@ -91,7 +91,7 @@ bench: $(VENV)/test.ok
 
 torture: $(VENV)/train.ok
 	rm -rf runs/torture
-	$(BIN)/python -m experiments.torture --config=configs/torture.py --kills=$(KILLS) --parallel=2 --workdir=runs/torture
+	$(BIN)/python -m experiments.torture --config=configs/torture.py --kills=$(KILLS) --workdir=runs/torture
 
 compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/sweep.py:frontier --workdir=runs/compare \

@@ -42,22 +42,15 @@ def without(arg: str | None, word: str) -> tuple[bool, str]:
 
 
 def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
-    """Returns the choices that every run has, and `more`: selector, `smoke`, seed and reward.
+    """Returns the choices that every run has, and `more`: selector, `smoke` and seed.
 
-    `selector` is the default selector. `reward=paper` is the paper's reward, right or wrong; the default
-    reward adds a little for the format.
+    `selector` is the default selector; `uniform` is short for `selector=uniform`.
 
     Raises:
         ValueError: a word is unknown, or more than one selector is named.
     """
-    words = dict(vade=False, uniform=False, selector="", smoke=False, seed=0, reward="")
-    args = parse(arg, **words, **more)
-    if args.reward not in ("", "paper"):
-        raise ValueError(f"config argument {arg!r}: reward=paper, or none for the default")
-    if args.vade + args.uniform + bool(args.selector) > 1:
-        raise ValueError(
-            f"config argument {arg!r}: give one selector: vade, uniform or selector=NAME"
-        )
-    named = "uniform" if args.uniform else "vade" if args.vade else args.selector
-    args.selector = named or selector
+    args = parse(arg, uniform=False, selector="", smoke=False, seed=0, **more)
+    if args.uniform and args.selector:
+        raise ValueError(f"config argument {arg!r}: give one selector")
+    args.selector = "uniform" if args.uniform else args.selector or selector
     return args

@@ -6,7 +6,6 @@ On the same machine the new run has the same metrics and the same policy.
 """
 
 import json
-import os
 import pathlib
 
 from ml_collections import ConfigDict
@@ -19,20 +18,16 @@ def get_config(arg=None):
     """Returns the config in the file `arg`; fields that the file lacks get their defaults.
 
     Raises:
-        ValueError: there is no such file, it is not JSON, or it is not a config.
+        OSError: there is no such file.
+        ValueError: it is not JSON, or not a config.
     """
-    arg = os.path.expanduser(arg or "")
-    if not os.path.isfile(arg):
-        raise ValueError(
-            f"config argument {arg!r}: name a file behind the colon, such as "
-            "configs/from_json.py:runs/tiny_gspo/run.json"
-        )
+    path = pathlib.Path(arg or "").expanduser()
     try:
-        values = json.loads(pathlib.Path(arg).read_bytes())
+        values = json.loads(path.read_bytes())
         values = _tuples(values.get("settings", values))  # of a run directory, or bare
         settings.Run.from_dict(values)  # its errors name the field; those of `update` do not
     except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
-        raise ValueError(f"{arg} holds no config: {error}") from None
+        raise ValueError(f"{path} holds no config: {error}") from None
     c = default.get_config()
     c.selector.options = ConfigDict()  # the default options are VADE's
     c.update(values)

@@ -10,7 +10,7 @@ B, G, the clip, the KL and the length of answers are those of DPS's code for the
 MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
 are compared as numbers, and formulas by SymPy (`data.kind`); these libraries use mathruler for both.
 
-Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
+Arguments: `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
 not need categories of rows (`sec` and `strata` need them, and so does `pooled` without
 `--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `qwen3vl` takes
 Qwen3-VL-4B-Instruct in the place of Qwen2.5-VL-3B-Instruct. `arms` makes a sweep over uniform, dapo, vade and

@@ -9,7 +9,7 @@ validation. The policy is the tiny model of the package. It is far too small to 
 it quickly shows whether rows, rewards and selector are as you want them. `experiments.supervise` teaches it
 the rows' own answers first.
 
-Arguments: those of configs/tiny.py except `smoke`: a selector, `seed=3`, `reward=paper`.
+Arguments: those of configs/tiny.py except `smoke`.
 """
 
 from configs import default, tiny

@@ -3,7 +3,7 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
     python -m experiments.train --config=configs/qwen7b_gspo.py --workdir=runs/qwen7b_gspo \
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
-Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
+Arguments: `uniform` (the baseline of VADE, which is the default) or `selector=kalman`; `seed=3`; a
 layout (below); `bf16`, weights in bfloat16, for GPUs of 80 GB; `lora`, which trains an adapter of rank 32 on
 the decoder instead of all weights; `smoke` (the tiny model, for tests). To see how much memory a run needs on
 each device before you start it:
@@ -60,8 +60,6 @@ def base(
     layout = layouts[named[0]] if named else colocated
     c = default.get_config()
     c.seed = args.seed
-    if args.reward:
-        c.reward.format_weight = 0.0
     c.num_epochs = 15.0
     c.num_prompts = 512
     c.num_rollouts = 8

@@ -6,9 +6,8 @@ It starts from a policy in the package that can read some of the pictures (`mode
 trains for 100 steps. As in Table 4, a step has four mini-batches. It shows that a run works, not which
 selector is better: its gain has not been measured over seeds. docs/arenas.md has jobs that can tell.
 
-Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
-`reward=paper` (0 or 1, without a part for the format); `qwen3vl`, a Qwen3-VL of this size with random
-weights, for `experiments.supervise` to teach; `smoke` (a minute, for tests).
+Arguments: `uniform` (the baseline of VADE, which is the default) or `selector=kalman`; `seed=3`; `qwen3vl`,
+a Qwen3-VL of this size with random weights, for `experiments.supervise` to teach; `smoke` (for tests).
 """
 
 import dataclasses
@@ -19,16 +18,11 @@ from configs import arguments, default
 from experiments.warm_start import Lessons
 
 
-def base(arg: str | None = None, selector: str = "vade", loss=default.grpo, **more) -> ConfigDict:
-    """Returns the tiny job; `selector` is the default, used if `arg` names none.
-
-    `more` are further words that `arg` may have, with their defaults; the calling config reads them.
-    """
-    args = arguments.of_run(arg, selector, qwen3vl=False, **more)
+def base(arg: str | None = None, selector: str = "vade", loss=default.grpo) -> ConfigDict:
+    """Returns the tiny job; `selector` is the default, used if `arg` names none."""
+    args = arguments.of_run(arg, selector, qwen3vl=False)
     c = default.get_config()
     c.seed = args.seed
-    if args.reward:
-        c.reward.format_weight = 0.0
     c.num_steps = 100
     c.num_prompts = 32
     c.model.preset = "tiny_reader"  # it can read some of the pictures

@@ -1,4 +1,4 @@
-"""DAPO on the tiny job, with its filter of groups and its loss; `:vade` is VADE with DAPO's loss."""
+"""DAPO on the tiny job, with its filter of groups and its loss; `:selector=vade` is VADE with that loss."""
 
 import functools
 

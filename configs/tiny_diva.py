@@ -8,9 +8,9 @@ Runs on 2 CPU cores, like configs/tiny_gspo.py. `arms` makes the comparison of D
 has the same 16 problems a step and the same total of answers, but no variants. docs/arenas/appendix.md has
 the results over five seeds.
 
-`variants=3` is the paper's other number of variants, with 8 problems a step. The lessons of a sweep have
-neither variants nor other wordings. A selector named after the colon replaces DIVA's selector, and with it
-the variants and the advantages.
+`--config.selector.options.num_variants=3` is the paper's other number of variants, with 8 problems a step.
+The lessons of a sweep have neither variants nor other wordings. A selector named after the colon replaces
+DIVA's, and with it the variants and the advantages.
 """
 
 from configs import arguments, arms, tiny
@@ -20,8 +20,7 @@ def get_config(arg=None):
     """Returns the config, or a sweep if `arg` has the word `arms`; the other words are as in configs/tiny.py.
 
     Raises:
-        ValueError: a word is unknown, a selector is named together with `arms`, or `variants` is given for
-            a selector other than DIVA's.
+        ValueError: a word is unknown, or a selector is named together with `arms`.
     """
     is_sweep, words = arguments.without(arg, "arms")
     run = _run(words)
@@ -53,14 +52,8 @@ def _grpo(c):
 
 
 def _run(arg):
-    c = tiny.base(arg, "diva", variants=1)
+    c = tiny.base(arg, "diva")
     c.loss.kl_coef = 0.0
     c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     c.data.length_multiple = 40
-    if c.selector.name == "diva":
-        c.selector.options.num_variants = arguments.of_run(arg, variants=1, qwen3vl=False).variants
-    elif "variants=" in (arg or ""):
-        raise ValueError(
-            f"config argument {arg!r}: the selector {c.selector.name} makes no variants"
-        )
     return c

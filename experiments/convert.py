@@ -34,8 +34,8 @@ def convert(
     """Writes `target`, which must not exist, whole or not at all; the arguments are the flags.
 
     Raises:
-        ValueError: the arguments or the files contradict each other.
-        FileNotFoundError: the source, one of its files, or the step does not exist.
+        ValueError: a file is damaged, or `base` is not the model that an adapter was trained on.
+        FileNotFoundError: the source, the step or the model is not there.
     """
     source, target = pathlib.Path(source).absolute(), pathlib.Path(target).absolute()
     if target.exists():
@@ -56,12 +56,7 @@ def convert(
 def of_run(
     run: pathlib.Path, step: int | None, base: types.PathLike | None
 ) -> tuple[str, config.Config, types.Params]:
-    """Returns the model that a run started from, its shape, and the run's parameters after a step.
-
-    Raises:
-        ValueError: the step is damaged, or `base` is not the model that an adapter was trained on.
-        FileNotFoundError: the step, or the model, is not there.
-    """
+    """Returns the model that a run started from, its shape, and the run's parameters after a step."""
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     with contextlib.closing(checkpoints.Checkpointer(run / "checkpoints")) as saved:
         step = saved.latest_step() if step is None else step

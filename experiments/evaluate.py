@@ -4,11 +4,11 @@ r"""Scores a policy on the paper's benchmarks, read from files that you provide.
         --checkpoint=runs/qwen7b_gspo --config.benchmarks.mathvista=testmini.parquet \
         --config.benchmarks.chartqa=chartqa.parquet --judge_server=URL --judge_model=NAME
 
-The policy is given by one of --checkpoint (a run, or a Hugging Face directory), --server (any server with
-OpenAI's chat API, together with --model) and --answers (JSON lines of uid, text[, sample]). Answers and the
-judge's replies are saved as they come; the same command resumes an evaluation. WORKDIR holds report.md,
-results.json, and for each benchmark settings.json (everything that was pinned), answers.jsonl, items.jsonl
-(every answer with its verdict and the judge's words) and result.json.
+The policy is given by --checkpoint (a run, or a Hugging Face directory) or by --server (any server with
+OpenAI's chat API, together with --model). Answers and the judge's replies are saved as they come; the same
+command resumes an evaluation. WORKDIR holds report.md, results.json, and for each benchmark settings.json
+(everything that was pinned), answers.jsonl, items.jsonl (every answer with its verdict and the judge's words)
+and result.json.
 """
 
 import contextlib
@@ -80,7 +80,6 @@ if __name__ == "__main__":
         ),
         "server.url": define("server", help="URL of an OpenAI-compatible server that answers."),
         "server.model": define("model", help="The model's name on --server."),
-        "answers": paths.define("answers", None, "Saved answers: JSON lines of uid and text."),
         "judge.url": define("judge_server", help="URL of an OpenAI-compatible server that judges."),
         "judge.model": define("judge_model", help="The model's name on --judge_server."),
         "judge.rules": switch(

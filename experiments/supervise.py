@@ -29,7 +29,6 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
     """Makes the model directory, or says that it is there."""
     directory = os.path.abspath(directory)
     start = f"{directory}.start"
-    made_from = pathlib.Path(start, "config.json")
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
         taught = warm_start.Lessons.from_dict(lessons.to_dict())
@@ -43,24 +42,32 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
         compiled.keep(run.perf)
         base = build.checkpoint_of(run, start)
         rows = _rows(run, base, start) if taught.are_rows(run) else None
-        recipe = warm_start.recipe(run, taught, rows)
-        if processes.on_leader(lambda: os.path.exists(os.path.join(directory, "config.json"))):
-            if other := run_file.differences(json.loads(made_from.read_text()), recipe):
-                raise ValueError(
-                    f"{directory} was made otherwise ({'; '.join(other)}): give another"
-                )
+        decisive = {name: run.to_dict()[name] for name in ("seed", "model", "lora", "data")}
+        decisive |= {"frozen": run.optimizer.frozen, "form": run.reward.format}
+        decisive |= {"lessons": taught.to_dict(), "rows": rows and rows.checksum}
+        if processes.on_leader(lambda: _is_made(directory, decisive)):
             print(f"{directory} is there already")
-            return
-        processes.on_leader(lambda: atomic.write_text(made_from, json.dumps(recipe, indent=2)))
-        warm_start.teach(run, taught, base, directory, rows)
-    print("in", directory)
+        else:
+            warm_start.teach(run, taught, base, directory, rows)
+            print("in", directory)
+
+
+def _is_made(directory: str, decisive: dict) -> bool:
+    """Returns whether the model is there; if not, writes down what decides its weights."""
+    path, text = pathlib.Path(f"{directory}.start", "config.json"), json.dumps(decisive, indent=2)
+    if not os.path.exists(os.path.join(directory, "config.json")):
+        atomic.write_text(path, text)
+        return False
+    if other := run_file.differences(json.loads(path.read_text()), json.loads(text)):
+        raise ValueError(f"{directory} was made otherwise ({'; '.join(other)}): give another")
+    return True
 
 
 def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
     """Returns the training rows whose answer a run could give."""
+    limit = run.sampling.max_tokens
     with loading.Threads(run.data.num_threads) as threads:
         train = build.load_data(run, base, start, threads.stream).train
-    limit = run.sampling.max_tokens
     rows = train.teachable(limit)
     print(f"{len(rows):,} of {len(train):,} rows have an answer of up to {limit} tokens")
     if not len(rows):

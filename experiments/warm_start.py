@@ -5,7 +5,6 @@ The answers are those of the rows of data.train, or a teacher's to built-in ques
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -55,25 +54,14 @@ class Lessons(Section):
 
     def mixed(self, run: settings.Run) -> Mapping[str, Any]:
         """Returns the mixture of built-in questions; raises ValueError if the teacher errs in others."""
-        weights = procedural.expand_mixture(mixture := self.mixture or run.data.mixture)
+        mixture = self.mixture or run.data.mixture
+        kinds = [f"{family}_{level}" for family, level in procedural.expand_mixture(mixture)]
         for name, share in self.noise.items():
-            fields.check_word(
-                "lessons.noise", name, [f"{family}_{level}" for family, level in weights]
-            )
+            fields.check_word("lessons.noise", name, kinds)
             fields.Interval(at_least=0, below=1).check(f"lessons.noise.{name}", share)
         return mixture
 
 
-def recipe(run: settings.Run, lessons: Lessons, rows: Rows) -> dict[str, Any]:
-    """Returns what decides the weights, in JSON's types."""
-    values = run.to_dict()
-    decisive = {name: values[name] for name in ("seed", "model", "lora", "data")}
-    decisive |= {"frozen": run.optimizer.frozen, "form": run.reward.format}
-    decisive |= {"lessons": lessons.to_dict(), "rows": rows and rows.checksum}
-    return json.loads(json.dumps(decisive))
-
-
-# ------------------------------------------------------------------------------ training
 def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: Rows) -> None:
     """Trains the model in `base` and writes it to `directory`, which is complete with its config.json.
 
@@ -93,18 +81,15 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
         whole=policy.whole,
     )
     step = learner.of_whole_state(learner.compile_update(step, policy, shardings))
-    silent = not processes.is_leader()
-    batches = _batches(run, lessons, policy, rows)
-    bar = tqdm.tqdm(batches, "warm start", lessons.num_steps, unit=" steps", disable=silent)
-    for num_steps, batch in enumerate(bar, 1):
+    batches, size = _batches(run, lessons, policy, rows), lessons.num_steps
+    bar = tqdm.tqdm(batches, "warm start", size, disable=not processes.is_leader())
+    for done, batch in enumerate(bar, 1):
         state, metrics = step(state, batch)
-        if num_steps % 20 == 0 or num_steps == lessons.num_steps:  # reading one waits for its step
+        if done % 20 == 0 or done == size:  # reading a loss waits for its step
             loss = float(metrics["actor/loss"])
             bar.set_postfix(loss=f"{loss:.3f}")
             if not math.isfinite(loss):
-                raise ValueError(
-                    f"step {num_steps}: the loss is {loss}: lower lessons.learning_rate"
-                )
+                raise ValueError(f"step {done}: loss={loss}: lower lessons.learning_rate")
     pixels = run.data.min_pixels, run.data.max_pixels
     processes.on_leader(lambda: files.copy_tokenizer(base, directory))
     processes.on_leader(lambda: tokens.write_pixels(directory, *pixels))
@@ -113,10 +98,7 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
 
 
 def _learning(run: settings.Run, lessons: Lessons) -> settings.Run:
-    """Returns the run with the optimizer of the lessons, in float32.
-
-    On a user's rows those weights learn that RL trains; on built-in questions all, as random ones need.
-    """
+    """Returns the run that trains, in float32, what RL trains, or all weights on built-in questions."""
     optimizer = settings.Optimizer(
         learning_rate=lessons.learning_rate,
         warmup_steps=min(50, lessons.num_steps // 10),

@@ -69,7 +69,6 @@ def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(h
         settings.Model: ("checkpoint",),
         settings.Engine: ("sync_directory",),
         evaluation.Model: ("checkpoint",),
-        evaluation.Evaluation: ("answers",),
         Build: ("source", "checkpoint"),
     }
     for section, names in sections.items():

@@ -37,13 +37,7 @@ SUITES = {
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
 JSON = paths.define("json", None, "device: file for the numbers; written after each program.")
-TARGET = flags.DEFINE_enum(
-    "target",
-    "h200",
-    [*targets.TARGETS],
-    "plan: the device.",
-    allow_override=True,  # experiments.convert has a flag of the same name; one process may import both
-)
+TARGET = flags.DEFINE_enum("target", "h200", [*targets.TARGETS], "plan: the device.")
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 PROGRAMS = flags.DEFINE_list(
     "programs",

@@ -32,7 +32,7 @@ from vade_jax.store import run_file
 from vade_jax.trainer import mesh, processes
 from vade_jax.trainer import policy as trainer
 
-Policy = policies.ServerPolicy | policies.EnginePolicy | policies.SavedPolicy
+Policy = policies.ServerPolicy | policies.EnginePolicy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +125,6 @@ def _make_policy(
     if evaluation.server.url:
         server = _connect(evaluation.server, workdir, answers.NAME, asks)
         return policies.ServerPolicy(server, evaluation.data, evaluation.seed)
-    if evaluation.answers:
-        saved = answers.read_saved(evaluation.answers, chosen)
-        return policies.SavedPolicy(evaluation.answers, saved, evaluation.allow_missing)
     return _checkpoint_policy(evaluation, chosen, workdir)
 
 
@@ -229,7 +226,7 @@ def write_report(prepared: Prepared) -> str:
         ServerLost: the judge is gone; what it has said is kept.
     """
     evaluation = prepared.settings
-    path = os.path.normpath(evaluation.answers or evaluation.model.checkpoint)
+    path = os.path.normpath(evaluation.model.checkpoint)
     label = evaluation.server.model if evaluation.server.url else os.path.basename(path)
     scored = {
         task.name: results.score(

@@ -1,4 +1,4 @@
-"""The policies of an evaluation: a server, an engine with a checkpoint's weights, or saved answers.
+"""The policies of an evaluation: a server, or an engine with a checkpoint's weights.
 
 They are asked only for answers that the store lacks, so an interrupted evaluation continues.
 """
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from experiments.evals import chat, tasks
-from experiments.evals.answers import Answer, Key, Store, check_whole
+from experiments.evals.answers import Answer, Key, Store
 from experiments.evals.settings import Data
 from experiments.evals.tasks import Task
 from vade_jax import client, types
@@ -29,34 +29,6 @@ def missing(task: Task, store: Mapping[Key, Answer], item: types.Item) -> list[i
     return [g for g in range(task.num_samples) if (item.uid, g) not in store]
 
 
-# ------------------------------------------------------------------------------ saved answers
-@dataclasses.dataclass(frozen=True)
-class SavedPolicy:
-    """Answers that another program has saved."""
-
-    path: str
-    answers: Mapping[str, Mapping[Key, Answer]]  # by task
-    allow_missing: bool
-
-    def record(self) -> dict[str, Any]:
-        """Returns what is known of the policy ("is"), and its "files", whose names may differ."""
-        identity = {"from": "answers", "sha256": tasks.sha256(self.path)}
-        return {"is": identity, "files": {"answers": self.path}}
-
-    def check(self, task: Task, store: Store) -> None:
-        """Raises ValueError if answers are missing and may not be."""
-        if not self.allow_missing:
-            check_whole(task, self.answers[task.name], allow=False)
-
-    def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Adds the answers to the store; yields how many there are."""
-        store.add(map(vars, self.answers[task.name].values()))
-        yield len(store)
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
 # ------------------------------------------------------------------------------ a server
 @dataclasses.dataclass(frozen=True)
 class ServerPolicy:
@@ -67,7 +39,7 @@ class ServerPolicy:
     seed: int
 
     def record(self) -> dict[str, Any]:
-        """Does what `SavedPolicy.record` does."""
+        """Returns what is known of the policy ("is"), and its "files", whose names may differ."""
         server = self.chat.server
         identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
         return {"is": identity, "files": {"server": server.url}}
@@ -156,7 +128,7 @@ class EnginePolicy:
     close: Callable[[], None]  # ends all engines that were made
 
     def record(self) -> dict[str, Any]:
-        """Does what `SavedPolicy.record` does; reads all weights."""
+        """Does what `ServerPolicy.record` does; reads all weights."""
         identity = {
             "from": "checkpoint",
             "sha256": tasks.sha256(self.directory),

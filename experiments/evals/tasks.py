@@ -155,8 +155,6 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 
 
 def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
-    if evaluation.answers:
-        return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
     drawn = {"num_samples": task.num_samples, "seed": evaluation.seed}
     drawn |= {name: getattr(task.sampling, name) for name in ("temperature", "top_p", "max_tokens")}
     if evaluation.server.url:  # its other knobs are in the policy's fields

@@ -6,17 +6,14 @@
 The job first runs once without a fault. Then each trial starts it, causes one fault, drawn from `--seed` and
 the trial's number, starts it again until it ends, and compares what it left: every metric except those of
 the clock, every answer, the bytes of the policy. A trial passes if all of them are equal to the bit, or if
-one line of error names the file that was damaged. Anything else is a failure, printed with the flags that
-repeat it. WORKDIR holds the reference, trials.jsonl, table.md, and the directories of the trials that failed.
-Another `--first` adds other trials to the same WORKDIR.
+one line of error names the file that was damaged. Anything else is a failure. WORKDIR holds the reference,
+trials.jsonl, table.md, and the directories of the trials that failed; another seed adds other trials to it.
 """
 
 import collections
-import concurrent.futures
 import json
 import pathlib
 import sys
-import threading
 
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -29,7 +26,7 @@ from vade_jax import atomic, tables
 def main(_: ConfigDict, workdir: str) -> None:
     """Makes the trials, and prints the table of all trials in WORKDIR."""
     logging.set_verbosity(logging.ERROR)
-    place, lock = pathlib.Path(workdir).absolute(), threading.Lock()
+    place = pathlib.Path(workdir).absolute()
     flag = flags.FLAGS["config"]
     changed = config_flags.get_override_values(flag).items()
     config = [f"--config={config_flags.get_config_filename(flag)}"]
@@ -42,14 +39,12 @@ def main(_: ConfigDict, workdir: str) -> None:
         fault = faults.draw(SEED.value, number)
         root = place / f"trial_{fault.seed}_{number}"
         result, why = campaign.trial(command, fault, known, root)
-        with lock, log.open("a") as file:
+        with log.open("a") as file:
             print(f"{fault}: {result}{why and ': ' + why}", flush=True)
             file.write(json.dumps({**fault._asdict(), "result": result, "why": why}) + "\n")
         return result != campaign.FAILED
 
-    numbers = range(FIRST.value, FIRST.value + KILLS.value)
-    with concurrent.futures.ThreadPoolExecutor(PARALLEL.value) as executor:
-        passed = list(executor.map(trial, numbers))
+    passed = [trial(number) for number in range(KILLS.value)]
     trials = [json.loads(line) for line in log.read_text().splitlines()]
     columns = (campaign.EQUAL, campaign.NAMED, campaign.FAILED)
     rows = []
@@ -65,6 +60,4 @@ def main(_: ConfigDict, workdir: str) -> None:
 if __name__ == "__main__":
     KILLS = flags.DEFINE_integer("kills", 20, "Trials.", 1)
     SEED = flags.DEFINE_integer("seed", 0, "Seed of the faults.", 0)
-    FIRST = flags.DEFINE_integer("first", 0, "The number of the first trial.", 0)
-    PARALLEL = flags.DEFINE_integer("parallel", 1, "Trials at a time.", 1)
     cli.run(main)

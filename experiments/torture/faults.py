@@ -17,7 +17,7 @@ KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
 # The life of a run, in order: what is there from a moment on.
 MOMENTS = {
     "start": "run",
-    "warm start": "run/tiny_model/config.json",
+    "first model": "run/tiny_model/config.json",
     "first save": "run/checkpoints/*",
     "second save": "run/checkpoints/2*",
     "later saves": "run/checkpoints/3*",
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         when = f"{self.moment} + {self.later:.1f} s"
-        return f"--seed={self.seed} --first={self.number}: {self.kind} at {when}"
+        return f"seed {self.seed}, trial {self.number}: {self.kind} at {when}"
 
 
 def draw(seed: int, number: int) -> Fault:

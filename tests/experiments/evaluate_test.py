@@ -1,4 +1,4 @@
-"""The whole program: a tiny checkpoint, a server, saved answers; judged, killed, gone on with."""
+"""The whole program: a tiny checkpoint, a server; judged, killed, gone on with."""
 
 import contextlib
 import functools
@@ -335,49 +335,15 @@ def uids(data, name):
     return [item.uid for item in BENCHMARKS[name].read(data[name])]
 
 
-# ------------------------------------------------------------------------------ saved answers
-def answers_file(path, *rows):
-    names = ("uid", "text", "sample")
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows))
-    return str(path)
-
-
-RIGHT = [("chartqa:chartqa:0", "10"), ("chartqa:chartqa:1", "no")]
-
-
-def test_saved_answers_are_scored_and_compared(data, tmp_path):
-    c = wanted(data, "chartqa", answers=answers_file(tmp_path / "a.jsonl", *RIGHT))
-    assert run(c, tmp_path / "good")[0] == 0
-    wrong = answers_file(tmp_path / "b.jsonl", RIGHT[0], (RIGHT[1][0], "yes"))
-    c = wanted(data, "chartqa", answers=wrong, compare=(str(tmp_path / "good"),))
-    code, printed = run(c, tmp_path / "bad")
+# ------------------------------------------------------------------------------ another evaluation
+def test_two_evaluations_are_compared(data, tmp_path):
+    with ScriptedChat(policy) as server, ScriptedChat(lambda body: "10") as other:
+        assert run(served(wanted(data, "chartqa"), server), tmp_path / "one")[0] == 0
+        c = served(wanted(data, "chartqa", compare=(str(tmp_path / "one"),)), other)
+        code, printed = run(c, tmp_path / "other")
     assert code == 0, printed
-    assert "- chartqa: -50.00 [-100.00, +0.00]" in printed
-    assert "a.jsonl" in printed and "b.jsonl" in printed
+    assert "- chartqa: " in printed and "with paired 95 % intervals" in printed
     assert "so skipped: mathvista, mathverse, mathvision, scienceqa" in printed
-
-
-def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data, tmp_path):
-    whole = answers_file(tmp_path / "a.jsonl", *RIGHT)
-    assert run(wanted(data, "chartqa", answers=whole), tmp_path / "out")[0] == 0
-    kept = (tmp_path / "out" / "chartqa" / "settings.json").read_text()
-    c = wanted(data, "chartqa", answers=answers_file(tmp_path / "b.jsonl", *RIGHT[:1]))
-    code, printed = run(c, tmp_path / "out")
-    assert code == 2 and "settings.json is of another config (policy.sha256" in printed
-    assert (tmp_path / "out" / "chartqa" / "settings.json").read_text() == kept
-    code, printed = run(c, tmp_path / "part")
-    assert code == 2
-    assert "chartqa: 1 of 2 answers are missing, such as to chartqa:chartqa:1" in printed
-    c.allow_missing = True
-    code, printed = run(c, tmp_path / "part")
-    assert code == 0 and printed.count("they count as wrong") == 1
-    result = results.load(tmp_path / "part" / "chartqa" / "result.json")
-    assert result.correct_MG.tolist() == [[True], [False]]
-    assert result.counts["missing"] == 1
-    with ScriptedChat(policy) as server:
-        assert run(served(wanted(data, "chartqa"), server), tmp_path / "asked")[0] == 0
-    code, printed = run(wanted(data, "chartqa", answers=whole), tmp_path / "asked")
-    assert code == 2 and "settings.json is of another config" in printed
 
 
 # ------------------------------------------------------------------------------ mistakes
@@ -385,19 +351,17 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
     ("changes", "message"),
     [
         (
-            {"judge.rules": False, "answers": "", "model.checkpoint": "nowhere"},
+            {"judge.rules": False},
             "mathvista and mathverse: some answers take a judge: give --judge_se",
         ),
         ({"benchmarks.chartqa": "gone"}, "benchmarks.chartqa=gone does not exist"),
         ({"compare": ("nowhere",)}, "--compare=nowhere holds no results"),
-        (
-            {"answers": "", "model.checkpoint": "nowhere"},
-            "nowhere is no directory: give the folder of a checkpoint",
-        ),
+        ({}, "nowhere is no directory: give the folder of a checkpoint"),
     ],
 )
 def test_mistakes_are_one_line_and_cost_nothing(data, tmp_path, changes, message):
-    c = wanted(data, "mathvista", "mathverse", "chartqa", answers="a.jsonl")
+    c = wanted(data, "mathvista", "mathverse", "chartqa")
+    c.model.checkpoint = "nowhere"
     c.judge.rules = True
     c.update_from_flattened_dict(
         {

@@ -167,7 +167,7 @@ def test_it_learns_from_the_command_line(small_checkpoint, tmp_path):
     [
         ({"num_steps": 0}, "lessons.num_steps=0: give the steps"),
         ({"num_steps": -1}, "lessons.num_steps=-1: must be in"),
-        ({"learning_rate": 1e30}, "step 2: the loss is nan: lower lessons.learning_rate"),
+        ({"learning_rate": 1e30}, "step 2: loss=nan: lower lessons.learning_rate"),
         ({"batch": 3}, "batch"),
         ({"mixture": {"color_9": 1}}, "mixture has no part 'color_9'"),
         ({"noise": {"colour_0": 0.5}}, "lessons.noise='colour_0': did you mean 'color_0'?"),

@@ -117,7 +117,6 @@ ASKED = {
     "mathvision": [("7", VISION), ("A", {**VISION, "options": ["7", "8"]}), ("\\pi", VISION)],
     "scienceqa": [("A", {"choices": CHOICES, "hint": "", "subject": "s", "grade": 3})],
     "chartqa": [("10", {"type": "human"}), ("red", {"type": "human"})],
-    "mmk12": [("A", {"subject": "s"})],
 }  # fmt: skip
 
 

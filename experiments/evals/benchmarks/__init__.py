@@ -1,9 +1,9 @@
-"""The paper's five benchmarks by their official rules, MathVision's by a harness too, and MMK12.
+"""The paper's five benchmarks by their official rules, and MathVision's by a harness too.
 
 `BENCHMARKS[name]` is a `base.Benchmark`; the first five are the paper's.
 """
 
-from experiments.evals.benchmarks import chartqa, mathverse, mathvision, mathvista, mmk12, scienceqa
+from experiments.evals.benchmarks import chartqa, mathverse, mathvision, mathvista, scienceqa
 
 _ALL = (
     mathvista.BENCHMARK,
@@ -12,7 +12,6 @@ _ALL = (
     scienceqa.BENCHMARK,
     chartqa.BENCHMARK,
     mathvision.LMMS_EVAL,
-    mmk12.BENCHMARK,
 )
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
 PAPER = tuple(BENCHMARKS)[:5]

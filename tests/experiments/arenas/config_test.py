@@ -94,7 +94,7 @@ def test_ablations_are_of_any_job():
 def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
     of = lambda base: sweep.get_config(f"base=configs/{base}").losses
     assert of("geo3k.py") == "grpo"  # with another clip
-    assert (of("math_text.py"), of("tiny_dapo.py:vade")) == ("gspo", "dapo")
+    assert (of("math_text.py"), of("tiny_dapo.py:selector=vade")) == ("gspo", "dapo")
 
 
 @pytest.mark.parametrize(("base", "own"), [("tiny_gspo.py", "none"), ("geo3k.py:local", "full")])
@@ -153,7 +153,10 @@ def test_dapos_buffer_follows_the_limit_of_answers():
         ("decays,losses", r"'decays,losses': give decays or losses"),
         ("controls", r"'controls': controls are of an arena, one of frontier, ladder, digits"),
         ("smoke,base=configs/tiny_gspo.py", r"smoke is for the base, base=FILE:smoke"),
-        ("losses,base=configs/tiny_dapo.py:vade", r"losses are of a base with GRPO or GSPO"),
+        (
+            "losses,base=configs/tiny_dapo.py:selector=vade",
+            r"losses are of a base with GRPO or GSPO",
+        ),
         ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py' is unknown: known are .*base, "),
         ("base=configs/none.py", "base='configs/none.py:get_config': .* does not exist"),
         ("base=", "base=':get_config': write"),

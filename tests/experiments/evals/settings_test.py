@@ -48,12 +48,12 @@ def test_mistakes(given, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "no policy given: give exactly one of --checkpoint, --server, --answers"),
+        ({}, "give either --checkpoint or --server"),
         (
-            {"answers": "a.jsonl", "model": {"checkpoint": "there"}},
-            "--checkpoint and --answers given: give exactly one",
+            {"server": {"url": "http://a", "model": "m"}, "model": {"checkpoint": "there"}},
+            "give either --checkpoint or --server",
         ),
-        ({"answers": "a.jsonl"}, "no benchmark has a file: give one at least"),
+        ({"model": {"checkpoint": "there"}}, "no benchmark has a file: give one at least"),
     ],
 )
 def test_what_is_not_complete(given, message):

@@ -58,7 +58,7 @@ def test_images_can_be_opened_again_and_again(path):
 def test_the_record_of_the_prompts_has_the_options_of_their_template(path):
     """Otherwise an evaluation could go on with prompts of another form."""
     data = settings.Data(template={"enable_thinking": False})
-    evaluation = settings.Evaluation(benchmarks={"chartqa": path}, answers="a.jsonl", data=data)
+    evaluation = settings.Evaluation(benchmarks={"chartqa": path}, data=data)
     (task,) = tasks.read(evaluation)
     found = tasks.record(evaluation, task, {"is": {}, "files": {}})
     assert found["prompt"]["template"] == {"enable_thinking": False}

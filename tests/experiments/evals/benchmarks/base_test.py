@@ -15,7 +15,6 @@ MAKE = {
     "mathvision": lambda n: files.mathvision(str(n)),
     "scienceqa": lambda n: files.scienceqa(question=f"What colour {n}?"),
     "chartqa": lambda n: files.chartqa(question=f"How many {n}?"),
-    "mmk12": lambda n: files.mmk12(id=str(n)),
 }
 IMAGE = {"mathvista": "decoded_image", "mathvision": "decoded_image"}
 
@@ -131,7 +130,6 @@ METADATA = MAKE["mathvista"](0)["metadata"]
         ("scienceqa", {"answer": 3}, "answer: 3 is none of"),
         ("scienceqa", {"answer": 1.0}, "answer: 1.0 is none of"),
         ("scienceqa", {"choices": ["red"]}, "is no choice"),
-        ("mmk12", {"answer": "4"}, "answer: '4' is no letter; this is the form of the test split"),
         ("scienceqa", {"grade": "seven"}, "is not like 'grade7'"),
         ("chartqa", {"type": "val"}, "type: 'val' is none of"),
         ("chartqa", {"answer": ["1", "2"]}, "is not one answer"),

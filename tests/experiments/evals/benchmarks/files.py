@@ -117,11 +117,6 @@ def chartqa(**changes) -> dict:
     return row | {"image": struct()} | changes
 
 
-def mmk12(**changes) -> dict:
-    row = {"id": "1", "question": "How many legs?\nA. 2\nB. 4", "answer": "B"}
-    return row | {"subject": "Biology", "image": struct()} | changes
-
-
 def item(tmp_path, name, **changes):
     """Returns the one item of a benchmark's file."""
     path = save(tmp_path / f"{name}.parquet", globals()[name](**changes))

@@ -113,10 +113,6 @@ INTEGER = {"choices": None, "question_type": "free_form", "answer_type": "intege
         ("scienceqa", {}, r"\boxed{greenish}", "greenish", False, False),
         ("scienceqa", {}, r"\boxed{Blue or red}", "Blue or red", False, False),
         ("scienceqa", {}, "B", "", True, False),
-        ("mmk12", {}, r"A? \boxed{B}", "B", True, True),
-        ("mmk12", {}, r"\boxed{A} <answer> (b) </answer>", "(b)", True, True),
-        ("mmk12", {}, r"\boxed{\text{A. 2}}", "A. 2", False, False),
-        ("mmk12", {}, "The answer is B.", None, None, None),  # what no box holds, rules read
         ("mathverse", {}, r"\boxed{B}", "B", None, True),
         ("mathverse", {}, r"\boxed{(b)}", "(b)", None, True),
         ("mathverse", {}, r"\boxed{A}", "A", None, None),  # the judge is asked of differences
