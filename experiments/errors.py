@@ -8,9 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-
-# Exit status of a run that was ended by something else, such as a dead server: the same command goes on. It is
-# EX_TEMPFAIL of sysexits.h. 2 is a user's mistake, 1 all else that would fail again.
+# Exit status of a run that something else has ended, such as a dead server: the same command goes on. It is
+# EX_TEMPFAIL of sysexits.h. 2 is a user's mistake, 1 is all else that would fail again.
 AGAIN = 75
 
 

@@ -13,7 +13,6 @@ results.json, and for each benchmark settings.json (everything that was pinned),
 
 import contextlib
 import functools
-import sys
 from collections.abc import Iterator
 
 from absl import flags

@@ -271,7 +271,7 @@ class ScriptedVllm(ScriptedServer):
 
     def paths(self):
         """The control requests so far, without looks at the state."""
-        looks = {"/health", "/weight_info", "/v1/models", "/is_sleeping", CHAT}
+        looks = {"/health", "/weight_info", "/is_sleeping", CHAT}
         return [path for _, path, _ in self.log if path not in looks]
 
     def chats(self):
@@ -283,8 +283,6 @@ class ScriptedVllm(ScriptedServer):
         path, body = request.path, request.body
         if path == "/health":
             return 200, None
-        if path == "/v1/models":
-            return 200, {"data": [{"id": self.model, "max_model_len": self.max_model_len}]}
         if path == CHAT:
             return self._chat(request)
         if not self.dev_mode:
@@ -319,6 +317,10 @@ class ScriptedVllm(ScriptedServer):
         body = request.body
         if "chat_template" in body and not self.trusting:
             return error(400, "--trust-request-chat-template is not set. Refused")
+        if body["model"] != self.model:
+            return error(404, f"The model `{body['model']}` does not exist.")
+        if body["max_tokens"] >= self.max_model_len:
+            return error(400, f"This model's maximum context length is {self.max_model_len}")
         if self.asleep:
             self.problems.append("a chat while asleep")
         if _text(body) == "a":

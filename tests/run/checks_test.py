@@ -130,11 +130,10 @@ def test_an_edge_that_belongs_to_its_range(name, value):
         ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
         ({"data": {"train": 3}}, r"data.train=3: must be of type str, not int"),
-        ({"engine": {"urls": "a"}}, r"engine.urls='a': must be of type tuple"),
-        ({"engine": {"urls": ["a:8000"]}}, r"engine.urls: 'a:8000' is no URL of a server: write"),
-        ({"engine": {"urls": ["http://[a"]}}, r"engine.urls: 'http://\[a' is no URL: "),
+        ({"reward": {"weights": "a"}}, r"reward.weights='a': must be of type tuple"),
+        ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000' is no URL of a server: write"),
+        ({"engine": {"url": "http://[a"}}, r"engine.url: 'http://\[a' is no URL: "),
         ({"data": {"length_multiple": 9000}}, r"data.length_multiple=9000 is more than .*=8192: "),
-        ({"engine": {"urls": ["a", 1]}}, r"engine.urls\[1\]=1: must be of type str, not int"),
         ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
         ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],
@@ -146,9 +145,9 @@ def test_a_wrong_name_or_type_is_named(values, message):
 
 def test_settings_survive_json():
     run = settings.Run.from_dict(tiny_gspo.get_config("smoke").to_dict())
-    run = dataclasses.replace(run, engine=settings.Engine(urls=("http://a", "http://b")))
+    run = dataclasses.replace(run, optimizer=settings.Optimizer(frozen=("a", "b")))
     again = settings.Run.from_dict(json.loads(json.dumps(run.to_dict())))
-    assert again == run and again.engine.urls == ("http://a", "http://b")
+    assert again == run and again.optimizer.frozen == ("a", "b")
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -252,7 +251,7 @@ def test_a_folder_of_a_packages_name_is_no_package(folder, fields, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("urls", ("http://a:1",)), ("options", {"max_num_seqs": 8})]
+    ("field", "value"), [("url", "http://a:1"), ("options", {"max_num_seqs": 8})]
 )
 def test_what_vllm_alone_reads_is_refused_with_the_built_in_engine(field, value):
     c = smoke()

@@ -12,8 +12,8 @@ from vade_jax.models.qwen import files, weights
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
-from vade_jax.rollout.vllm.server import NamedTensors, VllmServerEngine
-from vade_jax.rollout.vllm.sync import WeightDirectory
+from vade_jax.rollout.vllm.server import VllmServerEngine
+from vade_jax.rollout.vllm.sync import NamedTensors
 from vade_jax.run import cluster
 from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
@@ -129,7 +129,8 @@ def _server(
             stop_ids=policy.tokenizer.stop_ids,
             banned_ids=policy.tokenizer.banned_ids,
             tensors=tensors,
-            weights=WeightDirectory(directory, policy.dtype),
+            directory=directory,
+            dtype=policy.dtype,
             longest=longest,
             sleep=sections.layout.sleep,
         )

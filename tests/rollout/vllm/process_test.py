@@ -13,7 +13,6 @@ import time
 import pytest
 
 from vade_jax.client import Client, Failure
-from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.vllm import process
 
 # A server with what vLLM has: a child process, and shared memory that nobody frees.
@@ -218,12 +217,6 @@ def test_the_users_environment_wins_but_for_what_the_engine_needs():
 
 def test_a_key_of_the_users_own_servers_is_not_asked_for_by_this_one():
     assert "VLLM_API_KEY" not in process.default_env(False, {"VLLM_API_KEY": "sk-secret123"})
-
-
-def test_a_hook_that_is_missing_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(process, "TORCHVISION_HOOK", tmp_path / "nowhere")
-    with pytest.raises(EngineFailure, match="nowhere"):
-        process.default_env(True, {})
 
 
 # ------------------------------------------------------------------------------ the hook

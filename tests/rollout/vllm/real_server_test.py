@@ -23,7 +23,6 @@ from vade_jax.rollout.engine import EngineFailure, EngineLost, Sampling, to_roll
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process, requests
 from vade_jax.rollout.vllm.server import VllmServerEngine
-from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.trainer import minibatches, update
 from vade_jax.types import Item
 
@@ -59,7 +58,8 @@ class Setup:
             stop_ids=self.tokenizer.stop_ids,
             banned_ids=self.tokenizer.banned_ids,
             tensors=functools.partial(weights.from_params, self.shape),
-            weights=WeightDirectory(scratch, np.float32),
+            directory=scratch / "weights",
+            dtype=np.dtype(np.float32),
             longest=128 + T,
         )
         section = settings.Engine(name="vllm_server", timeout_s=120.0)

@@ -148,8 +148,8 @@ def test_replies_that_are_not_whole_are_asked_for_again(change):
 
 
 def test_the_probe_tells_processed_log_probs_from_raw_ones():
-    probe = requests.probe_body("policy", 7)
-    assert probe["logit_bias"] == {"7": 100} and probe["max_tokens"] == 1
+    probe = requests.probe_body("policy", 7, 16)
+    assert probe["logit_bias"] == {"7": 100} and probe["max_tokens"] == 15
     sent = reply(question("a"), [[7]])
     sent["choices"][0]["logprobs"]["content"][0]["logprob"] = -1e-7
     assert requests.has_processed_logprobs(sent)

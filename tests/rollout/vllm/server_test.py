@@ -10,9 +10,8 @@ import pytest
 from tests.http_server import BASE, CHAT, STOP, ScriptedVllm, question
 from vade_jax import settings
 from vade_jax.rollout.engine import Answer, EngineFailure, EngineLost, Sampling, to_rollouts
-from vade_jax.rollout.vllm import requests
+from vade_jax.rollout.vllm import requests, sync
 from vade_jax.rollout.vllm.server import VllmServerEngine
-from vade_jax.rollout.vllm.sync import WeightDirectory
 
 PROMPTS = [question("p" * (m + 1)) for m in range(8)]
 COUNTS = np.array([3, 1, 0, 66, 2, 5, 4, 2])
@@ -57,7 +56,8 @@ def connect(tmp_path):
                 stop_ids=(STOP, 6),
                 banned_ids=(5,),
                 tensors=lambda params: [("weight", params)],
-                weights=WeightDirectory(tmp_path / "weights", np.float32),
+                directory=tmp_path / "weights",
+                dtype=np.dtype(np.float32),
                 longest=16,
                 sleep=sleep,
             )
@@ -156,11 +156,11 @@ def test_new_weights_are_loaded_and_caches_are_dropped(start, connect):
 
 def test_a_checkpoint_that_is_there_is_read(start, connect, tmp_path):
     """Nothing is written, and nothing of what was read is removed at the end."""
-    checkpoint = WeightDirectory(tmp_path / "published", np.float32)
-    path = checkpoint.write([("weight", np.ones(2, np.float32))], 7)
+    published = [("weight", np.ones(2, np.float32))]
+    path = sync.write(published, tmp_path / "published", 7, np.dtype(np.float32))
     engine = connect(start(), synced=False)
     engine.read(path, 0)
-    assert not list((tmp_path / "weights").iterdir())
+    assert not (tmp_path / "weights").exists()
     check(engine.generate(PROMPTS, COUNTS, KEY, 0), weights=7)
     engine.close()
     assert list((tmp_path / "published").iterdir())
@@ -277,13 +277,12 @@ def test_the_server_sleeps_while_the_trainer_works(start, connect):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"model": "other"}, r"serves other, not 'policy'.*--served-model-name policy"),
-        ({"max_model_len": 15}, r"=15 is less than the 16 tokens.*--max-model-len 16"),
-        ({"dev_mode": False}, r"weight_info .*HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
+        ({"model": "other"}, rf"{CHAT}: HTTP 404: The model `policy` does not exist"),
+        ({"max_model_len": 15}, rf"{CHAT}: HTTP 400: This model's maximum context length is 15"),
+        ({"dev_mode": False}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
         ({"processed": False}, r"raw logits.*--logprobs-mode processed_logprobs"),
-        ({"trusting": False}, r"start it with --trust-request-chat-template"),
-        ({"max_model_len": None}, r"max_model_len=None is less"),
-        ({"probed": {"token_ids": None}}, rf"does not take {CHAT}"),
+        ({"trusting": False}, r"--trust-request-chat-template is not set"),
+        ({"probed": {"token_ids": None}}, rf"{CHAT}: a reply of another form"),
     ],
 )
 def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options, words):

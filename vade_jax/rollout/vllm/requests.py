@@ -128,11 +128,14 @@ def _answer(choice: Mapping[str, Any], max_tokens: int) -> Answer:
     return Answer(token_T, np.array(logp_T, np.float32), finished)
 
 
-def probe_body(model: str, stop_id: int) -> dict[str, Any]:
-    """Returns the body of a request whose only answer is the end token, forced by a logit bias of 100."""
+def probe_body(model: str, stop_id: int, longest: int) -> dict[str, Any]:
+    """Returns the body of a request whose only answer is the end token, forced by a logit bias of 100.
+
+    A server without room for the `longest` prompt and answer together refuses it.
+    """
     prompt = Prompt("", "a", np.zeros(0, np.int32), np.zeros((0, 3), np.int32), ())
-    one = Sampling(max_tokens=1)
-    body = chat_body(prompt, 1, 0, one, model=model, stop_ids=[stop_id], banned_ids=[])
+    drawn = Sampling(max_tokens=longest - 1)  # the prompt is one token
+    body = chat_body(prompt, 1, 0, drawn, model=model, stop_ids=[stop_id], banned_ids=[])
     return {**body, "logit_bias": {str(stop_id): 100}}
 
 

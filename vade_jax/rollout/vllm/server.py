@@ -3,26 +3,19 @@
 Several GPUs or nodes are vLLM's own tensor and data parallelism behind one URL: its front end divides the
 requests, and new weights and resets of caches reach every rank.
 
-A server must be started on the policy's checkpoint, because it uses the tokenizer and processor of that
-directory. It needs VLLM_SERVER_DEV_MODE=1 in its environment and, on the command line,
-
-    --trust-request-chat-template --logprobs-mode processed_logprobs
-
-together with --max-model-len for the longest prompt and answer, --limit-mm-per-prompt for the images of
-a prompt, and --mm-processor-kwargs '{"min_pixels": ..., "max_pixels": ...}' with the run's values,
-unless the checkpoint's preprocessor_config.json has them. vLLM must be 0.32 or newer. On a CPU the server
-also needs --no-enable-chunked-prefill, because that build's seeded draws do not survive it.
-
 A server serves one run only: the run replaces its weights, and aborts all other requests when it does.
-
-New weights go through a directory that the server can read (see `sync`). A server that died is not repaired:
-the run saves and ends, and whatever started the run starts it again.
+docs/scale_out.md has the options that it needs. New weights go through a directory that the server can read
+(see `sync`). A server that died is not repaired: the run saves and ends, and whatever started the run starts
+it again.
 """
 
+import collections
 import functools
+import os
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -40,12 +33,10 @@ from vade_jax.rollout.engine import (
     ignore,
     to_rollouts,
 )
-from vade_jax.rollout.vllm import requests
+from vade_jax.rollout.vllm import requests, sync
 from vade_jax.rollout.vllm.process import LaunchedServer
-from vade_jax.rollout.vllm.sync import WeightDirectory
-from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
-NamedTensors = Iterable[tuple[str, Array]]
 _CHAT = "/v1/chat/completions"
 _POLL_S = 0.5
 _HEALTH_S = 5.0  # the longest wait for a reply of /health
@@ -65,7 +56,8 @@ class VllmServerEngine:
         stop_ids: tokens that end an answer.
         banned_ids: tokens that are never drawn.
         tensors: params -> (published name, tensor) pairs.
-        weights: where new weights are written; the server must be able to read it.
+        directory: of this run alone, where new weights are written and the server reads them.
+        dtype: that the server computes in.
         longest: tokens of the longest prompt and answer together, image tokens included.
         sleep: free the server's device memory after each `generate`. For a server that shares its
             device with the trainer; it must be started with --enable-sleep-mode.
@@ -85,8 +77,9 @@ class VllmServerEngine:
         sampling: Sampling,
         stop_ids: tuple[int, ...],
         banned_ids: tuple[int, ...],
-        tensors: Callable[[Params], NamedTensors],
-        weights: WeightDirectory,
+        tensors: Callable[[Params], sync.NamedTensors],
+        directory: str | os.PathLike[str],
+        dtype: np.dtype,
         longest: int,
         sleep: bool = False,
     ):
@@ -101,13 +94,13 @@ class VllmServerEngine:
             requests.chat_body, model=model, stop_ids=stop_ids, banned_ids=banned_ids
         )
         self._sampling, self._pad = sampling, stop_ids[0]
-        self._tensors, self._weights = tensors, weights
+        self._tensors, self._directory, self._dtype = tensors, directory, dtype
         self._sleep = sleep
         self._version: int | None = None  # version of the server's weights; None: unknown
         self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
-        self._seconds: Metrics = {}
+        self._seconds: collections.Counter[str] = collections.Counter()
         self._wait(engine.start_s)
-        self._check(model, longest, stop_ids[0])
+        self._check(requests.probe_body(model, stop_ids[0], longest))
 
     def __str__(self) -> str:
         log = f", log {self._launched.log_path}" if self._launched else ""
@@ -130,33 +123,21 @@ class VllmServerEngine:
                 )
             time.sleep(_POLL_S)
 
-    def _check(self, model: str, length: int, stop_id: int) -> None:
-        """Raises ValueError if the server cannot serve this run."""
+    def _check(self, probe: dict[str, Any]) -> None:
+        """Raises ValueError if the server takes no new weights, or does not answer `probe` as it should."""
 
-        def checked(read: Callable[[Any], Any], fix: str, path: str, body: Any = None) -> Any:
-            reply = self._client.submit(path, body, read).result()
+        def read(path: str, reader: Callable[[Any], Any], body: Any = None) -> Any:
+            reply = self._client.submit(path, body, reader).result()
             if isinstance(reply, Failure):
-                raise ValueError(f"{self} does not take {path} ({reply.why}): {fix}")
+                raise ValueError(
+                    f"{self} cannot serve this run ({path}: {reply.why}): start it with "
+                    "VLLM_SERVER_DEV_MODE=1 and the options that docs/scale_out.md lists"
+                )
             return reply
 
-        read_limits = lambda reply: {x["id"]: x.get("max_model_len") for x in reply["data"]}
-        limits = checked(read_limits, "is it vLLM, 0.32 or newer?", "/v1/models")
-        if model not in limits:
-            raise ValueError(
-                f"{self} serves {', '.join(map(str, limits))}, not {model!r}: start it with "
-                f"--served-model-name {model}, or name the model that it serves in engine.model"
-            )
-        if (limits[model] or 0) < length:
-            raise ValueError(
-                f"{self}: max_model_len={limits[model]} is less than the {length} tokens of "
-                f"the longest prompt and answer: start it with --max-model-len {length}"
-            )
-        fix = "start it with VLLM_SERVER_DEV_MODE=1, vLLM 0.32 or newer"
-        checked(lambda reply: reply["weight_version"], fix, "/weight_info")
+        read("/weight_info", lambda reply: reply["weight_version"])
         self._wake()  # an earlier run that was killed may have left it asleep
-        fix = "start it with --trust-request-chat-template"
-        probe = requests.probe_body(model, stop_id)
-        if not checked(requests.has_processed_logprobs, fix, _CHAT, probe):
+        if not read(_CHAT, requests.has_processed_logprobs, probe):
             raise ValueError(
                 f"{self} returns log-probs of the raw logits, not of the distribution "
                 "drawn from: start it with --logprobs-mode processed_logprobs"
@@ -171,9 +152,9 @@ class VllmServerEngine:
             EngineLost: the server did not load them.
         """
         start = time.perf_counter()
-        directory = self._weights.write(self._tensors(params), version)
-        self._add_seconds("timing_s/sync_write", time.perf_counter() - start)
-        self.read(directory, version)
+        path = sync.write(self._tensors(params), self._directory, version, self._dtype)
+        self._seconds["timing_s/sync_write"] += time.perf_counter() - start
+        self.read(path, version)
 
     def read(self, directory: str, version: int) -> None:
         """Makes the server load a checkpoint that is on disk already; otherwise like `sync`.
@@ -193,7 +174,7 @@ class VllmServerEngine:
         self._tag = f"step-{version}-{uuid.uuid4().hex[:8]}"
         self._ask("/update_weight_version", {"new_version": self._tag})
         self._version = version
-        self._add_seconds("timing_s/sync_load", time.perf_counter() - start)
+        self._seconds["timing_s/sync_load"] += time.perf_counter() - start
 
     # ------------------------------------------------------------------------- answers
     def generate(
@@ -270,7 +251,7 @@ class VllmServerEngine:
 
     def metrics(self) -> Metrics:
         """Returns the retries of requests and the seconds of syncs since the last call."""
-        seconds, self._seconds = self._seconds, {}
+        seconds, self._seconds = self._seconds, collections.Counter()
         return {"rollout/retries": self._client.metrics()["retries"]} | seconds
 
     def close(self) -> None:
@@ -278,7 +259,4 @@ class VllmServerEngine:
         self._client.close()
         if self._launched:
             self._launched.stop()
-        self._weights.clear()
-
-    def _add_seconds(self, name, seconds):
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        shutil.rmtree(self._directory, ignore_errors=True)
