@@ -1,5 +1,6 @@
 """Where a run's server gets its weights; and runs whose server dies, and which are started again."""
 
+import itertools
 import pathlib
 import types
 
@@ -10,7 +11,7 @@ from configs import tiny_gspo
 from experiments import errors, train
 from experiments.torture import campaign
 from vade_jax import settings
-from vade_jax.rollout.engine import EngineLost, Sampling
+from vade_jax.rollout.engine import EngineLost, Sampling, ignore
 from vade_jax.run import engines
 
 
@@ -36,25 +37,20 @@ def test_runs_that_share_a_place_for_weights_have_a_folder_each(tmp_path, monkey
 
 
 class Mortal:
-    """An engine whose server is killed at random moments, of batches and of syncs."""
+    """An engine whose server is killed at some of its moments: groups told of, ends of batches, syncs."""
 
-    def __init__(self, engine, moments):
-        self._engine, self._moments = engine, moments
+    def __init__(self, engine, moments, kills):
+        self._engine, self._moments, self._kills = engine, moments, kills
 
     def __getattr__(self, name):
         return getattr(self._engine, name)
 
-    def generate(self, prompts, num_rollouts_M, key, version, sampling=None, on_group=None):
-        told = []
-
+    def generate(self, *args, on_group=ignore):
         def until_killed(m, answers):
-            if told and self._moments.random() < 0.1:
-                raise EngineLost("the server is gone")
-            told.append(m)
+            self._live()
             on_group(m, answers)
 
-        options = {} if on_group is None else {"on_group": until_killed}
-        rollouts = self._engine.generate(prompts, num_rollouts_M, key, version, sampling, **options)
+        rollouts = self._engine.generate(*args, on_group=until_killed)
         self._live()
         return rollouts
 
@@ -64,32 +60,31 @@ class Mortal:
         self._live()
 
     def _live(self):
-        if self._moments.random() < 0.1:
+        if next(self._moments) in self._kills:
             raise EngineLost("the server is gone")
 
 
 @pytest.mark.usefixtures("one_device")
-def test_a_run_whose_server_dies_again_and_again_ends_like_one_left_alone(
+def test_a_run_whose_server_is_killed_at_random_moments_ends_like_one_left_alone(
     tmp_path, small_checkpoint, monkeypatch, capsys
 ):
     """Started again, as by a supervisor: the bytes of the policy, all answers and metrics but times."""
     c = tiny_gspo.get_config("smoke")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.num_steps, c.eval.every, c.checkpoint.every = 6, 2, 100
+    c.num_steps, c.eval.every, c.checkpoint.every = 3, 2, 100
     c.warm_start.num_steps, c.loss.kl_coef, c.optimizer.learning_rate = 0, 0.01, 3e-4
     train.main(c, str(tmp_path / "alone"))
-    make, moments, deaths = engines.make, np.random.default_rng(0), 0
-    monkeypatch.setattr(engines, "make", lambda *args, **kw: Mortal(make(*args, **kw), moments))
-    while True:
-        try:
+    make, moments = engines.make, itertools.count()
+    kills = np.random.default_rng(0).choice(30, 3, replace=False)
+    mortal = lambda *args, **kw: Mortal(make(*args, **kw), moments, kills)
+    monkeypatch.setattr(engines, "make", mortal)
+    for _ in kills:
+        with pytest.raises(SystemExit) as ended:
             train.main(c, str(tmp_path / "killed"))
-            break
-        except SystemExit as ended:
-            deaths += 1
-            assert ended.code == errors.AGAIN
-            last = capsys.readouterr().err.splitlines()[-1]
-            assert last.endswith(
-                "the server is gone; all steps are saved, the same command goes on"
-            )
-    assert deaths >= 3
-    assert campaign.results(tmp_path / "killed") == campaign.results(tmp_path / "alone")
+        assert ended.value.code == errors.AGAIN
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.endswith("the server is gone; all steps are saved, the same command goes on")
+    train.main(c, str(tmp_path / "killed"))
+    killed, alone = (campaign.results(tmp_path / name) for name in ("killed", "alone"))
+    for what in ("policy", "rollouts", "metrics"):
+        assert killed[what] == alone[what]

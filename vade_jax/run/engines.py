@@ -1,6 +1,5 @@
 """Makes the engine that samples answers, for a run or an evaluation: the built-in one or vLLM."""
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -116,26 +115,19 @@ def _server(
     directory = os.path.join(workdir, "weights")
     if engine.sync_directory:  # other runs may share it
         directory = os.path.join(engine.sync_directory, os.path.realpath(workdir).lstrip(os.sep))
-    with contextlib.ExitStack() as on_error:
-        launched = None
-        if not engine.url:
-            launched = _launch(sections, policy.directory, workdir, longest)
-            on_error.callback(launched.stop)
-        made = VllmServerEngine(
-            engine,
-            launched,
-            model=engine.model or policy.directory,
-            sampling=sampling,
-            stop_ids=policy.tokenizer.stop_ids,
-            banned_ids=policy.tokenizer.banned_ids,
-            tensors=tensors,
-            directory=directory,
-            dtype=policy.dtype,
-            longest=longest,
-            sleep=sections.layout.sleep,
-        )
-        on_error.pop_all()  # from here on the engine stops it
-    return made
+    return VllmServerEngine(
+        engine,
+        None if engine.url else _launch(sections, policy.directory, workdir, longest),
+        model=engine.model or policy.directory,
+        sampling=sampling,
+        stop_ids=policy.tokenizer.stop_ids,
+        banned_ids=policy.tokenizer.banned_ids,
+        tensors=tensors,
+        directory=directory,
+        dtype=policy.dtype,
+        longest=longest,
+        sleep=sections.layout.sleep,
+    )
 
 
 def _launch(

@@ -50,7 +50,7 @@ class VllmServerEngine:
 
     Args:
         engine: the settings of requests and waits, and the server's URL.
-        launched: the server if this run has launched it; `close` stops it.
+        launched: the server if this run has launched it; the engine stops it.
         model: the name that the server serves the policy under.
         sampling: how tokens are drawn.
         stop_ids: tokens that end an answer.
@@ -99,8 +99,12 @@ class VllmServerEngine:
         self._version: int | None = None  # version of the server's weights; None: unknown
         self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
         self._seconds: collections.Counter[str] = collections.Counter()
-        self._wait(engine.start_s)
-        self._check(requests.probe_body(model, stop_ids[0], longest))
+        try:
+            self._wait(engine.start_s)
+            self._check(requests.probe_body(model, stop_ids[0], longest))
+        except BaseException:  # also on Ctrl-C: the server must not keep running
+            self.close()
+            raise
 
     def __str__(self) -> str:
         log = f", log {self._launched.log_path}" if self._launched else ""
