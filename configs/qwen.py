@@ -12,14 +12,14 @@ each device before you start it:
 
 Layouts, which GPU does what (docs/scale_out.md):
 
-colocated (the default): every GPU trains and serves, in turns. Two vLLM servers of two GPUs each keep
+colocated (the default): every GPU trains and serves, in turns. Two replicas of vLLM on two GPUs each keep
     `layout.serve_memory` of every GPU, JAX takes `layout.train_memory`. `layout.sleep` frees vLLM's share
     while the policy learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
 `single`: the same on one GPU: the 3B on an H200, or adapters (`lora`) of the 3B and the 7B on an H100.
 `split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory; each half waits for
     the other: for prompts or models that are too large for the colocated layout.
 `local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
-elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that already run. Both sides read
+elsewhere: `--config.engine.url=http://host:8000` uses a server that already runs. Both sides read
     `engine.sync_directory`; on one node /dev/shm/NAME is faster and takes 16 GB for the 7B.
 
 configs/qwen3vl_*.py have the same values, and a word `grpo` for that loss. Qwen3-VL has no default system
@@ -109,23 +109,23 @@ def lora(c: ConfigDict) -> None:
 
 
 def colocated(c: ConfigDict) -> None:
-    """Sets two vLLM servers of two GPUs each, on the same four GPUs that train."""
+    """Sets two replicas of vLLM on two GPUs each, the same four GPUs that train."""
     c.engine.name = "vllm_server"
-    c.engine.num_servers, c.engine.tensor_parallel = 2, 2
+    c.engine.data_parallel, c.engine.tensor_parallel = 2, 2
     c.layout.train_memory, c.layout.serve_memory = 0.68, 0.3
 
 
 def single(c: ConfigDict) -> None:
-    """Sets one vLLM server on the single GPU that also trains."""
+    """Sets vLLM on the single GPU that also trains."""
     c.engine.name = "vllm_server"
     c.batch.prompts_per_microbatch = 1
     c.layout.train_memory, c.layout.serve_memory = 0.71, 0.25
 
 
 def split(c: ConfigDict) -> None:
-    """Sets one vLLM server on GPUs 2 and 3; GPUs 0 and 1 train."""
+    """Sets vLLM on GPUs 2 and 3; GPUs 0 and 1 train."""
     c.engine.name = "vllm_server"
-    c.engine.num_servers, c.engine.tensor_parallel = 1, 2
+    c.engine.tensor_parallel = 2
     c.layout.train, c.layout.serve = "0,1", "2,3"
     c.layout.train_memory, c.layout.serve_memory = 0.92, 0.9
 

@@ -8,6 +8,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+# Exit status of a run that something else has ended, such as a dead server: the same command goes on. It is
+# EX_TEMPFAIL of sysexits.h. 2 is a user's mistake, 1 is all else that would fail again.
+AGAIN = 75
+
 
 @contextlib.contextmanager
 def user_errors(
@@ -30,7 +34,7 @@ def user_errors(
         yield
         sys.unraisablehook = print_unraisable
     except kinds as error:
-        _end_with(f"error: {error}", code=2)
+        end_with(f"error: {error}", code=2)
 
 
 # The disk is full or read-only, the user may not write there, or it fails.
@@ -50,14 +54,14 @@ def disk_errors() -> Iterator[None]:
         if not any(os.strerror(number) in str(error) for number in REFUSED):
             raise
         said = str(error).strip().splitlines()[0][:300]
-        _end_with(
+        end_with(
             f"error: {said}: make room or give the right to write there, and start again: what was "
             "saved before is whole",
             code=1,
         )
 
 
-def _end_with(line: str, code: int) -> NoReturn:
+def end_with(line: str, code: int) -> NoReturn:
     """Prints a last line and ends the process."""
     # A failed save or restore leaves threads at work and hundreds of futures. Orbax and asyncio would print a
     # traceback for each, after the line and without any new information.

@@ -13,7 +13,6 @@ and result.json.
 
 import contextlib
 import functools
-import sys
 from collections.abc import Iterator
 
 from absl import flags
@@ -23,7 +22,7 @@ from experiments import cli, errors, paths
 from experiments.evals import evaluation
 from experiments.evals.chat import ServerLost
 from experiments.evals.settings import Evaluation
-from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.engine import EngineFailure, EngineLost
 from vade_jax.run.directory import own
 
 
@@ -50,9 +49,10 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
     try:
         yield
     except (ServerLost, EngineFailure, KeyboardInterrupt) as error:
-        sys.exit(
+        errors.end_with(
             f"error: {str(error) or 'stopped'}; {prepared.num_answers:,} answers and all replies "
-            "of the judge are kept: run again to go on"
+            "of the judge are kept: run again to go on",
+            errors.AGAIN if isinstance(error, ServerLost | EngineLost) else 1,
         )
 
 

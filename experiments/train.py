@@ -12,12 +12,12 @@ import time
 from ml_collections import ConfigDict
 
 from experiments import cli, hooks
-from experiments.errors import user_errors
+from experiments.errors import AGAIN, end_with, user_errors
 from vade_jax import run, settings
 from vade_jax.data.columns import RejectedItem
 from vade_jax.report import headline
 from vade_jax.rewards.functions import RewardFailure
-from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.engine import EngineFailure, EngineLost
 from vade_jax.run.cluster import StopSignal
 from vade_jax.store import metrics
 from vade_jax.trainer import processes
@@ -34,6 +34,8 @@ def main(config: ConfigDict, workdir: str) -> None:
             is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
     except KeyboardInterrupt:  # the second one: see `StopSignal`
         sys.exit("error: stopped at once; the same command goes on after the last save")
+    except EngineLost as error:
+        end_with(f"error: {error}; all steps are saved, the same command goes on", AGAIN)
     except (NotFinite, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     except RejectedItem as error:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.rollout.engine import EngineFailure
 from vade_jax.types import Prompt
 
 KEY = "secret-key"  # of a ScriptedChat that needs one
@@ -21,7 +20,7 @@ BASE = 99  # the weights of a ScriptedVllm that has just started
 STALE = 98  # in the weights' place: made of caches of other weights
 CHAT = "/v1/chat/completions"
 DROP = None  # in a reply's place: the connection is closed without one
-_CACHES = {"/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache"}
+_CACHES = {"/reset_prefix_cache?reset_running_requests=true", "/reset_encoder_cache"}
 _serial = itertools.count(1000)
 
 
@@ -39,20 +38,17 @@ class ScriptedServer:
     Attributes:
         faults: what the next chats do, oldest first; None is no fault. A status (500), "hang"
             (until killed), "drop" (hang up), "cut" (in the middle of a body), "html" (200 and no
-            JSON), "trickle" (a space now and then), or what a subclass knows.
+            JSON), or what a subclass knows.
         always: the fault of all chats.
-        deaf: whatever is asked hangs.
         seconds: an answer takes.
         retry_after: what a reply of status 429 says.
         log: (method, path, body) of every request.
-        num_connections: that clients have opened.
         running: whether it listens.
     """
 
     def __init__(self, *, seconds=0.0):
         self.seconds, self.retry_after = seconds, None
-        self.faults, self.always, self.deaf = [], None, False
-        self.log, self.num_connections = [], 0
+        self.faults, self.always, self.log = [], None, []
         self.in_flight = self.most_in_flight = 0
         self.running, self.port = False, 0
         self._lock, self._ending = threading.Lock(), threading.Lock()
@@ -71,7 +67,7 @@ class ScriptedServer:
 
     def start(self):
         """Listens, on the port that it had before."""
-        self._killed, self.deaf = threading.Event(), False
+        self._killed = threading.Event()
         self._http = _Listener(("127.0.0.1", self.port), _Handler)
         self._http.script, self._http.killed = self, self._killed
         self.port = self._http.server_address[1]
@@ -110,16 +106,11 @@ class ScriptedServer:
                 return error(fault, "out of luck")
             if fault == "html":
                 return 200, b"<html>gateway</html>"
-            if fault == "trickle":
-                request.handler.send_response(200)
-                request.handler.end_headers()
-                while not request.killed.wait(0.05):
-                    request.handler.wfile.write(b" ")
             if fault == "cut":
                 request.handler.reply(200, b'{"choices"', length=500)
             if fault == "hang":
                 request.killed.wait(60)
-            if fault in ("trickle", "cut", "hang", "drop"):
+            if fault in ("cut", "hang", "drop"):
                 return DROP
             time.sleep(self.seconds)
             return say(fault)
@@ -130,12 +121,8 @@ class ScriptedServer:
     def serve(self, handler, method, body, killed):
         """Called in a thread of each connection."""
         with self._lock:
-            if handler.connection not in self._sockets:
-                self._sockets.add(handler.connection)
-                self.num_connections += 1
+            self._sockets.add(handler.connection)
             self.log.append((method, handler.path, body))
-        if self.deaf:
-            killed.wait(60)
         reply = self.respond(Request(method, handler.path, body, handler, killed))
         if reply is DROP or killed.is_set():
             handler.close_connection = True
@@ -257,20 +244,18 @@ def question(uid, num_tokens=3, images=()):
 class ScriptedVllm(ScriptedServer):
     """Answers are three tokens and an end: the answer's number, the weights, the place asked.
 
-    A request that was late may arrive between new weights and the reset of the caches. Its answers say
-    `STALE`, and the engine has to discard them.
+    A request between new weights and the reset of the caches gets answers that say `STALE`.
 
     Attributes:
-        faults: also "die", "forget" (another process with the first weights takes over), "slow",
-            "short" (one answer too few), "abort".
-        load_faults: what the next loads of weights do: 500, "die", "blocked".
+        faults: also "die", "forget" (another process with the first weights takes over), "short" (one
+            answer too few), "abort".
+        load_faults: statuses of the next loads of weights.
         problems: what a real server would have died of.
-        card: what /v1/models says of the model besides its name.
         probed: fields of the answer to the probe, in place of the usual ones.
     """
 
     def __init__(self, prompts=(), *, model="policy", max_model_len=512, **options):
-        self.model, self.card = model, options.pop("card", {"max_model_len": max_model_len})
+        self.model, self.max_model_len = model, max_model_len
         self.probed = options.pop("probed", {})
         self.dev_mode = options.pop("dev_mode", True)
         self.trusting = options.pop("trusting", True)
@@ -286,7 +271,7 @@ class ScriptedVllm(ScriptedServer):
 
     def paths(self):
         """The control requests so far, without looks at the state."""
-        looks = {"/health", "/weight_info", "/v1/models", "/is_sleeping", CHAT}
+        looks = {"/health", "/weight_info", "/is_sleeping", CHAT}
         return [path for _, path, _ in self.log if path not in looks]
 
     def chats(self):
@@ -298,9 +283,6 @@ class ScriptedVllm(ScriptedServer):
         path, body = request.path, request.body
         if path == "/health":
             return 200, None
-        if path == "/v1/models":
-            card = {"id": self.model, **self.card}
-            return 200, {"data": [card]}
         if path == CHAT:
             return self._chat(request)
         if not self.dev_mode:
@@ -310,10 +292,8 @@ class ScriptedVllm(ScriptedServer):
         if path == "/collective_rpc":
             return self._reload(body)
         if path in _CACHES:
-            blocked = self.load_faults[:1] == ["blocked"] and self.load_faults.pop()
             self.dirty.discard(path)
-            return 200, {"success": not blocked}
-        if path == "/update_weight_version":
+        elif path == "/update_weight_version":
             self.tag = body["new_version"]
         elif path == "/is_sleeping":
             return 200, {"is_sleeping": self.asleep}
@@ -321,27 +301,26 @@ class ScriptedVllm(ScriptedServer):
             self.asleep = path != "/wake_up"
         elif path != "/abort_requests":
             return error(404, f"no {path}")
-        return 200, {}
+        return 200, None
 
     def _reload(self, body):
         assert body["method"] == "reload_weights"
         if self.asleep:
             self.problems.append("new weights while asleep")
-        if self.load_faults and self.load_faults[0] != "blocked":
-            if self.load_faults.pop(0) == 500:
-                return error(500, "no tensor of that name")
-            self.kill()
-            return DROP
+        if self.load_faults:
+            return error(self.load_faults.pop(0), "no tensor of that name")
         name = pathlib.Path(body["kwargs"]["weights_path"]).name
         self.weights, self.dirty = int(name.removeprefix("version_")), set(_CACHES)
         return 200, {"results": [None]}
 
     def _chat(self, request):
         body = request.body
-        if body["model"] != self.model:
-            return error(404, f"The model `{body['model']}` does not exist.")
         if "chat_template" in body and not self.trusting:
             return error(400, "--trust-request-chat-template is not set. Refused")
+        if body["model"] != self.model:
+            return error(404, f"The model `{body['model']}` does not exist.")
+        if body["max_tokens"] >= self.max_model_len:
+            return error(400, f"This model's maximum context length is {self.max_model_len}")
         if self.asleep:
             self.problems.append("a chat while asleep")
         if _text(body) == "a":
@@ -349,7 +328,7 @@ class ScriptedVllm(ScriptedServer):
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
             choice = _choice(0, [int(token)], "stop", logp) | self.probed
-            return 200, _named(body, {"choices": [choice], "prompt_token_ids": [1]})
+            return 200, {"choices": [choice], "prompt_token_ids": [1]}
         weights = STALE if self.dirty else self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))
 
@@ -359,44 +338,15 @@ class ScriptedVllm(ScriptedServer):
             return DROP
         if fault == "forget":
             self.tag, self.weights = "default", BASE
-        if fault == "slow":
-            time.sleep(0.4)
         count = body["n"] - (fault == "short")
         ended = "abort" if fault == "abort" else "stop"
         choices = [_choice(i, [next(_serial), weights, i, STOP], ended) for i in range(count)]
         token_ids = self.token_ids[_text(body)]
-        return 200, _named(body, {"choices": choices[::-1], "prompt_token_ids": token_ids})
-
-
-class Relaunched:
-    """What `process.launch` returns, around a scripted server."""
-
-    log_path = "runs/x/vllm.log"
-
-    def __init__(self, server, comes_back=True):
-        self.server, self.comes_back, self.restarts = server, comes_back, 0
-        self.url = server.url
-
-    def alive(self):
-        return self.server.running
-
-    def restart(self, ended=None):
-        self.restarts += 1
-        self.server.kill()
-        if not self.comes_back:
-            raise EngineFailure("the vLLM server ended after 1 s without being healthy")
-        self.server.start()
-
-    def stop(self):
-        self.server.kill()
+        return 200, {"choices": choices[::-1], "prompt_token_ids": token_ids}
 
 
 def _text(body):
     return body["messages"][0]["content"][0]["text"]
-
-
-def _named(body, reply):
-    return {"id": f"chatcmpl-{body['request_id']}", **reply}
 
 
 def _choice(index, token_ids, ended, logp=-0.5):

@@ -14,7 +14,7 @@ import pytest
 from experiments.evals import chat
 from experiments.evals import settings as evaluation
 from tests import http_server
-from vade_jax import http, settings
+from vade_jax import client, settings
 from vade_jax.rewards import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -119,9 +119,9 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
 @pytest.mark.parametrize(
     "make",
     [
-        lambda secret: http.Client(f"http://me:{secret}@host", timeout_s=1),
-        lambda secret: http.Client(f"http://host/v1?key={secret}", timeout_s=1),
-        lambda secret: settings.Engine(urls=(f"http://me:{secret}@host",)),
+        lambda secret: client.Client(f"http://me:{secret}@host"),
+        lambda secret: client.Client(f"http://host/v1?key={secret}"),
+        lambda secret: settings.Engine(url=f"http://me:{secret}@host"),
         lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
         lambda secret: evaluation.Server(url="http://host", model="m", api_key_env=secret),
         lambda secret: servers.Judge("http://host", "m", api_key_env=secret),

@@ -1,4 +1,4 @@
-"""The client of servers that are not ours: judges, reward models, and models that an evaluation asks.
+"""The client of servers: of vLLM, of judges and reward models, and of models that an evaluation asks.
 
 `openai` keeps connections and repeats a failed request, with the pauses that the server asks for, unless that
 cannot help. Requests run in one thread, as tasks that can be cancelled.
@@ -28,6 +28,7 @@ for _name in ("httpx2", "openai"):  # at INFO they log every request
 _SHOWN = 500  # characters of a server's words in an error
 _TRANSIENT = (408, 409, 429)  # and every status from 500 on
 _OTHER_FORM = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+Body = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 
 
 class Failure(NamedTuple):
@@ -85,15 +86,19 @@ class Client:
         self._pending: set[futures.Future[Any]] = set()
 
     def submit(
-        self, path: str, body: Mapping[str, Any], read: Callable[[Any], Any]
+        self, path: str, body: Body = None, read: Callable[[Any], Any] = lambda reply: reply
     ) -> futures.Future[Any]:
         """Sends a request; the result is what `read` makes of its reply, or a `Failure`.
 
         If `read` raises, the reply has another form, and the request is repeated.
+
+        Args:
+            path: behind the URL, or a whole URL.
+            body: JSON, or what makes it, which is called in a thread when the request has its turn. None:
+                the request is a GET.
+            read: is given the JSON of the reply, None if the reply is empty.
         """
-        # A lone surrogate, which models write at times and UTF-8 has not, is sent as "?".
-        data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        asking = self._ask(path, json.loads(data), read)
+        asking = self._ask(path, body, read)
         future = asyncio.run_coroutine_threadsafe(asking, self._loop)
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
@@ -115,8 +120,10 @@ class Client:
             counts, self._counts = self._counts, collections.Counter()
         return {"requests": 0, "retries": 0, "failures": 0, **counts}
 
-    async def _ask(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
+    async def _ask(self, path: str, body: Body, read: Callable[[Any], Any]) -> Any:
         async with self._slots:
+            if body is not None:
+                body = await asyncio.to_thread(_sendable, body)
             start = time.perf_counter()
             result = await self._persist(path, body, read)
         is_failure = isinstance(result, Failure)
@@ -128,8 +135,11 @@ class Client:
         for attempt in range(self._tries):
             self.count(retries=attempt > 0)
             try:
-                text = await self._client.post(path, body=body, cast_to=str)
-                return read(json.loads(self._masked(text)))
+                if body is None:
+                    text = await self._client.get(path, cast_to=str)
+                else:
+                    text = await self._client.post(path, body=body, cast_to=str)
+                return read(json.loads(self._masked(text)) if text else None)
             except openai.APIStatusError as error:
                 said = error.body.get("message") if isinstance(error.body, dict) else error.body
                 why = self._shown(f"HTTP {error.status_code}: {said}")
@@ -150,6 +160,12 @@ class Client:
 
     def _masked(self, text: str) -> str:
         return text.replace(self._secret, "***") if self._secret else text
+
+
+def _sendable(body: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> Any:
+    """Returns JSON without lone surrogates: models write them at times, UTF-8 has none, and "?" is sent."""
+    made = body() if callable(body) else body
+    return json.loads(json.dumps(made, ensure_ascii=False).encode(errors="replace"))
 
 
 @functools.cache

@@ -155,35 +155,30 @@ class Engine(Section):
 
     path: ClassVar[str] = "engine."
 
-    # The built-in engine ("local"), or vLLM behind HTTP ("vllm_server")
+    # The built-in engine ("local"), or one vLLM behind HTTP ("vllm_server")
     name: str = choice("local", "vllm_server")
     prompts_per_call: int = number(64, at_least=1)  # Prompts that "local" decodes together
     # Most steps between the weights that answer and those that learn from the answers. With 1, vLLM answers
     # while the policy learns; 0: they take turns. More is for studying lag
     max_lag: int = number(0, at_least=0)
-    # URLs of vLLM servers that already run; empty: the run starts servers
-    urls: tuple[str, ...] = ()
-    # Name under which the servers of `urls` serve the model; empty: the checkpoint's path
+    url: str = ""  # URL of a vLLM server that already runs; empty: the run starts one
+    # Name under which the server of `url` serves the model; empty: the checkpoint's path
     model: str = ""
-    num_servers: int = number(1, at_least=1)  # vLLM servers that the run starts
-    tensor_parallel: int = number(1, at_least=1)  # GPUs of each server
-    max_in_flight: int = number(256, at_least=1)  # Most requests at once, over all servers
-    # Longest wait for a request's answers, in seconds; after it the server counts as hung
-    timeout_s: float = number(1800.0, above=0)
-    # Longest wait for a server that the run starts, in seconds
-    start_s: float = number(600.0, above=0)
-    # Longest wait for a server of `urls` that is down, in seconds
-    wait_s: float = number(300.0, at_least=0)
+    data_parallel: int = number(1, at_least=1)  # Replicas among which vLLM divides the requests
+    tensor_parallel: int = number(1, at_least=1)  # GPUs of each replica
+    max_in_flight: int = number(256, at_least=1)  # Most requests at once
+    timeout_s: float = number(1800.0, above=0)  # Longest wait for a request's answers, in seconds
+    start_s: float = number(600.0, above=0)  # Longest wait for a server to be ready, in seconds
     retries: int = number(3, at_least=0)  # Retries of a request before the run saves and stops
-    # Directory through which the servers get new weights; empty: <workdir>/weights
+    # Directory through which the server gets new weights; empty: <workdir>/weights
     sync_directory: str = location()
     options: Mapping[str, Any] = mapping()  # Other options of vLLM, such as max_num_seqs
 
     def __post_init__(self):
         super().__post_init__()
-        for url in self.urls:
-            fields.check_no_secret("engine.urls", url=url)
-            fields.check_url("engine.urls", url)
+        if self.url:
+            fields.check_no_secret("engine.url", url=self.url)
+            fields.check_url("engine.url", self.url)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +188,7 @@ class Layout(Section):
     path: ClassVar[str] = "layout."
 
     train: str = ""  # GPUs that train, such as "0,1"; empty: all
-    serve: str = ""  # GPUs of the vLLM servers, such as "2,3"; empty: all
+    serve: str = ""  # GPUs of vLLM, such as "2,3"; empty: all
     # Share of a GPU's memory that JAX reserves; 0: JAX's default
     train_memory: float = number(0.0, at_least=0, below=1)
     serve_memory: float = number(0.9, above=0, below=1)  # Share of a GPU's memory that vLLM takes

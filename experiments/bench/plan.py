@@ -53,7 +53,7 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
     if target.platform == "tpu" and serve_fraction(run):
         raise ValueError(
             "vLLM shares the devices in this config, and they are TPUs: use its `:local` argument or "
-            "engine.urls"
+            "engine.url"
         )
     policy = abstract_policy(run, devices)
     size = run.batch.prompts_per_microbatch
@@ -122,7 +122,7 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
     text, lengths = policy.shape.text, largest(run)
     token = 4 * text.num_layers * text.num_kv_heads * text.head_width  # a key and a value
     group = token * (lengths.prompt + run.num_rollouts * lengths.answer)
-    if not share or run.engine.urls or share >= weights + group:
+    if not share or run.engine.url or share >= weights + group:
         return ""
     return (
         f"vLLM's {share / GB:.1f} GB on {num_devices} devices do not hold the weights "
@@ -133,7 +133,7 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
 
 def serve_fraction(run: settings.Run) -> float:
     """Returns the share of memory that vLLM takes on the devices that train."""
-    elsewhere = run.engine.name == "local" or run.engine.urls
+    elsewhere = run.engine.name == "local" or run.engine.url
     return run.layout.serve_memory if not elsewhere and machine.shares(run.layout) else 0.0
 
 

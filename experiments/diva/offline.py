@@ -24,7 +24,7 @@ from experiments.evals.chat import Chat, Unanswered
 from vade_jax import fields, settings
 from vade_jax.data import columns, images, pictures, prompts, sources
 from vade_jax.rewards import verify
-from vade_jax.rollout.vllm import client
+from vade_jax.rollout.vllm import requests
 from vade_jax.types import Item
 
 Ask = Callable[[str, int], str]  # text, seed -> reply
@@ -182,7 +182,7 @@ def _shown(item: Item, image: Image.Image) -> str:
     """Returns a data URL of the pixels that a policy gets by default."""
     limits = {"min_pixels": settings.Data.min_pixels, "max_pixels": settings.Data.max_pixels}
     try:
-        return client.data_url(images.load(image, patch=images.PATCH, **limits))
+        return requests.data_url(images.load(image, patch=images.PATCH, **limits))
     except ValueError as error:
         raise columns.RejectedItem(item.uid, "bad_image", str(error)) from error
 

@@ -19,7 +19,7 @@ from experiments.evals.tasks import Task
 from vade_jax import client, types
 from vade_jax.data import images, prompts, tokens
 from vade_jax.rollout.engine import Engine
-from vade_jax.rollout.vllm.client import data_url
+from vade_jax.rollout.vllm.requests import data_url
 
 CHUNK = 256  # prompts whose answers are saved together
 

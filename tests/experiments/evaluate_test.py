@@ -303,9 +303,9 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp
     made = []
 
     class Engine(fake.FakeEngine):
-        def __init__(self, servers, *, model, longest_prompt, sampling, **options):
+        def __init__(self, engine, launched, *, model, longest, sampling, **options):
             super().__init__({uid: 1.0 for name in data for uid in uids(data, name)})
-            made.append((servers, model, longest_prompt, sampling.max_tokens))
+            made.append((engine.url, model, longest, sampling.max_tokens))
 
         def read(self, directory, version):
             made.append((directory, version))
@@ -320,9 +320,9 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp
     monkeypatch.setattr(engines, "VllmServerEngine", Engine)
     c = wanted(data, "mathvision", "chartqa")
     c.model.checkpoint = tiny
-    c.engine.name, c.engine.urls = "vllm_server", ("http://localhost:1",)
+    c.engine.name, c.engine.url = "vllm_server", "http://localhost:1"
     code, printed = run(c, tmp_path)
-    started = [(["http://localhost:1"], tiny, 512, 2048), (tiny, 0)]
+    started = [("http://localhost:1", tiny, 2560, 2048), (tiny, 0)]
     assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
     assert code == 2 and "mathvision: 1 of 4 answers are missing" in printed
     lost = -1

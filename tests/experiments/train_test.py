@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from configs import tiny_gspo
-from experiments import train
+from experiments import errors, train
 from vade_jax import run
 from vade_jax.data import hub, row_files
 from vade_jax.models.qwen import files
@@ -197,10 +197,10 @@ def test_every_metric_of_a_run_is_on_the_page_of_metrics(runs):
         assert f"`{shown}`" in page, name
 
 
-def fails(c, workdir, capsys):
+def fails(c, workdir, capsys, code=2):
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(workdir))
-    assert caught.value.code == 2
+    assert caught.value.code == code
     said = capsys.readouterr().err.strip().splitlines()
     return next(line for line in said if line.startswith("error: "))
 
@@ -306,9 +306,9 @@ def test_too_long_prompts_are_left_out_or_an_error(c, tmp_path, capsys):
 
 
 def test_a_server_that_is_not_there(c, tmp_path, capsys):
-    c.engine.name, c.engine.urls = "vllm_server", ("http://127.0.0.1:9",)
-    c.engine.wait_s = 0.0
-    assert "http://127.0.0.1:9" in fails(c, tmp_path / "run", capsys)
+    c.engine.name, c.engine.url, c.engine.start_s = "vllm_server", "http://127.0.0.1:9", 0.1
+    line = fails(c, tmp_path / "run", capsys, code=errors.AGAIN)
+    assert "http://127.0.0.1:9 is not ready" in line and line.endswith("the same command goes on")
 
 
 def test_a_microbatch_that_the_devices_cannot_split(c, tmp_path, monkeypatch, capsys):

@@ -24,6 +24,7 @@ from experiments import evaluate
 from experiments.evals import results
 from tests.experiments.evals.benchmarks import files as published
 from tests.models.qwen import oracle
+from tests.rollout.vllm import process_test
 from vade_jax.models.qwen import files, tiny_checkpoint, weights
 from vade_jax.rollout.vllm import process
 
@@ -101,8 +102,11 @@ def served(model, tmp_path_factory):
         },
         log_path=tmp_path_factory.mktemp("served") / "vllm.log",
     )
-    yield server.url
-    server.stop()
+    try:
+        process_test.wait(server, 600)
+        yield server.url
+    finally:
+        server.stop()
 
 
 def picture(seed):

@@ -156,6 +156,7 @@ def test_nan_is_in_no_range(name):
         ({"num_stps": 3}, r"no setting 'num_stps': did you mean 'num_steps'"),
         ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
+        ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000' is no URL of a server: write"),
         ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
         ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],

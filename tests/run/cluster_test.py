@@ -171,14 +171,14 @@ def sections(**fields):
     return settings.Layout(**made["layout"]), settings.Engine(**made["engine"])
 
 
-def test_each_server_gets_its_gpus_in_order(monkeypatch):
+def test_the_server_gets_a_gpu_for_each_part_of_each_replica(monkeypatch):
     """Without names the first ones."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pairs = dict(engine__num_servers=2, engine__tensor_parallel=2)
+    pairs = dict(engine__data_parallel=2, engine__tensor_parallel=2)
     c = sections(**pairs, layout__serve="4,5,6,7")
     machine.check_gpus(*c)
-    assert [cluster.gpus_of_server(*c, i) for i in (0, 1)] == [["4", "5"], ["6", "7"]]
-    assert cluster.gpus_of_server(*sections(**pairs), 1) == ["2", "3"]
+    assert cluster.gpus_of_server(*c) == ["4", "5", "6", "7"]
+    assert cluster.gpus_of_server(*sections(**pairs)) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -196,19 +196,19 @@ def test_a_server_gets_gpus_of_those_that_the_run_was_given(monkeypatch, given, 
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     c = sections(layout__train="0,1", layout__serve="2,3", engine__tensor_parallel=2)
     machine.check_gpus(*c)
-    assert cluster.gpus_of_server(*c, 0) == expected
+    assert cluster.gpus_of_server(*c) == expected
     by_name = sections(layout__serve="GPU-x")
-    assert cluster.gpus_of_server(*by_name, 0) == (["GPU-x"] if expected else [])
+    assert cluster.gpus_of_server(*by_name) == (["GPU-x"] if expected else [])
 
 
 @pytest.mark.parametrize(
-    "fields", [dict(layout__serve="4"), dict(layout__train="0,4"), dict(engine__num_servers=5)]
+    "fields", [dict(layout__serve="4"), dict(layout__train="0,4"), dict(engine__data_parallel=5)]
 )
 def test_a_gpu_that_the_run_was_not_given_is_an_error(monkeypatch, fields):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     with pytest.raises(ValueError, match=r"GPU 4 of .* CUDA_VISIBLE_DEVICES=4,5,6,7 shows 4"):
         machine.check_gpus(*sections(**fields))
-    machine.check_gpus(*sections(engine__num_servers=5, engine__urls=("http://a:1",)))
+    machine.check_gpus(*sections(engine__data_parallel=5, engine__url="http://a:1"))
 
 
 def test_servers_without_as_many_gpus_are_an_error():
@@ -255,7 +255,7 @@ def test_what_does_not_fit_on_a_shared_gpu_is_an_error(fields, message):
         dict(layout__train_memory=0.8, layout__sleep=True),
         dict(layout__train_memory=0.9, layout__train="0", layout__serve="1"),
         dict(layout__serve_memory=0.25),
-        dict(layout__train_memory=0.9, engine__urls=("http://a:1",)),  # servers elsewhere
+        dict(layout__train_memory=0.9, engine__url="http://a:1"),  # a server elsewhere
         dict(engine__name="local"),
     ],
 )

@@ -54,7 +54,7 @@ class Engine(Protocol):
 
         Raises:
             ValueError: the engine holds another version of the weights than `params_version`.
-            EngineFailure: answers are missing and no retries are left.
+            EngineFailure: answers are missing, or were made by other weights.
         """
         ...
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Takes new weights; after it returns, every answer is made with them."""
 
     def metrics(self) -> Metrics:
-        """Returns counts and times since the last call: retries, restarts, seconds of syncs."""
+        """Returns counts and times since the last call: retries, seconds of syncs."""
         ...
 
     def close(self) -> None:
@@ -115,3 +115,7 @@ def to_rollouts(
 
 class EngineFailure(RuntimeError):  # noqa: N818 (the name says what happened)
     """The engine cannot continue. The message says what was tried and where to look."""
+
+
+class EngineLost(EngineFailure):
+    """The engine's server is gone. A run that is started again has another one, and goes on."""

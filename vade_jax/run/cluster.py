@@ -250,20 +250,19 @@ def visible_gpus() -> list[str] | None:
     return None if text is None else gpus(text)
 
 
-def gpus_of_server(layout: settings.Layout, engine: settings.Engine, number: int) -> list[str]:
-    """Returns the GPUs of vLLM server `number`, for CUDA_VISIBLE_DEVICES of its process.
+def gpus_of_server(layout: settings.Layout, engine: settings.Engine) -> list[str]:
+    """Returns the GPUs of vLLM, for CUDA_VISIBLE_DEVICES of its process.
 
-    The layout's numbers count the GPUs that this process sees, as for JAX, so a server never gets a GPU
+    The layout's numbers count the GPUs that this process sees, as for JAX, so the server never gets a GPU
     that was not given to this process.
     """
-    size, seen = engine.tensor_parallel, visible_gpus()
-    names = serving(layout, engine)[number * size :][:size]
+    names, seen = serving(layout, engine), visible_gpus()
     if seen is None:
         return names
     return [seen[int(name)] if name.isdigit() else name for name in names] if seen else []
 
 
 def serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
-    """Returns the GPUs of all servers, as the layout names them."""
-    first = range(engine.num_servers * engine.tensor_parallel)
+    """Returns the GPUs of vLLM, as the layout names them."""
+    first = range(engine.data_parallel * engine.tensor_parallel)
     return gpus(layout.serve) or [str(i) for i in first]

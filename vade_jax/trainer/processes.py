@@ -18,14 +18,16 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from vade_jax.rewards.functions import RewardFailure
-from vade_jax.rollout.engine import Engine, EngineFailure, OnGroup, Sampling, ignore
+from vade_jax.rollout.engine import Engine, EngineFailure, EngineLost, OnGroup, Sampling, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
 # Errors of the leader that the others raise too, as these or as what they derive from; any other type
 # becomes a RuntimeError.
-KINDS = {kind.__name__: kind for kind in (ValueError, OSError, EngineFailure, RewardFailure)}
+KINDS = {
+    kind.__name__: kind for kind in (ValueError, OSError, EngineLost, EngineFailure, RewardFailure)
+}
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
 _BARRIERS = itertools.count()  # every barrier needs its own name
 

