@@ -19,7 +19,7 @@ from experiments import cli, hooks, paths, warm_start
 from experiments.errors import user_errors
 from vade_jax import atomic, fields, settings
 from vade_jax.data import loading
-from vade_jax.run import build, checks, cluster, compiled
+from vade_jax.run import build, checks, cluster, compiled, gpus
 from vade_jax.run import directory as directories
 from vade_jax.store import run_file
 from vade_jax.trainer import processes
@@ -35,7 +35,7 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
         if not taught.num_steps:
             raise ValueError("lessons.num_steps=0: give the steps, such as --lessons.num_steps=80")
         checks.check(run, hooks.ALL)
-        cluster.take_gpus(run.layout)
+        gpus.take(run.layout)
         cluster.only_leader_prints()
         processes.on_leader(lambda: os.makedirs(start, exist_ok=True))
         run = fields.replaced(run, directories.pinned(run, start))

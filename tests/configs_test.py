@@ -10,7 +10,7 @@ from configs import arguments
 from experiments import hooks
 from experiments.arenas import runs
 from vade_jax import samplers, settings
-from vade_jax.run import build, checks, cluster, machine
+from vade_jax.run import build, checks, gpus
 
 ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arenas", "arguments", "arms", "default", "qwen", "tiny"}
@@ -166,10 +166,9 @@ def test_the_layouts_of_four_gpus_fit(name, arg, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     c = load(name, arg)
     run = settings.Run.from_dict(c.to_dict())
-    machine.check_gpus(run.layout, run.engine)
-    machine.check_memory(run.layout, run.engine)
-    trainers = cluster.gpus(c.layout.train) or ["0", "1", "2", "3"]
-    servers = cluster.gpus_of_server(run.layout, run.engine)
+    gpus.check_layout(run.layout, run.engine)
+    trainers = gpus.names(c.layout.train) or ["0", "1", "2", "3"]
+    servers = gpus.of_server(run.layout, run.engine)
     assert sorted({*trainers, *servers}) == ["0", "1", "2", "3"]
     assert bool(set(trainers) & set(servers)) == (arg is None)
 

@@ -20,7 +20,7 @@ from experiments.bench.programs import DECODE, SCORE, UPDATE
 from vade_jax import atomic, settings, tables
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
-from vade_jax.run import build, cluster
+from vade_jax.run import build, gpus
 from vade_jax.trainer import learner
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Prompt, Rollouts
@@ -92,7 +92,7 @@ class Ready(NamedTuple):
 def prepare(values: dict, name: str) -> Ready:
     """Compiles one program of a run, and makes the largest inputs that it takes."""
     run = settings.Run.from_dict(values)
-    cluster.take_gpus(run.layout)
+    gpus.take(run.layout)
     policy = workload.random_policy(run)
     lowered = programs.lowered(run, policy, name)
     start = time.perf_counter()

@@ -23,7 +23,7 @@ from experiments.bench.programs import DECODE, UPDATE, Program
 from experiments.bench.workload import abstract_policy, largest, num_microbatches
 from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
-from vade_jax.run import build, machine
+from vade_jax.run import build, gpus
 from vade_jax.trainer import learner, mesh
 from vade_jax.trainer.policy import Policy
 
@@ -114,7 +114,7 @@ def find_problems(
 
 def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) -> str:
     """Returns what a vLLM server on its devices has no room for; "" if nothing."""
-    apart = machine.num_apart(run.engine, run.layout)
+    apart = gpus.num_apart(run.engine, run.layout)
     num_devices = min(run.engine.tensor_parallel, apart or policy.mesh.size)
     fraction = run.layout.serve_memory if apart else serve_fraction(run)
     share = fraction * target.memory_gb * GB * num_devices
@@ -134,7 +134,7 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
 def serve_fraction(run: settings.Run) -> float:
     """Returns the share of memory that vLLM takes on the devices that train."""
     elsewhere = run.engine.name == "local" or run.engine.url
-    return run.layout.serve_memory if not elsewhere and machine.shares(run.layout) else 0.0
+    return run.layout.serve_memory if not elsewhere and gpus.shares(run.layout) else 0.0
 
 
 def smaller_batch(run: settings.Run, policy: Policy) -> str:

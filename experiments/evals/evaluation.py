@@ -27,7 +27,7 @@ from vade_jax import atomic
 from vade_jax.data import hub, tokens
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import cluster, engines, machine
+from vade_jax.run import engines, gpus
 from vade_jax.store import run_file
 from vade_jax.trainer import mesh, processes
 from vade_jax.trainer import policy as trainer
@@ -142,10 +142,10 @@ def _checkpoint_policy(
         )
     directory = _weights(evaluation.model.checkpoint)
     files.check(directory)
-    machine.check_engine(evaluation.engine, evaluation.layout)
+    gpus.check(evaluation.layout, evaluation.engine)
     local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
     if local:
-        cluster.take_gpus(evaluation.layout)
+        gpus.take(evaluation.layout)
     else:  # JAX only makes keys here, and must leave the GPUs' memory to vLLM
         files.check_is_one(directory)  # vLLM reads the weights itself
         jax.config.update("jax_platforms", "cpu")

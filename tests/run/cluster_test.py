@@ -1,6 +1,5 @@
 """How processes find each other and end together; this file is also what they run."""
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -11,9 +10,8 @@ import jax
 import pytest
 
 from experiments import errors
-from vade_jax import settings
 from vade_jax.rollout.vllm import process
-from vade_jax.run import cluster, machine
+from vade_jax.run import cluster
 from vade_jax.trainer import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -33,8 +31,8 @@ def test_a_plain_run_joins_nobody():
             ("a:1", 2, None),
             "^--process_id missing: give .* together, or --distributed alone",
         ),
-        (("a", 2, 0), "--coordinator_address=a is not HOST:PORT"),
-        (("a:1", 2, 2), "--process_id=2 is not in 0 .. --num_processes - 1 = 1"),
+        (("a", 2, 0), "--coordinator_address=a --process_id=0: give HOST:PORT"),
+        (("a:1", 2, 2), "--process_id=2: .* from 0 to --num_processes - 1 = 1"),
     ],
 )
 def test_places_that_do_not_fit(arguments, message):
@@ -158,164 +156,6 @@ def _end(end):
     if end == "refuses":
         with errors.user_errors():
             raise ValueError("lower the learning rate")
-
-
-# ------------------------------------------------------------------------------ GPUs
-# Arithmetic on names, so no GPU is needed.
-def sections(**fields):
-    """Returns the layout and the engine with section__field changed."""
-    made = {"layout": {}, "engine": {"name": "vllm_server"}}
-    for name, value in fields.items():
-        section, _, field = name.partition("__")
-        made[section][field] = value
-    return settings.Layout(**made["layout"]), settings.Engine(**made["engine"])
-
-
-def test_the_server_gets_a_gpu_for_each_part_of_each_replica(monkeypatch):
-    """Without names the first ones."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pairs = dict(engine__data_parallel=2, engine__tensor_parallel=2)
-    c = sections(**pairs, layout__serve="4,5,6,7")
-    machine.check_gpus(*c)
-    assert cluster.gpus_of_server(*c) == ["4", "5", "6", "7"]
-    assert cluster.gpus_of_server(*sections(**pairs)) == ["0", "1", "2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("4,5,6,7", ["6", "7"]),
-        ("GPU-a, GPU-b,GPU-c,GPU-d", ["GPU-c", "GPU-d"]),
-        ("", []),  # none is to be used: nor by a server
-        (None, ["2", "3"]),
-    ],
-)
-def test_a_server_gets_gpus_of_those_that_the_run_was_given(monkeypatch, given, expected):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if given is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    c = sections(layout__train="0,1", layout__serve="2,3", engine__tensor_parallel=2)
-    machine.check_gpus(*c)
-    assert cluster.gpus_of_server(*c) == expected
-    by_name = sections(layout__serve="GPU-x")
-    assert cluster.gpus_of_server(*by_name) == (["GPU-x"] if expected else [])
-
-
-@pytest.mark.parametrize(
-    "fields", [dict(layout__serve="4"), dict(layout__train="0,4"), dict(engine__data_parallel=5)]
-)
-def test_a_gpu_that_the_run_was_not_given_is_an_error(monkeypatch, fields):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    with pytest.raises(ValueError, match=r"GPU 4 of .* CUDA_VISIBLE_DEVICES=4,5,6,7 shows 4"):
-        machine.check_gpus(*sections(**fields))
-    machine.check_gpus(*sections(engine__data_parallel=5, engine__url="http://a:1"))
-
-
-def test_servers_without_as_many_gpus_are_an_error():
-    fields = dict(layout__serve="0,1", engine__tensor_parallel=4)
-    with pytest.raises(ValueError, match=r"serve='0,1' names 2 GPUs, but .* is 4: name as many"):
-        machine.check_gpus(*sections(**fields))
-
-
-NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-
-
-@pytest.fixture
-def untold(monkeypatch):
-    """No variable tells JAX its share, and what a test sets is taken back."""
-    for name in NAMES:
-        monkeypatch.setenv(name, "")
-        del os.environ[name]
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({}, r"train_memory=0.75 \(JAX's default\) and layout.serve_memory=0.9 are more"),
-        (
-            dict(layout__train_memory=0.6, layout__serve_memory=0.5),
-            r"train_memory=0.6 and layout.serve_memory=0.5 are more than the GPU",
-        ),
-        (
-            dict(layout__train="0,1", layout__serve="1", layout__train_memory=0.8),
-            r"give layout.train and layout.serve different GPUs",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("untold")
-def test_what_does_not_fit_on_a_shared_gpu_is_an_error(fields, message):
-    with pytest.raises(ValueError, match=message):
-        machine.check_memory(*sections(**fields))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        dict(layout__train_memory=0.6, layout__serve_memory=0.3),
-        dict(layout__train_memory=0.8, layout__sleep=True),
-        dict(layout__train_memory=0.9, layout__train="0", layout__serve="1"),
-        dict(layout__serve_memory=0.25),
-        dict(layout__train_memory=0.9, engine__url="http://a:1"),  # a server elsewhere
-        dict(engine__name="local"),
-    ],
-)
-@pytest.mark.usefixtures("untold")
-def test_what_fits_on_a_shared_gpu_passes(fields):
-    machine.check_memory(*sections(**fields))
-
-
-@pytest.mark.usefixtures("untold")
-@pytest.mark.parametrize("name", NAMES)
-def test_jaxs_share_may_be_told_by_its_own_variables(monkeypatch, name):
-    monkeypatch.setenv(name, "0.5")
-    machine.check_memory(*sections(layout__serve_memory=0.45))
-    with pytest.raises(ValueError, match=rf"train_memory=0.5 \({name}\) and .*serve_memory=0.55"):
-        machine.check_memory(*sections(layout__serve_memory=0.55))
-    monkeypatch.setenv(name, "")
-    with pytest.raises(ValueError, match=r"train_memory=0.75 \(JAX's default\)"):
-        machine.check_memory(*sections(layout__serve_memory=0.45))
-    monkeypatch.setenv(name, "half")
-    with pytest.raises(ValueError, match=f"{name}='half' is no number: write one such as 0.5"):
-        machine.check_memory(*sections(layout__serve_memory=0.45))
-
-
-@pytest.fixture
-def told(monkeypatch, untold):
-    """What JAX was told, in place of telling it."""
-    told = {}
-    monkeypatch.setattr(jax.config, "update", told.__setitem__)
-    return told
-
-
-def test_jax_gets_its_gpus_and_its_share(told):
-    cluster.take_gpus(settings.Layout())
-    assert told == {} and not os.environ.keys() & set(NAMES)
-    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.3"  # JAX takes no two
-    cluster.take_gpus(settings.Layout(train="0,1", train_memory=0.6))
-    assert told == {"jax_cuda_visible_devices": "0,1"}
-    assert [os.environ.get(name) for name in NAMES] == ["0.6", None]
-
-
-@pytest.mark.usefixtures("told")
-@pytest.mark.parametrize(
-    ("error", "train", "message"),
-    [
-        (AssertionError(), "", r"='cpu': JAX has no device that it can use \(none is there\): "),
-        (
-            RuntimeError("Unable to initialize backend 'cuda': gone (set JAX_PLATFORMS='')\nmore"),
-            "0,9",
-            r"='cpu' and layout.train='0,9': .* \(Unable to initialize backend 'cuda': gone\): ",
-        ),
-    ],
-)
-def test_no_device_to_use_is_one_line(monkeypatch, error, train, message):
-    def devices():
-        raise error
-
-    monkeypatch.setattr(jax, "devices", devices)
-    with pytest.raises(ValueError, match=f"^JAX_PLATFORMS{message}") as caught:
-        cluster.take_gpus(settings.Layout(train=train))
-    assert "\n" not in str(caught.value)
 
 
 if __name__ == "__main__":

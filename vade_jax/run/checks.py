@@ -22,7 +22,7 @@ from vade_jax.data import procedural, sources
 from vade_jax.models.qwen import config, files, peft
 from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, trial, verify
-from vade_jax.run import build, machine
+from vade_jax.run import build, gpus
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.hooks import Hooks
 from vade_jax.trainer import mesh, passes, processes
@@ -79,8 +79,7 @@ def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (fro
             f"engine.max_lag={run.engine.max_lag}: selector.name={run.selector.name!r} makes passes over all items "
             "or draws variants, for which no batch may wait: set engine.max_lag=0"
         )
-    machine.check_engine(run.engine, run.layout)
-    machine.check_memory(run.layout, run.engine)
+    gpus.check(run.layout, run.engine)
 
 
 def _check_model_names(run: settings.Run) -> None:

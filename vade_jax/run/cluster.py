@@ -1,11 +1,6 @@
-"""The processes and GPUs of a run: how processes join and end together, and who uses which GPU.
+"""The processes of a run: how they join, and how they end together.
 
-With several hosts, every host runs the same command, with a run directory that all hosts see. A run of
-one process uses only the part about GPUs.
-
-GPUs are colocated or split. Colocated: every GPU trains and serves, and `layout.train_memory` and
-`layout.serve_memory` divide its memory. Split: `layout.train` and `layout.serve` name different GPUs.
-Without a GPU, layout has no effect.
+With several hosts, every host runs the same command, with a run directory that all hosts see.
 """
 
 import contextlib
@@ -21,15 +16,11 @@ from collections.abc import Iterator
 
 import jax
 
-from vade_jax import settings
 from vade_jax.trainer import processes
 
 START_TIMEOUT_S = 300  # for the slowest process to join
 HEARTBEAT_TIMEOUT_S = 40  # without one, a process counts as gone; process 0 is missed at once
 VISIBLE_TIMEOUT_S = 60.0  # until a new file is visible on all hosts
-TRAIN_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # the share of a GPU's memory that JAX takes
-OLD_TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # the older name; JAX refuses both together
-DEFAULT_TRAIN_MEMORY = 0.75  # JAX's default
 STOPPED = (
     "error: another process of this run has stopped{why}. Its own output says why. Start all of "
     "them again: the run resumes from its last checkpoint"
@@ -62,9 +53,26 @@ def join(
     Raises:
         ValueError: some of the three are missing or wrong, or the environment does not provide them.
     """
-    given = _given(coordinator_address, num_processes, process_id)
-    if not given and not distributed:
-        return
+    given = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_id": process_id,
+    }
+    missing = [f"--{name}" for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        if not distributed:
+            return
+        given = {}
+    elif missing:
+        raise ValueError(
+            f"{' and '.join(missing)} missing: give --coordinator_address, --num_processes and "
+            "--process_id together, or --distributed alone where the cluster tells them"
+        )
+    elif not (re.fullmatch(r".+:\d+", coordinator_address) and 0 <= process_id < num_processes):
+        raise ValueError(
+            f"--coordinator_address={coordinator_address} --process_id={process_id}: give HOST:PORT, such as "
+            f"10.0.0.1:8476, and a number from 0 to --num_processes - 1 = {num_processes - 1}"
+        )
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM: see StopSignal
     _on_abort_say(UNMET.format(why=""), 2)
     try:
@@ -77,28 +85,6 @@ def join(
         why = f" ({_first_line(error)})"
         raise ValueError(UNMET.format(why=why).removeprefix("error: ")) from error
     _on_abort_say(STOPPED.format(why=", or this one crashed: see above"), 1)
-
-
-def _given(address, count, number) -> dict:
-    """Checks the three arguments and returns them as a dict; empty if none is given."""
-    values = {
-        "coordinator_address": address,
-        "num_processes": count,
-        "process_id": number,
-    }
-    missing = [f"--{name}" for name, value in values.items() if value is None]
-    if len(missing) == len(values):
-        return {}
-    if missing:
-        raise ValueError(
-            f"{' and '.join(missing)} missing: give --coordinator_address, --num_processes and "
-            "--process_id together, or --distributed alone where the cluster tells them"
-        )
-    if not re.fullmatch(r".+:\d+", address):
-        raise ValueError(f"--coordinator_address={address} is not HOST:PORT, such as 10.0.0.1:8476")
-    if not 0 <= number < count:
-        raise ValueError(f"--process_id={number} is not in 0 .. --num_processes - 1 = {count - 1}")
-    return values
 
 
 def only_leader_prints() -> None:
@@ -208,61 +194,3 @@ def _on_abort_say(text: str, code: int) -> None:
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say)
     _kept.append(handler)
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
-
-
-# ------------------------------------------------------------------------------ GPUs
-def take_gpus(layout: settings.Layout) -> None:
-    """Sets which GPUs JAX uses and its share of their memory, then lets JAX find its devices.
-
-    Call it before any device is used.
-
-    Raises:
-        ValueError: JAX finds no device, or cannot use it.
-    """
-    if layout.train:
-        jax.config.update("jax_cuda_visible_devices", layout.train)
-    if layout.train_memory:
-        os.environ[TRAIN_MEMORY] = str(layout.train_memory)
-        os.environ.pop(OLD_TRAIN_MEMORY, None)
-    try:
-        jax.devices()
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # AssertionError without a message: "cuda" without a GPU
-        named = f" and layout.train={layout.train!r}" if layout.train else ""
-        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
-        why = _first_line(error).partition(" (set JAX")[0] or "none is there"
-        raise ValueError(
-            f"JAX_PLATFORMS={platforms or ''!r}{named}: JAX has no device that it can use "
-            f"({why}): install JAX for the device, name GPUs that are there, or set JAX_PLATFORMS=cpu"
-        ) from error
-
-
-def gpus(text: str) -> list[str]:
-    """Returns the names in a list such as "0,1"; none for an empty text."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def visible_gpus() -> list[str] | None:
-    """Returns the GPUs in CUDA_VISIBLE_DEVICES, by number or UUID; None: not set, so all GPUs."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return None if text is None else gpus(text)
-
-
-def gpus_of_server(layout: settings.Layout, engine: settings.Engine) -> list[str]:
-    """Returns the GPUs of vLLM, for CUDA_VISIBLE_DEVICES of its process.
-
-    The layout's numbers count the GPUs that this process sees, as for JAX, so the server never gets a GPU
-    that was not given to this process.
-    """
-    names, seen = serving(layout, engine), visible_gpus()
-    if seen is None:
-        return names
-    return [seen[int(name)] if name.isdigit() else name for name in names] if seen else []
-
-
-def serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
-    """Returns the GPUs of vLLM, as the layout names them."""
-    first = range(engine.data_parallel * engine.tensor_parallel)
-    return gpus(layout.serve) or [str(i) for i in first]

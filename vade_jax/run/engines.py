@@ -13,7 +13,7 @@ from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import NamedTensors
-from vade_jax.run import cluster
+from vade_jax.run import gpus
 from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
 
@@ -151,5 +151,5 @@ def _launch(
         directory,
         log_path=os.path.join(workdir, "logs", "vllm.log"),
         options=options | dict(engine.options),  # the user's options win
-        env={"CUDA_VISIBLE_DEVICES": ",".join(cluster.gpus_of_server(layout, engine))},
+        env={"CUDA_VISIBLE_DEVICES": ",".join(gpus.of_server(layout, engine))},
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from vade_jax import fields, rewards, settings
 from vade_jax.data import loading
-from vade_jax.run import build, checks, cluster, compiled, datasets, directory, machine, states
+from vade_jax.run import build, checks, compiled, datasets, directory, gpus, states
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import run_file
@@ -79,7 +79,7 @@ def opened(
     with contextlib.ExitStack() as owned:
         with checks.user_errors():
             checks.check(run, hooks)
-            cluster.take_gpus(run.layout)
+            gpus.take(run.layout)
             owned.enter_context(directory.own(workdir))
             run = fields.replaced(run, directory.pinned(run, workdir))
             directory.check_settings(run, workdir, lambda: is_done(run, workdir))
@@ -217,8 +217,8 @@ def prepare(
             refill=run.refill,
             measure=run.resolved_measure,
             lag=run.engine.max_lag,
-            overlaps=machine.overlaps(run.engine, run.layout),
-            engine_devices=machine.engine_devices(run.engine, run.layout),
+            overlaps=gpus.overlaps(run.engine, run.layout),
+            engine_devices=gpus.engine_devices(run.engine, run.layout),
             weights=policy.weights,
         )
         if_failed.pop_all()
