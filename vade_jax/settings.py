@@ -418,8 +418,7 @@ class Perf(Section):
 
     path: ClassVar[str] = "perf."
 
-    # Whether compiled programs are kept for the next run, in the parent of the run directory
-    # (run/compiled.py)
+    # Whether compiled programs are kept for the next run, in ~/.cache/vade_jax (run/compiled.py)
     compile_cache: bool = True
     # Peak TFLOP/s of one device in the dtype of the computation, for perf/mfu; 0: the bfloat16 peak known
     # for the device's name

@@ -34,17 +34,6 @@ def saved(workdir, **changes):
     directory.mark(str(workdir), run_file.RUNNING)
 
 
-def test_the_policy_of_a_shorter_run_goes_and_a_link_to_it_stays(tmp_path):
-    run, disk = tmp_path / "run", tmp_path / "disk"
-    for directory_ in (run / "adapter", disk):
-        directory_.mkdir(parents=True)
-        (directory_ / "config.json").write_text("{}")
-    (run / "policy").symlink_to(disk)
-    directory.drop_policy(str(run))
-    assert list(run.iterdir()) == [run / "policy"]
-    assert (run / "policy").readlink() == disk and not list(disk.iterdir())
-
-
 @pytest.mark.parametrize("text", ['{"model_type": "qwen2_5_vl"}', "[]", "no JSON"])
 def test_a_file_of_something_else_is_left_alone(tmp_path, text):
     path = tmp_path / "run.json"

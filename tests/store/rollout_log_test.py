@@ -91,19 +91,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "metadata, name",
-    [
-        ({"family": "count", "level": 2, "subset": "x"}, "count 2"),
-        ({"subset": "geo3k", "domain": "mathematics"}, "geo3k"),
-        ({"subset": "geo3k", "level": "hard"}, "geo3k hard"),
-        ({}, ""),
-    ],
-)
-def test_what_tables_call_an_item(metadata, name):
-    assert rollout_log.subset(metadata) == name
-
-
 def test_user_mistakes(tmp_path):
     with pytest.raises(ValueError, match="'uid': 1, 'length': 2"):
         rollout_log.write(tmp_path / "a", {"uid": ["a"], "length": [1, 2]})

@@ -20,7 +20,6 @@ from vade_jax.report.run import (
     question,
     rows_of_groups,
 )
-from vade_jax.store import rollout_log
 
 REVISITED = 2  # visits before a prompt is called hopeless or solved
 LISTS = {  # name: (title, caption)
@@ -116,7 +115,7 @@ def table(run: Run) -> list[dict[str, Any]]:
         by_subset[run.prompts[group.uid].subset].append(group)
     rows = []
     for name, groups in by_subset.items():
-        mixed = [rollout_log.is_mixed(group.right, group.count) for group in groups]
+        mixed = [0 < group.right < group.count for group in groups]
         row = {
             "subset": name,
             "prompts": len({run.prompts[group.uid].source for group in groups}),

@@ -69,7 +69,8 @@ class Prompt:
     @functools.cached_property
     def subset(self) -> str:
         """The family or subset with the level; if the data have none, the kind of answer."""
-        return rollout_log.subset(self.fields) or self.kind or "all"
+        name = self.fields.get("family") or self.fields.get("subset", "")
+        return f"{name} {self.fields.get('level', '')}".strip() or self.kind or "all"
 
     @functools.cached_property
     def variant(self) -> str:

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -261,19 +260,6 @@ def mark(workdir: str, state: str, **values: Any) -> None:
 
 
 # ------------------------------------------------------------------------------ the policy
-def drop_policy(workdir: str) -> None:
-    """Removes the policy that a shorter run exported, because the directory always holds the last policy.
-
-    A link, for example to a larger disk, stays, and the directory it points to is emptied.
-    """
-    if processes.is_leader():
-        for name in EXPORTED:
-            path = os.path.join(workdir, name)
-            shutil.rmtree(os.path.realpath(path), ignore_errors=True)
-            if os.path.islink(path):
-                os.makedirs(os.path.realpath(path), exist_ok=True)
-
-
 def export_policy(policy: Policy, progress: Progress, workdir: str) -> None:
     """Writes the policy as a Hugging Face checkpoint, and marks the run as done.
 

@@ -109,7 +109,6 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
         _tell_of_lag(run, progress, loop)
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None, base=None)
-        directory.drop_policy(workdir)
         progress = loop.run(progress, stop)
     return _finish(run, policy, data, progress, workdir, hooks, vary)
 

@@ -123,17 +123,6 @@ def _sum_of_columns(schema: Any) -> bytes:
     return str(zlib.crc32(repr(columns).encode())).encode()
 
 
-def subset(metadata: Mapping[str, Any]) -> str:
-    """Returns an item's name in tables: its family or subset, and its level; "" for neither."""
-    name = metadata.get("family") or metadata.get("subset", "")
-    return f"{name} {metadata.get('level', '')}".strip()
-
-
-def is_mixed(num_right: float, num_answers: int) -> bool:
-    """Returns whether a group has right and wrong answers, which is when it teaches."""
-    return 0 < num_right < num_answers
-
-
 def _column(name: str, values: Sequence[Any] | Array) -> Any:
     import pyarrow
 
