@@ -425,30 +425,6 @@ class Perf(Section):
     peak_tflops: float = number(0.0, at_least=0)
 
 
-# ------------------------------------------------------------------------------ one selector's own
-@dataclasses.dataclass(frozen=True)
-class Diva(Section):
-    """Variants of items and their advantages, for a selector that asks for them (diva, arXiv 2603.01106)."""
-
-    path: ClassVar[str] = "diva."
-
-    # Changes that may be made to the pictures of harder variants
-    changes: tuple[str, ...] = ("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
-    # How advantages are normalised over the batch. "sequence": over answers
-    norm: str = choice("sequence", "off")
-    weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
-    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
-    # variant ("both")
-    weighted: str = choice("global", "both")
-    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
-    # possible reward
-    balance: str = choice("range", "off")
-    # Factor on the local advantages: answers compared with those to the same variant
-    local_share: float = number(1.0, at_least=0)
-    # Factor on the global advantages: answers compared with all answers to the same problem
-    global_share: float = number(1.0, at_least=0)
-
-
 # ------------------------------------------------------------------------------ the run
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
@@ -477,7 +453,6 @@ class Run(Section):
     engine: Engine = Engine()
     layout: Layout = Layout()
     sampling: Sampling = Sampling()
-    diva: Diva = Diva()
     reward: Reward = Reward()
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()

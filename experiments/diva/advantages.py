@@ -37,7 +37,7 @@ def two_level(
 
     `group_N` is the slot (variant) of each answer; `problem_M`, from 0, and `difficulty_M` are those of each
     slot. Without `valid_N` all answers count. `highest` is R_max, what an answer can earn; without it the
-    largest reward here is, whatever its sign. The other options are those of `settings.Diva`.
+    largest reward here is, whatever its sign. The other options are those of `DivaOptions`.
     """
     chex.assert_equal_shape([problem_M, difficulty_M])
     num_slots = len(problem_M)

@@ -6,18 +6,26 @@ from collections.abc import Iterable, Mapping
 import jax.numpy as jnp
 
 from experiments.diva import advantages, built_in, pictures, variants
+from experiments.diva.selector import DivaOptions
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, prompts
 from vade_jax.trainer.choosing import Expand
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item
 
+# Options of the selector that `advantages.two_level` takes.
+OF_ADVANTAGES = ("norm", "weight", "weighted", "balance", "local_share", "global_share")
+
+
+def _options(run: settings.Run) -> DivaOptions:
+    return DivaOptions.from_dict(run.selector.options)
+
 
 def check(run: settings.Run) -> None:
-    """Checks what `settings.Diva` cannot: the changes of pictures, and that problems are whole."""
+    """Checks what `DivaOptions` cannot: the changes of pictures, and that problems are whole."""
     name = run.selector.name
-    for change in run.diva.changes:
-        fields.check_word("diva.changes", change, pictures.CHANGES)
+    for change in _options(run).changes:
+        fields.check_word("selector.options.changes", change, pictures.CHANGES)
     mixture = procedural.expand_mixture(run.data.mixture) if run.data.mixture else ()
     if without := [family for family, _ in mixture if procedural.FAMILIES[family][2] == "text"]:
         raise ValueError(
@@ -59,8 +67,7 @@ def make(run: settings.Run, items: Iterable[Item], build_prompt: prompts.PromptB
 
 def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
-    options = run.diva.to_dict()
-    del options["changes"]  # of pictures: all else in the section is about the advantages
+    options = {name: getattr(_options(run), name) for name in OF_ADVANTAGES}
     # The largest reward of a user's functions is not known.
     options["highest"] = None if run.reward.functions else 1.0
 
@@ -94,7 +101,7 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
         min_pixels=run.data.min_pixels,
         max_pixels=run.data.max_pixels,
         patch=build_prompt.tokenizer.patch,
-        changes=run.diva.changes,
+        changes=_options(run).changes,
         fits=fits,
         **({"allowed": built_in.allowed} if is_built_in else {}),
     )

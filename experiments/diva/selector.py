@@ -35,6 +35,21 @@ class DivaOptions(base.Options):
     num_variants: int = fields.number(1, at_least=0)  # Variants of each problem (the paper: 1, 3)
     # Step size: a mean score s of an epoch changes a difficulty D to D + eta (0.5 - s)
     eta: float = fields.number(4.0, at_least=0)
+    # Changes that may be made to the pictures of harder variants
+    changes: tuple[str, ...] = ("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
+    # How advantages are normalised over the batch. "sequence": over answers
+    norm: str = fields.choice("sequence", "off")
+    weight: float = fields.number(0.1, at_least=0)  # k, how much a variant's difficulty counts
+    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
+    # variant ("both")
+    weighted: str = fields.choice("global", "both")
+    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
+    # possible reward
+    balance: str = fields.choice("range", "off")
+    # Factor on the local advantages: answers compared with those to the same variant
+    local_share: float = fields.number(1.0, at_least=0)
+    # Factor on the global advantages: answers compared with all answers to the same problem
+    global_share: float = fields.number(1.0, at_least=0)
 
 
 @chex.dataclass(frozen=True)

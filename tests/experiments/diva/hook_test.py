@@ -29,8 +29,8 @@ def run(**changes):
 
 def test_an_unknown_change_is_an_error_before_the_run():
     hook.check(run())
-    with pytest.raises(ValueError, match=r"diva\.changes='crop'"):
-        hook.check(run(diva__changes=("rotate", "crop")))
+    with pytest.raises(ValueError, match=r"options\.changes='crop'"):
+        hook.check(run(selector__options={"changes": ("rotate", "crop")}))
 
 
 def test_questions_without_a_picture_are_an_error():
