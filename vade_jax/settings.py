@@ -183,8 +183,8 @@ class Engine(Section):
     name: str = choice("local", "vllm_server")
     prompts_per_call: int = number(64, at_least=1)  # Prompts that "local" decodes together
     # Most steps between the weights that answer and those that learn from the answers. With 1, vLLM answers
-    # while the policy learns; 0: they take turns. More is for studying lag
-    max_lag: int = number(0, at_least=0)
+    # while the policy learns; 0: they take turns
+    max_lag: int = number(0, at_least=0, at_most=1)
     # URLs of vLLM servers that already run; empty: the run starts servers
     urls: tuple[str, ...] = ()
     # Name under which the servers of `urls` serve the model; empty: the checkpoint's path

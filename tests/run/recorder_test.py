@@ -16,7 +16,6 @@ from vade_jax.run import recorder
 from vade_jax.run.checks import beginning
 from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import collect, processes, scoring
-from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
 
@@ -33,23 +32,22 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     ]
     proposal = Proposal(index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M)
     rollouts = small.rollouts([1, 2])
-    scores = scoring.Scores(
-        text_N=["a", "b", "c"],
-        extracted_N=["5", None, "2"],
-        reward_N=np.array([1, 0, 1], np.float32),
-        correct_N=np.array([1, 0, 1], np.float32),
-        reason_N=["ok", "timeout", "ok"],
-        known_N=np.array(known_N),
-    )
+    answers = (("a", "5", 1.0, "ok"), ("b", None, 0.0, "timeout"), ("c", "2", 1.0, "ok"))
+    scored = [
+        scoring.Scored(text, extracted, x if known else np.nan, x, reason)
+        for (text, extracted, x, reason), known in zip(answers, known_N, strict=True)
+    ]
+    belief = jax.device_get(dict(selector.believe(posterior, proposal)))
     one = collect.Round(
-        Chosen(proposal, items, small.prompts(2), seconds=0.0),
+        items,
+        small.prompts(2),
         rollouts,
-        scores,
-        scoring.feedback_of(proposal, rollouts, scores),
+        scored,
+        scoring.feedback_of(proposal, rollouts, scored),
         np.array([True, False]),
-        jax.device_get(selector.believe(posterior, proposal)),
+        belief if p_M is None else belief | {"p_drawn": p_M},
     )
-    return collect.StepData.of([one] * num_rounds, np.array([0, 1 if num_rounds == 1 else 2]))
+    return collect._as_one([one] * num_rounds, 2, {})
 
 
 def test_the_first_answer_is_shown_with_what_was_asked(
@@ -212,7 +210,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(make, tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters |= {"skipped_updates": 0, "validated": 0, "items": 5, "start": 0}
+    counters |= {"skipped_updates": 0, "validated": 0, "visits": 0, "items": 5, "start": 0}
     assert checkpointer.saved == [(2, {"step": 2, **counters}, True)]  # step 1 is not due
     assert checkpointer.waited == 1
 

@@ -33,7 +33,7 @@ from vade_jax.run import (
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
-from vade_jax.trainer import choosing, passes, processes, scoring, validation, waiting
+from vade_jax.trainer import choosing, passes, processes, scoring, validation
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress
@@ -144,10 +144,8 @@ def _tell_of_lag(run: settings.Run, begun: Progress, num_items: int) -> None:
             "its own answers meanwhile, in a run of one process"
         )
     ends = is_over(run, begun.made, begun.rollouts_made, num_items)
-    if begun.step and len(begun.queue) < run.engine.max_lag and not ends:
-        print(
-            "WARNING: not all batches that should wait do: those that are missing get newer weights"
-        )
+    if begun.step and run.engine.max_lag and not begun.waiting and not ends:
+        print("WARNING: no batch waits, as one should: the next gets newer weights")
 
 
 def _finish(
@@ -221,7 +219,7 @@ def prepare(
     """Builds all parts of the run and restores the latest checkpoint; `map` maps over items."""
     selector, items = checks.selector.make(run), _identity(run, data)
     expand = variants.vary.expand if variants else None
-    choose = choosing.ChoosePrompts(selector, data.train, data.build_prompt, map, expand)
+    pool = choosing.Pool(data.train, data.build_prompt, map, expand)
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
         closing = lambda part: if_failed.enter_context(contextlib.closing(part))
         saved = closing(checkpointer(run.checkpoint, workdir))
@@ -230,13 +228,14 @@ def prepare(
         state, learn = build.make_learner(run, policy, map, resumes=resumes)
         posterior = selector.init(len(data.train), **values)
         begun = Progress(state, posterior, np.zeros(len(data.train), np.int32))
-        progress = restore(saved, begun, items, lambda packed: waiting.unpack(packed, choose))
+        progress = restore(saved, begun, items, pool)
         held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
         usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
         whole = Loop(
-            choose=choose,
+            selector=selector,
+            pool=pool,
             engine=engine,
             score=build.make_scorer(run, policy),
             learn=learn,

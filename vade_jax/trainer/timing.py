@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import time
-import types
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
@@ -18,11 +17,10 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 class Clock:
     """Times named parts: `with clock("gen"): ...`."""
 
-    def __init__(self, seconds: Mapping[str, float] = types.MappingProxyType({})):
-        """Starts; `seconds` are those of parts that were timed before."""
+    def __init__(self):
         self._start = time.perf_counter()
         self._num_compiled = len(_compile_seconds())
-        self.seconds: dict[str, float] = dict(seconds)
+        self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -37,10 +35,10 @@ class Clock:
         """Adds seconds to a part. Parts that other threads timed overlap with the rest of the step."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def add(self, other: "Clock") -> None:
-        """Adds what another clock has timed."""
-        for name, seconds in other.seconds.items():
-            self.add_seconds(name, seconds)
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Adds the seconds of parts that another clock has timed."""
+        for name, of_part in seconds.items():
+            self.add_seconds(name, of_part)
 
     def metrics(
         self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
