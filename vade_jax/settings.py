@@ -396,7 +396,7 @@ class Batch(Section):
 
     prompts_per_minibatch: int = 128  # Prompts of one optimizer update
     prompts_per_microbatch: int = 16  # Prompts in memory at once
-    # Answers that share one copy of their prompt; 0: num_rollouts
+    # Answers that the built-in engine decodes beside one copy of their prompt; 0: num_rollouts
     answers_per_row: int = number(0, at_least=0)
     vocab_chunk: int = number(1024, at_least=1)  # Tokens whose logits are in memory at once
     # True: activations are computed again in the backward pass instead of kept

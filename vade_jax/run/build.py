@@ -150,7 +150,7 @@ def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
 
 
 def answers_per_row(run: settings.Run) -> int:
-    """Returns how many answers share one copy of their prompt in memory."""
+    """Returns how many answers the built-in engine decodes beside one copy of their prompt."""
     return run.batch.answers_per_row or run.num_rollouts
 
 
@@ -167,12 +167,10 @@ def num_rows(run: settings.Run, num_prompts: int) -> int:
 
 def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
     """Returns how the rollouts of a step are cut for these devices."""
-    micro = run.batch.prompts_per_microbatch
     return minibatches.Shape(
         prompts_per_minibatch=run.batch.prompts_per_minibatch,
-        prompts_per_microbatch=micro,
-        answers_per_row=answers_per_row(run),
-        rows_per_microbatch=num_rows(run, micro),
+        prompts_per_microbatch=run.batch.prompts_per_microbatch,
+        answers_per_row=run.num_rollouts,
         length_multiple=run.data.length_multiple,
         ways=mesh.batch_size(devices),
     )

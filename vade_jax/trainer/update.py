@@ -53,7 +53,7 @@ def make_logp(
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model = merge(params)
-        hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, batch.group_R, remat=remat)
+        hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, remat=remat)
         return logprobs.selected(
             hidden_NTD,
             model.head(jnp.float32),
