@@ -73,13 +73,13 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     optimizer = update.make_optimizer(
         settings.Optimizer(learning_rate=5e-5, warmup_steps=10, b2=0.99)
     )
-    logp = learner.make_logp(policy)
+    logp = update.make_logp(policy.merge, banned=tokenizer.banned_ids)
     objective = objectives.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
     # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
     state, shardings = learner.first_state(policy, optimizer, copy=True)
     learn = learner.Learner(
-        update=learner.of_whole_state(learner.compile_update(step_of_policy, policy, shardings)),
+        update=learner.compile_update(step_of_policy, policy, shardings),
         logprobs=learner.compile_logprobs(logp, policy),
         shape=minibatches.Shape(
             prompts_per_minibatch=8,

@@ -138,11 +138,10 @@ def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], di
     transform, shardings = build.make_optimizer(run, policy)
     state, _ = learner.first_state(policy, transform, shardings)
     batch = workload.full_batch(run, policy, prompts, rollouts)
-    improve = learner.of_whole_state(compiled)
 
     def call():
         nonlocal state
-        state, metrics = improve(state, batch)
+        state, metrics = compiled(state, batch)
         return _finite(metrics)
 
     return call

@@ -19,8 +19,7 @@ from vade_jax.trainer import hardware
         ("NVIDIA A100-SXM4-80GB", 312),
         ("NVIDIA RTX A1000", 0),
         ("TPU v5 lite", 197),
-        ("TPU v5e", 197),
-        ("TPU v5p", 459),
+        ("TPU v5", 459),
         ("cpu", 0),
     ],
 )

@@ -58,7 +58,7 @@ def test_all_minibatches_share_one_set_of_shapes():
     """The images are uneven too: 1, 0, 2 and 1 of them, of 1 to 2 windows."""
     _, (first, second) = split([1, 8, 2, 2], mini=2, micro=1)
     assert first.prompts.images.patch_BWSE.shape == second.prompts.images.patch_BWSE.shape
-    assert first.token_NT.shape == second.token_NT.shape == (3, 4, 5)
+    assert first.token_NT.shape == second.token_NT.shape == (4, 4, 5)
 
 
 def test_threads_change_nothing():

@@ -602,10 +602,10 @@ def test_frozen_parameters_have_no_moments():
 
 def test_a_prefix_that_freezes_nothing_is_an_error():
     config = settings.Optimizer(learning_rate=0.1, frozen=("visual",))
-    with pytest.raises(ValueError, match=r"starts with 'visual'; they start with text, vis"):
+    with pytest.raises(ValueError, match=r"'visual' .*: they start with text, vis"):
         update.make_optimizer(config).init(PARAMS)
     config = settings.Optimizer(learning_rate=0.1, frozen=("",))
-    with pytest.raises(ValueError, match=r"an empty prefix, which freezes everything"):
+    with pytest.raises(ValueError, match=r"'' .* not of all"):
         update.make_optimizer(config).init(PARAMS)
 
 

@@ -114,7 +114,7 @@ def make_learner(
         return logprobs(jax.device_put(params, policy.shardings), frozen, batch)
 
     return state, learner.Learner(
-        update=learner.of_whole_state(improve),
+        update=improve,
         logprobs=on_devices,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
@@ -178,8 +178,9 @@ def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Sh
 
 def make_programs(run: settings.Run, policy: Policy, transform, shardings: TrainState):
     """Returns the jitted update and log-probs of a run, see `learner`; `policy` may be abstract."""
-    logp = learner.make_logp(
-        policy,
+    logp = update.make_logp(
+        policy.merge,
+        banned=policy.tokenizer.banned_ids,
         temperature=run.sampling.temperature,
         chunk=run.batch.vocab_chunk,
         remat=run.batch.remat,

@@ -244,7 +244,12 @@ def _compile(run: settings.Run, policy: Policy):
     """Returns the first state and the compiled step."""
     transform, shardings = build.make_optimizer(run, policy)
     state, _ = learner.first_state(policy, transform, shardings)
-    logp = learner.make_logp(policy, chunk=run.batch.vocab_chunk, remat=run.batch.remat)
+    logp = update.make_logp(
+        policy.merge,
+        banned=policy.tokenizer.banned_ids,
+        chunk=run.batch.vocab_chunk,
+        remat=run.batch.remat,
+    )
     step = update.make(
         logp,
         objectives.likelihood,
@@ -252,7 +257,7 @@ def _compile(run: settings.Run, policy: Policy):
         frozen=run.optimizer.frozen,
         whole=policy.whole,
     )
-    return state, learner.of_whole_state(learner.compile_update(step, policy, shardings))
+    return state, learner.compile_update(step, policy, shardings)
 
 
 def _read(unread: list) -> float:

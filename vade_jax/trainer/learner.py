@@ -1,9 +1,9 @@
 """The learner: the first state, the compiled programs, and what a step does with its rollouts.
 
     state, shardings = first_state(policy, optimizer)
-    logp = make_logp(policy)
-    program = compile_update(update.make(logp, objective, optimizer, whole=policy.whole), policy, shardings)
-    learn = Learner(of_whole_state(program), compile_logprobs(logp, policy), shape)
+    logp = update.make_logp(policy.merge, banned=policy.tokenizer.banned_ids)
+    step = update.make(logp, objective, optimizer, whole=policy.whole)
+    learn = Learner(compile_update(step, policy, shardings), compile_logprobs(logp, policy), shape)
     state, metrics = learn(state, prompts, rollouts, advantage_N)
 
 Programs are jitted here, at the edge; everything below is plain functions of arrays.
@@ -62,7 +62,7 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
-        The update deletes the parameters of the state that it is given; the built-in engine shares them
+        The update deletes the arrays of the state that it is given; the built-in engine shares the parameters
         until it is synced.
 
         A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
@@ -135,7 +135,7 @@ def first_state(
 ) -> tuple[TrainState, TrainState]:
     """Returns the first state and its shardings, by default those of the mesh.
 
-    Without `copy` the state owns the policy's parameters: the first update deletes them.
+    The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
     """
     if shardings is None:
         shardings = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
@@ -182,61 +182,22 @@ def reference_params(policy: Policy) -> Params:
 
 
 # ------------------------------------------------------------------------------ programs
-def make_logp(
-    policy: Policy, *, temperature: float = 1.0, chunk: int = 1024, remat: bool = True
-) -> update.Forward:
-    """Returns the function from all parameters and a batch to log-probs and entropies of the answers.
-
-    The log-probs are those of sampling: with the temperature and without the banned tokens.
-    """
-    return update.make_logp(
-        policy.merge,
-        temperature=temperature,
-        banned=policy.tokenizer.banned_ids,
-        chunk=chunk,
-        remat=remat,
-    )
-
-
-def compile_update(step: update.Update, policy: Policy, shardings: TrainState):
-    """Returns the jitted function (state without what is frozen, frozen, batch) -> (state, metrics).
-
-    It donates the state: the new one takes its memory. What is frozen stays, because the engine shares it.
-    """
-
-    def run(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, Metrics]:
-        state, metrics = step(state.replace(frozen=frozen), batch)
-        return state.replace(frozen={}), metrics
-
-    changing = shardings.replace(frozen={})
+def compile_update(step: update.Update, policy: Policy, shardings: TrainState) -> update.Update:
+    """Returns the jitted update. It donates the state: the new one takes its memory."""
     return jax.jit(
-        run,
-        in_shardings=(changing, shardings.frozen, mesh.batch_sharding(policy.mesh, axis=1)),
-        out_shardings=(changing, None),
+        step,
+        in_shardings=(shardings, mesh.batch_sharding(policy.mesh, axis=1)),
+        out_shardings=(shardings, None),
         donate_argnums=0,
     )
-
-
-def of_whole_state(program) -> update.Update:
-    """Returns `compile_update`'s program as a function of the whole state."""
-
-    def improve(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        new, metrics = program(state.replace(frozen={}), state.frozen, batch)
-        return new.replace(frozen=state.frozen), metrics
-
-    return improve
 
 
 def compile_logprobs(logp: update.Forward, policy: Policy):
     """Returns the jitted function (params, frozen, batch) -> `logp_ANT`."""
     batch_sharding = mesh.batch_sharding(policy.mesh, axis=1)
-    whole = policy.whole
-
-    def logprobs(params: Params, frozen: Params, batch: Batch) -> jax.Array:
-        return update.make_logprobs(logp)(whole(params, frozen), batch)
-
+    whole, of_batch = policy.whole, update.make_logprobs(logp)
     return jax.jit(
-        logprobs,
+        lambda params, frozen, batch: of_batch(whole(params, frozen), batch),
         in_shardings=(policy.shardings, policy.base_shardings, batch_sharding),
         out_shardings=batch_sharding,
     )

@@ -59,9 +59,7 @@ class Clock:
             "perf/compilations": len(compiled),
             "timing_s/step": step,
             "perf/device_seconds": step * (jax.device_count() + engine_devices),
-            "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step / jax.device_count(),
-            "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self.seconds["gen"],
         }
 
