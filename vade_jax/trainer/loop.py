@@ -59,20 +59,11 @@ class Ahead:
 
     def __init__(self):
         self._thread = futures.ThreadPoolExecutor(1, "ahead")
-        self._chosen: futures.Future[Chosen] | None = None
+        self.chosen: futures.Future[Chosen] | None = None  # the prompts of the next batch
 
     def submit(self, function: Callable[..., T], *args) -> "futures.Future[T]":
         """Begins to call a function, after what was begun before."""
         return self._thread.submit(function, *args)
-
-    def choose(self, choose: Callable[[], Chosen]) -> None:
-        """Begins to choose the prompts of the next batch."""
-        self._chosen = self.submit(choose)
-
-    def take_chosen(self) -> futures.Future[Chosen] | None:
-        """Returns what `choose` has begun, once."""
-        chosen, self._chosen = self._chosen, None
-        return chosen
 
     def __enter__(self) -> "Ahead":
         return self
@@ -88,23 +79,17 @@ class Loop:
 
     The selector's state is called the posterior here, as VADE's is; that of a baseline may be a counter.
 
+    What is not named here goes to `collect`.
+
     Attributes:
-        selector: chooses the prompts.
-        pool: the items, and how they become prompts.
-        engine: makes the answers.
-        score: rewards them.
         learn: improves the policy on a batch of rollouts; no metrics: it left the policy as it was.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
-        key: of the whole run. Draws depend only on it and on the step's number.
-        num_prompts: B, prompts a step.
         num_steps: RL steps in all, including those already done.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
             One that failed is made up when the run resumes.
         max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
             is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
-        advantage: compares the answers of a group (Eq. 2).
-        refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
         lag: 0 or 1, the most steps between the weights that answer and those that learn.
         overlaps: whether, with a lag, a batch is made in a thread while the policy learns. Otherwise the two
@@ -202,17 +187,8 @@ class Loop:
         if not self.passes.is_due(progress.step):
             return progress
         with clock("measure"):
-            feedback = passes.measure(
-                self.selector,
-                self.pool,
-                self.key,
-                progress.step + 1,
-                self.engine,
-                self.score,
-                self.measure,
-                advantage=self.advantage,
-                stop=stop,
-            )
+            parts = self.selector, self.pool, self.key, progress.step + 1, self.engine, self.score
+            feedback = passes.measure(*parts, self.measure, advantage=self.advantage, stop=stop)
         if feedback is None:
             return None
         return progress.measured(feedback, self.selector.update(progress.posterior, feedback))
@@ -232,13 +208,14 @@ class Loop:
             advantage=self.advantage,
             refill=self.refill,
             version=progress.step,
-            first=ahead.take_chosen(),
+            first=ahead.chosen,
         )
+        ahead.chosen = None
         is_last = self._is_last(step, progress.rollouts_made + len(data.scored))
         if not (is_last or self.passes.is_due(step)):
             key = rng.step_keys(self.key, step + 1).select
             args = self.selector, self.pool, posterior, key, self.num_prompts
-            ahead.choose(functools.partial(choose, *args))
+            ahead.chosen = ahead.submit(choose, *args)
         return data, posterior
 
     def _begin_next(self, progress: Progress, ahead: Ahead) -> futures.Future | None:
@@ -257,13 +234,8 @@ class Loop:
 
     # -------------------------------------------------------------------------- when
     def _is_last(self, step: int, rollouts_total: int) -> bool:
-        return is_over(
-            step,
-            rollouts_total,
-            num_steps=self.num_steps,
-            max_rollouts=self.max_rollouts,
-            next_pass=self.passes.cost(step),
-        )
+        limits = {"num_steps": self.num_steps, "max_rollouts": self.max_rollouts}
+        return is_over(step, rollouts_total, **limits, next_pass=self.passes.cost(step))
 
     def _is_over(self, progress: Progress) -> bool:
         return self._is_last(progress.step, progress.rollouts_total)

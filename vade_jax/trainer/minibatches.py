@@ -67,9 +67,10 @@ def split(
         map: maps a function over micro-batches, for example in threads: it cuts images into patches.
     """
     prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), shape.answers_per_row)
+    of_rows = [prompts[m] for m in prompt_R.tolist()]
     microbatches = _microbatches(prompt_R, answer_RG, rollouts, shape)
     sizes = batching.shapes(
-        *[[prompts[prompt_R[r]] for r in rows] for update in microbatches for rows in update],
+        *[[of_rows[r] for r in rows] for update in microbatches for rows in update],
         multiple=shape.length_multiple,
     )
     sizes["num_images"] += -sizes["num_images"] % shape.ways
@@ -83,7 +84,7 @@ def split(
     def lay_out(rows: np.ndarray) -> Batch:
         answer_N = answer_RG[rows].reshape(-1)
         return Batch(
-            prompts=batching.collate([prompts[prompt_R[r]] for r in rows], **sizes),
+            prompts=batching.collate([of_rows[r] for r in rows], **sizes),
             token_NT=token_NT[answer_N],
             mask_NT=mask_NT[answer_N],
             advantage_N=advantage_N[answer_N],

@@ -64,15 +64,9 @@ def measure(
 ) -> Feedback | None:
     """Returns the feedback on all items, in their order; None if the pass was stopped.
 
-    Args:
-        selector: its needs say what is measured of the answers' tokens.
-        pool: the items, and how they become prompts.
-        key: the run's.
+    Args are as in `collect`, and:
         step: the step after the pass.
-        engine: makes the answers.
-        score: rewards them.
         section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
-        advantage: compares the answers of a group.
         stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
     """
     index_I = np.arange(len(pool.items), dtype=np.int32)
