@@ -104,7 +104,7 @@ class Run:
             num_steps=num_steps,
             refill=settings.Refill(**refill),
             learn=self.learner,
-            validate=lambda engine, key, version, known: ({"val": version}, known),
+            validate=[lambda engine, key, version, known: ({"val": version}, known)],
             recorder=self.recorder,
             eval_every=100,
             max_rollouts=max_rollouts,

@@ -70,7 +70,7 @@ def run(lag, *, name="vade", engine=None, overlaps=False, progress=None, steps=S
         lag=lag,
         overlaps=overlaps,
         learn=options.pop("learn", learn),
-        validate=lambda engine, key, version, known: ({}, known),
+        validate=[],
         recorder=recorder,
         eval_every=0,
         **options,

@@ -69,7 +69,7 @@ def run(
         lag=lag,
         advantage=advantage,
         learn=learn,
-        validate=validate,
+        validate=[validate],
         recorder=recorder,
         eval_every=eval_every,
     ).run(progress)

@@ -60,7 +60,7 @@ class Run:
             num_steps=num_steps,
             measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
             learn=learn,
-            validate=lambda *_: ({}, frozenset()),
+            validate=[],
             recorder=self.recorder,
             eval_every=100,
             max_rollouts=max_rollouts,

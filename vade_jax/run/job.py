@@ -33,7 +33,7 @@ from vade_jax.run import (
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
-from vade_jax.trainer import choosing, passes, processes, scoring, validation
+from vade_jax.trainer import choosing, passes, processes, scoring
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress
@@ -239,7 +239,7 @@ def prepare(
             engine=engine,
             score=build.make_scorer(run, policy),
             learn=learn,
-            validate=validation.together([held_out, *benchmarks]),
+            validate=[held_out, *benchmarks],
             recorder=recorder,
             key=jax.random.key(run.seed),
             num_prompts=run.num_prompts,

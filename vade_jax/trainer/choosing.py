@@ -63,6 +63,12 @@ class Pool:
             seconds=time.perf_counter() - start,
         )
 
+    def take(self, index_M: np.ndarray, num_rollouts: int) -> Chosen:
+        """Returns prompts that no selector has proposed, all to be answered equally often."""
+        num_rollouts_M = np.full(len(index_M), num_rollouts, np.int32)
+        plain = dataclasses.replace(self, expand=None)
+        return plain.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
+
     def _built(self, item: Item) -> tuple[Item, Prompt]:
         # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
         return item.without_images(), self.build_prompt(item)

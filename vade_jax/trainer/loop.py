@@ -83,7 +83,7 @@ class Loop:
 
     Attributes:
         learn: improves the policy on a batch of rollouts; no metrics: it left the policy as it was.
-        validate: measures the policy.
+        validate: measure the policy, one after another.
         recorder: takes metrics, rollouts and checkpoints.
         num_steps: RL steps in all, including those already done.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
@@ -103,7 +103,7 @@ class Loop:
     engine: Engine
     score: Scorer
     learn: Learn
-    validate: Validate
+    validate: Sequence[Validate]
     recorder: Recorder
     key: jax.Array
     num_prompts: int
@@ -266,7 +266,10 @@ class Loop:
         step, key = progress.step, rng.untrained_validation_key(self.key)
         if step:
             key = rng.step_keys(self.key, step).validation
-        metrics, known = self.validate(self.engine, key, step, progress.known)
+        metrics, known = {}, progress.known
+        for validate in self.validate:
+            found, known = validate(self.engine, key, step, known)
+            metrics |= found
         return metrics, dataclasses.replace(progress, known=known, validated=step)
 
     def _learned(

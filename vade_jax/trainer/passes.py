@@ -18,7 +18,7 @@ from vade_jax.trainer import collect, scoring
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
-from vade_jax.types import Feedback, Metrics, Proposal, Rollouts
+from vade_jax.types import Feedback, Metrics, Rollouts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +71,10 @@ def measure(
     """
     index_I = np.arange(len(pool.items), dtype=np.int32)
     batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
-    measured = []
-
-    def build(index_M):
-        num_rollouts_M = np.full(len(index_M), section.num_rollouts, np.int32)
-        return pool.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
+    take, measured = lambda index_M: pool.take(index_M, section.num_rollouts), []
 
     with loading.Threads(1) as thread:  # builds the next prompts meanwhile
-        for number, chosen in enumerate(thread.stream(build, batches)):
+        for number, chosen in enumerate(thread.stream(take, batches)):
             if number and stop():
                 return None
             batch_key = rng.pass_key(key, step, number)

@@ -11,6 +11,7 @@ import numpy as np
 
 from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.progress import Known
 from vade_jax.trainer.scoring import Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
@@ -40,14 +41,8 @@ def of_items(
     Of the scores only `correct` is used. An answer without a verdict counts as wrong;
     `val-aux/<name>/unknown` is the share of such answers, if there are any.
     """
-
-    def build(i: int) -> tuple[Prompt, Item]:
-        item = items[i]  # read once, because a source decodes an item's images each time
-        return build_prompt(item), item.without_images()
-
-    made = map(build, range(len(items)))
-    built, kept = [prompt for prompt, _ in made], [item for _, item in made]
-    num_rollouts_M = np.full(len(kept), num_samples)
+    asked = Pool(items, build_prompt, map).take(np.arange(len(items)), num_samples)
+    kept, num_rollouts_M = asked.items, asked.proposal.num_rollouts_M
     uid_M = np.array([f"{name}/{item.uid}" for item in kept])
     names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in kept]
     # The metrics' names end in these; "" stands for all items.
@@ -59,7 +54,7 @@ def of_items(
     ) -> tuple[Metrics, Known]:
         with ScoringThread(score, kept) as scoring_thread:
             rollouts = engine.generate(
-                built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
+                asked.prompts, num_rollouts_M, key, version, sampling, on_group=scoring_thread
             )
             scored = scoring_thread.scored(len(rollouts.group_N))
         known_N = np.array([one.is_known for one in scored])
@@ -77,20 +72,5 @@ def of_items(
                 forgotten = float(np.mean(rate_M[inside_M & was_known_M] < 0.5))
                 metrics[f"val-aux/{name}/{family}forgotten"] = forgotten
         return metrics, known.union(uid_M[rate_M == 1].tolist())
-
-    return validate
-
-
-def together(validations: Sequence[Validate]) -> Validate:
-    """Returns a validation that runs several others one after another and joins their metrics."""
-
-    def validate(
-        engine: Engine, key: jax.Array, version: int, known: Known
-    ) -> tuple[Metrics, Known]:
-        metrics = {}
-        for each in validations:
-            found, known = each(engine, key, version, known)
-            metrics |= found
-        return metrics, known
 
     return validate

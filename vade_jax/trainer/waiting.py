@@ -14,7 +14,7 @@ from flax import traverse_util
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.scoring import Scored
-from vade_jax.types import Feedback, Proposal, Rollouts
+from vade_jax.types import Feedback, Rollouts
 
 ARRAYS = ("rollouts", "feedback", "belief")
 LISTS = {
@@ -44,7 +44,7 @@ def unpack(arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], pool: Poo
         name, _, field = path.partition("/")
         fields[name][field] = x
     feedback = Feedback(**traverse_util.unflatten_dict(fields["feedback"], sep="/"))
-    chosen = pool.build(Proposal(index_M=feedback.index_M, num_rollouts_M=feedback.trials_M))
+    chosen = pool.take(feedback.index_M, 0)
     return StepData(
         items=chosen.items,
         prompts=chosen.prompts,
