@@ -75,5 +75,5 @@ def test_key_value_heads_count_too():
 
 def test_a_width_that_the_mesh_splits_is_found_from_shapes_alone():
     devices = mesh.make(fsdp=6, devices=jax.devices()[:6])
-    with pytest.raises(ValueError, match="is not divisible by mesh.fsdp=6"):
+    with pytest.raises(ValueError, match=r"is not divisible by mesh.fsdp=6"):
         mesh.shardings(devices, model.abstract(presets.PRESETS["7b"]))

@@ -13,7 +13,6 @@ from tests.trainer.validation_test import Engine, own
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.rollout.engine import Sampling
-from vade_jax.trainer import validation
 
 TEXTS = ["How many? Answer the question with a single word.", r"\boxed{10}"]
 
