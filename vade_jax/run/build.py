@@ -126,13 +126,14 @@ def make_learner(
     )
 
 
-def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
+def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
     peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
     decoder, vision = forwards_of_an_update(run)
-    return hardware.Utilisation(
+    return functools.partial(
+        hardware.utilisation,
         shape=policy.shape,
         forwards=decoder + scores,
         vision_forwards=vision + scores,

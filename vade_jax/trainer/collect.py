@@ -106,39 +106,38 @@ def collect(
     """
     keys, clock = rng.step_keys(key, step), Clock()
     version = step - 1 if version is None else version
-    # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4).
-    with clock("select"):
-        if first is not None:
-            chosen = first.result()
-        else:
-            chosen = choose(selector, pool, posterior, keys.select, num_prompts)
-    rounds, used = [], set()
-    while chosen.items:
+    rounds, used, missing = [], set(), num_prompts
+    while missing:
+        number = len(rounds)
+        # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped ones.
+        with clock("select"):
+            if first is not None and not rounds:
+                chosen = first.result()
+            else:
+                select_key = rng.round_key(keys.select, number)
+                chosen = choose(selector, pool, posterior, select_key, missing, used)
+        if not chosen.items:
+            break
+        when = f"step {step}, round {number + 1}"
         # Every process has made its own choice.
-        same = [np.asarray(chosen.proposal.index_M), [prompt.text for prompt in chosen.prompts]]
-        processes.agree(f"the prompts of step {step}, round {len(rounds) + 1}", same)
+        texts = [prompt.text for prompt in chosen.prompts]
+        processes.agree(f"the prompts of {when}", [np.asarray(chosen.proposal.index_M), texts])
         # Generate the answers, score them, and compare each with its group (Eq. 2).
-        answer_key = rng.round_key(keys.rollouts, len(rounds))
-        rollouts, scored = answer(engine, score, chosen, answer_key, version, clock)
+        answer_key = rng.round_key(keys.rollouts, number)
+        rollouts, scored, feedback = answer(
+            engine, score, chosen, answer_key, version, clock, advantage, f"step {step}"
+        )
+        # Update the posterior (Eq. 5, 6).
         with clock("adv"):
-            feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, advantage)
-            scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
             belief = jax.device_get(dict(selector.believe(posterior, chosen.proposal)))
             if chosen.proposal.p_M is not None:
                 belief["p_drawn"] = chosen.proposal.p_M
             keep_M = np.asarray(selector.keep(posterior, feedback))
-            of_items = chosen.items, chosen.prompts
-            rounds.append(Round(*of_items, rollouts, scored, feedback, keep_M, belief))
-            # Update the posterior (Eq. 5, 6).
             posterior = selector.update(posterior, feedback)
+        asked = chosen.items, chosen.prompts
+        rounds.append(Round(*asked, rollouts, scored, feedback, keep_M, belief))
         missing = num_missing([one.keep_M for one in rounds], num_prompts, refill)
-        if not missing:
-            break
-        # Some groups were dropped: other prompts take their places.
         used.update(np.asarray(feedback.index_M).tolist())
-        with clock("select"):
-            select_key = rng.round_key(keys.select, len(rounds))
-            chosen = choose(selector, pool, posterior, select_key, missing, used)
     if not any(one.feedback.valid_N.any() for one in rounds):
         raise RewardFailure(
             f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
@@ -154,11 +153,13 @@ def answer(
     key: jax.Array,
     version: int,
     clock: Clock,
-) -> tuple[Rollouts, list[Scored]]:
+    advantage: Advantage,
+    when: str,
+) -> tuple[Rollouts, list[Scored], Feedback]:
     """Generates the answers to the chosen prompts, and scores each group while others are generated.
 
     Answers without a verdict are returned as invalid. They do not count, like answers that the engine could
-    not make. Args and errors are as in `collect`; `key` is that of these answers.
+    not make. Args and errors are as in `collect`; `key` is that of these answers, `when` for messages.
     """
     with ScoringThread(score, chosen.items) as scoring_thread:
         with clock("gen"):
@@ -176,16 +177,20 @@ def answer(
     clock.add_seconds("prepare", chosen.seconds)
     clock.add_seconds("judge", scoring_thread.seconds)
     clock.add_seconds("gen_tail", scoring_thread.tail)
-    valid_N = np.asarray(rollouts.valid_N)
-    known_N = np.array([one.is_known for one in scored], bool)
+    had_N = np.asarray(rollouts.valid_N)
+    valid_N = had_N & np.array([one.is_known for one in scored], bool)
     # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
-    if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & known_N).any():
+    if len(chosen.prompts) > 1 and had_N.any() and not valid_N.any():
         reasons = collections.Counter(one.reason for one in scored)
         raise RewardFailure(
             f"no verdict on any of {len(valid_N)} answers ({reasons}): "
             "look at the reward function and the server that it asks"
         )
-    return rollouts.replace(valid_N=valid_N & known_N), scored
+    rollouts = rollouts.replace(valid_N=valid_N)
+    with clock("adv"):
+        feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, advantage)
+        scoring.check_answers(when, chosen.prompts, rollouts, feedback)
+    return rollouts, scored, feedback
 
 
 def num_missing(keep_M: Sequence[np.ndarray], num_prompts: int, refill: settings.Refill) -> int:

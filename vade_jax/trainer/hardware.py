@@ -6,7 +6,6 @@ valid answer, three forwards for an update and one for each set of log-probs. Pa
 waiting add seconds but no useful work, so they lower it.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -38,36 +37,38 @@ def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
     return next(fitting, 0.0) if dtype == jnp.bfloat16 else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Utilisation:
-    """Computes `perf/mfu`.
+def utilisation(
+    prompts: Sequence[Prompt],
+    rollouts: Rollouts,
+    seconds: float,
+    *,
+    shape: config.Config,
+    forwards: int,
+    vision_forwards: int,
+    peak: float,
+) -> Metrics:
+    """Returns `perf/mfu` of learning from these answers in this many seconds.
 
-    Attributes:
+    Args:
+        prompts: of the answers.
+        rollouts: the answers.
+        seconds: of learning.
         shape: the model's.
         forwards: the cost of a step's learning, in forwards of the decoder.
         vision_forwards: the same, in forwards of the vision tower.
         peak: FLOP/s of all devices together; 0: unknown, so there is no MFU.
     """
-
-    shape: config.Config
-    forwards: int
-    vision_forwards: int
-    peak: float
-
-    def __call__(self, prompts: Sequence[Prompt], rollouts: Rollouts, seconds: float) -> Metrics:
-        """Returns the metric for learning from these answers in this many seconds."""
-        if not self.peak:
-            return {}
-        length_M = np.array([prompt.length for prompt in prompts])
-        answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
-        work = self.forwards * flops.decoder(self.shape.text, length_M, *answers)
-        if self.shape.vision is not None:
-            for prompt in prompts:
-                for image in prompt.images:
-                    n, width = image[..., 0].size // prompt.patch**2, self.shape.text.width
-                    tower = flops.vision(self.shape.vision, width, n, image_patches=n)
-                    work += self.vision_forwards * tower
-        return {"perf/mfu": work / (self.peak * seconds)}
+    if not peak:
+        return {}
+    length_M = np.array([prompt.length for prompt in prompts])
+    answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
+    work = forwards * flops.decoder(shape.text, length_M, *answers)
+    for prompt in prompts if shape.vision is not None else ():
+        for image in prompt.images:
+            n = image[..., 0].size // prompt.patch**2
+            tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
+            work += vision_forwards * tower
+    return {"perf/mfu": work / (peak * seconds)}
 
 
 def memory() -> Metrics:

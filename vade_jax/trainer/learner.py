@@ -37,8 +37,7 @@ class Learner:
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
-        put: places a batch on the mesh (`processes.put`). It is called for one mini-batch after another, so
-            that only one is on the devices.
+        put: places a batch on the mesh (`processes.put`): one after another, so that only one is there.
         map: maps a function over micro-batches, for example in threads.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
@@ -71,8 +70,7 @@ class Learner:
         """
         start = time.perf_counter()
         if self.mask_cut_off:
-            finished_N = rollouts.valid_N & rollouts.finished_N
-            rollouts = rollouts.replace(valid_N=finished_N)
+            rollouts = rollouts.replace(valid_N=rollouts.valid_N & rollouts.finished_N)
         cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
         cut = [batch for batch in cut if self._teaches(batch)]
         if not cut:
@@ -87,16 +85,13 @@ class Learner:
         # Fetched once, after the last update: fetching earlier would wait for every update.
         metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
         metrics["actor/updates"] = len(history)
-        seconds = time.perf_counter() - start
-        metrics |= self.utilisation(prompts, rollouts, seconds)
+        metrics |= self.utilisation(prompts, rollouts, time.perf_counter() - start)
         return state, metrics | minibatches.padding(cut)
 
     def _teaches(self, batch: Batch) -> bool:
         # Decided on the host, from what every process has: no program is compiled for it.
-        valid_AN = batch.mask_NT.any(-1)
-        return bool(
-            np.any(valid_AN if self.reference is not None else valid_AN & (batch.advantage_N != 0))
-        )
+        pulled_AN = (self.reference is not None) | (batch.advantage_N != 0)
+        return bool(np.any(batch.mask_NT.any(-1) & pulled_AN))
 
     def _with_logprobs(self, state: TrainState, batch: Batch) -> Batch:
         if self.old_logp != "trainer" and self.reference is None:
@@ -115,14 +110,11 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
     `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
     scored with weights that the engine does not have.
     """
-
-    def joined(name, first):
-        if name.startswith("training/"):
-            return first
-        values = [metrics[name] for metrics in history]
-        return np.max(values) if name.endswith("_max") else np.mean(values)
-
-    return {name: float(joined(name, first)) for name, first in history[0].items()}
+    means = {}
+    for name in history[0]:
+        values = [of_one[name] for of_one in history[: 1 if name.startswith("training/") else None]]
+        means[name] = float(np.max(values) if name.endswith("_max") else np.mean(values))
+    return means
 
 
 # ------------------------------------------------------------------------------ the first state
@@ -137,33 +129,21 @@ def first_state(
 
     The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
     """
-    if shardings is None:
-        shardings = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
-        assert shardings is not None
-
-    def placed(function, where):
-        return jax.jit(function, out_shardings=where)(policy.params)
-
-    params = policy.params
-    if copy:
-        params = placed(lambda params: jax.tree.map(jnp.copy, params), shardings.params)
-    return TrainState(
-        params=params,
-        opt_state=placed(optimizer.init, shardings.opt_state),
-        step=placed(lambda _: jnp.int32(0), shardings.step),
-        frozen=policy.base,
-    ), shardings
+    where = shardings or mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+    init = lambda params: (optimizer.init(params), jnp.int32(0))
+    opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
+    params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params
+    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base), where
 
 
 def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> TrainState:
     """Returns the shapes of the first state; the policy may be abstract."""
-    abstract = lambda tree: jax.eval_shape(lambda x: x, tree)
-    return TrainState(
-        params=abstract(policy.params),
-        opt_state=jax.eval_shape(optimizer.init, policy.params),
-        step=jax.eval_shape(lambda: jnp.int32(0)),
-        frozen=abstract(policy.base),
-    )
+
+    def state(params: Params, frozen: Params) -> TrainState:
+        opt_state = optimizer.init(params)
+        return TrainState(params=params, opt_state=opt_state, step=jnp.int32(0), frozen=frozen)
+
+    return jax.eval_shape(state, policy.params, policy.base)
 
 
 def reference_params(policy: Policy) -> Params:
@@ -174,10 +154,7 @@ def reference_params(policy: Policy) -> Params:
     is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
     if is_stored or policy.adapter is not None:
         return policy.params
-
-    def cast(params):
-        return jax.tree.map(lambda x: x.astype(policy.dtype), params)
-
+    cast = lambda params: jax.tree.map(lambda x: x.astype(policy.dtype), params)
     return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
 
 

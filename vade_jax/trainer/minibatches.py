@@ -143,21 +143,15 @@ def padding(batches: Sequence[Batch]) -> Metrics:
 
     It counts only computed slots: for answers, those that `in_shortest` leaves.
     """
-
-    def empty_share(filled, slots):
-        return 1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
-
     prompts = [batch.prompts for batch in batches]
-    valid = [p.images.valid_BWS for p in prompts]
     masks = [batch.mask_NT for batch in batches]
-    slots = [num_slots(m) for mask_ANT in masks for m in mask_ANT if m.any()]
-    return {
-        "perf/padding_prompts": empty_share(
-            [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
-        ),
-        "perf/padding_answers": empty_share(masks, slots),
-        "perf/padding_images": empty_share(valid, [v.size for v in valid]),
+    filled_and_slots = {
+        "prompts": [(p.length_M.sum(), p.token_MP.size) for p in prompts],
+        "answers": [(m.sum(), sum(num_slots(x) for x in m if x.any())) for m in masks],
+        "images": [(p.images.valid_BWS.sum(), p.images.valid_BWS.size) for p in prompts],
     }
+    sums = {name: np.sum(pairs, axis=0) for name, pairs in filled_and_slots.items()}
+    return {f"perf/padding_{x}": 1 - float(filled / max(n, 1)) for x, (filled, n) in sums.items()}
 
 
 # ------------------------------------------------------------------------------ short answers

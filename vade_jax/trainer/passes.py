@@ -78,10 +78,9 @@ def measure(
             if number and stop():
                 return None
             batch_key = rng.pass_key(key, step, number)
-            rollouts, scored = collect.answer(engine, score, chosen, batch_key, step - 1, Clock())
-            feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, advantage)
-            scoring.check_answers(
-                f"the pass before step {step}", chosen.prompts, rollouts, feedback
+            when = f"the pass before step {step}"
+            rollouts, _, feedback = collect.answer(
+                engine, score, chosen, batch_key, step - 1, Clock(), advantage, when
             )
             values = _from_tokens(selector.needs, rollouts, len(chosen.items))
             measured.append(feedback.replace(extra_M=values))

@@ -152,11 +152,10 @@ class ScoringThread:
         return scored or [Scored("", None, *pair) for pair in numbers]
 
     def _wait(self) -> list[Scored]:
-        """Returns all that was scored, by group; after a failure no other group is begun."""
+        """Returns all that was scored, by group, or raises the first failure."""
         done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
-        if failed := [future for future in done if future.exception()]:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            failed[0].result()
+        for future in done:
+            future.result()
         return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
 
     def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -246,8 +245,7 @@ def check_answers(
     Here and not in the loss, which cannot say whose fault it is, and may be finite all the same: the
     clip turns an infinite ratio into a finite one.
     """
-    num_tokens = rollouts.logp_NT.shape[1]
-    inside_NT = np.arange(num_tokens) < rollouts.length_N[:, None]
+    inside_NT = np.arange(rollouts.logp_NT.shape[1]) < rollouts.length_N[:, None]
     numbers = {
         "reward": feedback.reward_N,
         "log-probs, as the engine says,": np.where(inside_NT, rollouts.logp_NT, 0).sum(1),
