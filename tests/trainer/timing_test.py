@@ -53,7 +53,7 @@ def test_a_part_beside_the_others_is_not_time_of_the_step(wait):
     clock = timing.Clock()
     with clock("gen"):
         wait(2)
-    clock.add_seconds("judge", 30)
+    clock.add(judge=30)
     found = clock.metrics(small.prompts(1), small.rollouts([1]))
     assert (found["timing_s/judge"], found["timing_s/step"]) == (30, 2)
 

@@ -174,9 +174,8 @@ def answer(
             )
         with clock("reward"):  # only what is left to score after the last answer
             scored = scoring_thread.scored(len(rollouts.group_N))
-    clock.add_seconds("prepare", chosen.seconds)
-    clock.add_seconds("judge", scoring_thread.seconds)
-    clock.add_seconds("gen_tail", scoring_thread.tail)
+    of_threads = {"judge": scoring_thread.seconds, "gen_tail": scoring_thread.tail}
+    clock.add(prepare=chosen.seconds, **of_threads)
     had_N = np.asarray(rollouts.valid_N)
     valid_N = had_N & np.array([one.is_known for one in scored], bool)
     # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
@@ -250,16 +249,12 @@ def take(rollouts: Rollouts, order_M: Array) -> tuple[Rollouts, np.ndarray]:
 
     A group may be taken several times.
     """
-    num_groups = int(np.max(order_M)) + 1
-    first_M = np.searchsorted(rollouts.group_N, np.arange(num_groups + 1))
-    size_M = np.diff(first_M)[order_M]
-    group_N = np.repeat(np.arange(len(order_M)), size_M)
-    # Where each group's answers are, less where they come to stand, plus 0, 1, 2, ...
-    order_N = (first_M[order_M] - np.cumsum(size_M) + size_M)[group_N] + np.arange(len(group_N))
-    version = rollouts.params_version
+    order_M, version = np.asarray(order_M), rollouts.params_version
+    first_M, stop_M = np.searchsorted(rollouts.group_N, [order_M, order_M + 1])
+    order_N = np.concatenate([*map(np.arange, first_M, stop_M)])
+    group_N = np.repeat(np.arange(len(order_M), dtype=np.int32), stop_M - first_M)
     taken = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
-    taken = taken.replace(group_N=group_N.astype(np.int32), params_version=version)
-    return taken, order_N
+    return taken.replace(group_N=group_N, params_version=version), order_N
 
 
 def join(made: Sequence[T], num_groups: Sequence[int]) -> T:

@@ -151,7 +151,7 @@ class Loop:
                         ready = ready.with_batch(*self._make(ready, ahead))
                     batch, coming = ready.waiting, self._begin_next(ready, ahead)
                     assert batch is not None
-                    clock.add(batch.seconds)
+                    clock.add(**batch.seconds)
 
                     # Update the policy with GRPO or GSPO.
                     state, metrics = self._learned(batch, progress, clock)

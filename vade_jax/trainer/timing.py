@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -29,16 +29,12 @@ class Clock:
         try:
             yield
         finally:
-            self.add_seconds(name, time.perf_counter() - start)
+            self.add(**{name: time.perf_counter() - start})
 
-    def add_seconds(self, name: str, seconds: float) -> None:
-        """Adds seconds to a part. Parts that other threads timed overlap with the rest of the step."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Adds the seconds of parts that another clock has timed."""
-        for name, of_part in seconds.items():
-            self.add_seconds(name, of_part)
+    def add(self, **seconds: float) -> None:
+        """Adds seconds to parts. Parts that other threads timed overlap with the rest of the step."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
 
     def metrics(
         self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
