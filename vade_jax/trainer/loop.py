@@ -15,7 +15,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import jax
 import numpy as np
@@ -51,26 +51,16 @@ class Recorder(Protocol):
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
 
-T = TypeVar("T")
-
-
-class Ahead:
-    """A thread that works while the policy learns: it chooses the next prompts, and makes the next batch."""
+class Ahead(futures.ThreadPoolExecutor):
+    """One thread that works while the policy learns: it chooses the next prompts, and makes the next batch."""
 
     def __init__(self):
-        self._thread = futures.ThreadPoolExecutor(1, "ahead")
+        super().__init__(1, "ahead")
         self.chosen: futures.Future[Chosen] | None = None  # the prompts of the next batch
-
-    def submit(self, function: Callable[..., T], *args) -> "futures.Future[T]":
-        """Begins to call a function, after what was begun before."""
-        return self._thread.submit(function, *args)
-
-    def __enter__(self) -> "Ahead":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         # What is under way ends first; but Ctrl-C closes the engine next, which ends it.
-        self._thread.shutdown(wait=kind is None or issubclass(kind, Exception))
+        self.shutdown(wait=kind is None or issubclass(kind, Exception))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,8 +177,12 @@ class Loop:
         if not self.passes.is_due(progress.step):
             return progress
         with clock("measure"):
-            parts = self.selector, self.pool, self.key, progress.step + 1, self.engine, self.score
-            feedback = passes.measure(*parts, self.measure, advantage=self.advantage, stop=stop)
+            feedback = passes.measure(
+                *(self.selector, self.pool, self.key, progress.step + 1),
+                *(self.engine, self.score, self.measure),
+                advantage=self.advantage,
+                stop=stop,
+            )
         if feedback is None:
             return None
         return progress.measured(feedback, self.selector.update(progress.posterior, feedback))
@@ -197,14 +191,8 @@ class Loop:
         """Makes the batch after the last one, and begins to choose the prompts of the next."""
         step = progress.made + 1
         data, posterior = collect(
-            self.selector,
-            self.pool,
-            progress.posterior,
-            self.key,
-            step,
-            self.engine,
-            self.score,
-            self.num_prompts,
+            *(self.selector, self.pool, progress.posterior, self.key, step),
+            *(self.engine, self.score, self.num_prompts),
             advantage=self.advantage,
             refill=self.refill,
             version=progress.step,
