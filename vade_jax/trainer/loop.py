@@ -52,7 +52,7 @@ class Recorder(Protocol):
 
 
 class Ahead(futures.ThreadPoolExecutor):
-    """One thread that works while the policy learns: it chooses the next prompts, and makes the next batch."""
+    """A thread that works while the policy learns: it chooses the next prompts and makes the next batch."""
 
     def __init__(self):
         super().__init__(1, "ahead")

@@ -68,9 +68,7 @@ def put(tree: Tree, sharding: Any) -> Tree:
 # ------------------------------------------------------------------------------ agreement
 def any_of(flag: bool) -> bool:
     """Returns whether `flag` is true in any process."""
-    if not several():
-        return flag
-    return bool(multihost_utils.process_allgather(np.array(flag)).any())
+    return bool(multihost_utils.process_allgather(np.array(flag)).any()) if several() else flag
 
 
 def agree(name: str, value: Any) -> None:
@@ -86,8 +84,7 @@ def agree(name: str, value: Any) -> None:
     if not several():
         return
     digests = multihost_utils.process_allgather(_digest(value))
-    others = np.flatnonzero((digests != digests[0]).any(1)).tolist()
-    if others:
+    if others := np.flatnonzero((digests != digests[0]).any(1)).tolist():
         raise Disagreement(
             f"{name}: processes {others} of {jax.process_count()} differ from process 0. Start "
             "all of them with the same config, the same files and the same versions of "
@@ -139,8 +136,7 @@ def _from_leader_json(value):
     barrier()
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(from_leader(np.int32(len(text))))
-    here = text if is_leader() else np.zeros(size, np.uint8)
-    return json.loads(bytes(from_leader(here)))
+    return json.loads(bytes(from_leader(text if is_leader() else np.zeros(size, np.uint8))))
 
 
 def barrier() -> None:

@@ -67,15 +67,13 @@ def make_scorer(
     num_threads: int = 1,
     metrics: Callable[[], Metrics] = dict,
 ) -> Scorer:
-    """Returns the reward of a run.
+    """Returns the reward of a run; `num_threads` and `metrics` are of the `Scorer`.
 
     Args:
         decode: tokens to text, special tokens left out.
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
-        num_threads: of the `Scorer`.
-        metrics: of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -252,12 +250,12 @@ def check_answers(
         "advantage": feedback.advantage_N,
     }
     for name, x_N in numbers.items():
-        bad_N = ~np.isfinite(x_N) & feedback.valid_N
-        if bad_N.any():
-            first = int(np.argmax(bad_N))
+        bad = np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N)
+        if len(bad):
+            uid = prompts[int(feedback.group_N[bad[0]])].uid
             raise NotFinite(
-                f"{when}: the {name} of {bad_N.sum()} answers are not finite ({x_N[first]}), the "
-                f"first is one to {prompts[int(feedback.group_N[first])].uid}; {_NOTHING_LOST}"
+                f"{when}: the {name} of {len(bad)} answers are not finite ({x_N[bad[0]]}), the first is one to "
+                f"{uid}; {_NOTHING_LOST}"
             )
 
 
