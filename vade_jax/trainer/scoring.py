@@ -67,13 +67,15 @@ def make_scorer(
     num_threads: int = 1,
     metrics: Callable[[], Metrics] = dict,
 ) -> Scorer:
-    """Returns the reward of a run; `num_threads` and `metrics` are of the `Scorer`.
+    """Returns the reward of a run.
 
     Args:
         decode: tokens to text, special tokens left out.
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
+        num_threads: of the `Scorer`.
+        metrics: of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
