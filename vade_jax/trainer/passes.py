@@ -6,6 +6,7 @@ count in `vade/rollouts_total`, but the policy is not trained on them.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -71,8 +72,8 @@ def measure(
     """
     index_I = np.arange(len(pool.items), dtype=np.int32)
     batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
-    take, measured = lambda index_M: pool.take(index_M, section.num_rollouts), []
-
+    take = functools.partial(pool.take, num_rollouts=section.num_rollouts)
+    measured = []
     with loading.Threads(1) as thread:  # builds the next prompts meanwhile
         for number, chosen in enumerate(thread.stream(take, batches)):
             if number and stop():
@@ -91,8 +92,7 @@ def _from_tokens(
     needs: samplers.Needs, rollouts: Rollouts, num_groups: int
 ) -> dict[str, np.ndarray] | None:
     """Returns the values that a selector needs from the answers' tokens, such as MMR1's diversity."""
-    answers = [
-        x[rollouts.valid_N] for x in (rollouts.token_NT, rollouts.length_N, rollouts.group_N)
-    ]
+    arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N
+    answers = [x_N[rollouts.valid_N] for x_N in arrays_N]
     names = [name for name in needs.named("measured") if name in samplers.FROM_TOKENS]
     return {x: samplers.FROM_TOKENS[x](*answers, num_groups=num_groups) for x in names} or None

@@ -17,21 +17,14 @@ from vade_jax.trainer.scoring import Scored
 from vade_jax.types import Feedback, Rollouts
 
 ARRAYS = ("rollouts", "feedback", "belief")
-LISTS = {
-    "keep_M": bool,
-    "round_M": int,
-    "learned_M": int,
-}  # the last may be empty, and a saved array not
+LISTS = {"keep_M": bool, "round_M": int, "learned_M": int}  # the last may be empty: no array then
 
 
 def pack(data: StepData) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns the arrays by path, and what is JSON."""
-    trees = {
-        "rollouts": vars(data.rollouts),
-        "feedback": vars(data.feedback),
-        "belief": data.belief,
-    }
-    named = traverse_util.flatten_dict({name: dict(x) for name, x in trees.items()}, sep="/")
+    trees = {"rollouts": vars(data.rollouts), "feedback": vars(data.feedback)}
+    trees = {name: dict(x) for name, x in (trees | {"belief": data.belief}).items()}
+    named = traverse_util.flatten_dict(trees, sep="/")
     plain = {name: np.asarray(vars(data)[name]).tolist() for name in LISTS}
     plain |= {"seconds": dict(data.seconds), "scored": [*map(dataclasses.asdict, data.scored)]}
     return {path: np.asarray(x) for path, x in named.items() if x is not None}, plain
