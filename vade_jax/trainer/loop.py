@@ -178,8 +178,13 @@ class Loop:
             return progress
         with clock("measure"):
             feedback = passes.measure(
-                *(self.selector, self.pool, self.key, progress.step + 1),
-                *(self.engine, self.score, self.measure),
+                self.selector,
+                self.pool,
+                self.key,
+                progress.step + 1,
+                self.engine,
+                self.score,
+                self.measure,
                 advantage=self.advantage,
                 stop=stop,
             )
@@ -191,8 +196,14 @@ class Loop:
         """Makes the batch after the last one, and begins to choose the prompts of the next."""
         step = progress.made + 1
         data, posterior = collect(
-            *(self.selector, self.pool, progress.posterior, self.key, step),
-            *(self.engine, self.score, self.num_prompts),
+            self.selector,
+            self.pool,
+            progress.posterior,
+            self.key,
+            step,
+            self.engine,
+            self.score,
+            self.num_prompts,
             advantage=self.advantage,
             refill=self.refill,
             version=progress.step,
