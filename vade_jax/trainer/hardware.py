@@ -19,15 +19,14 @@ from vade_jax.types import Metrics, Prompt, Rollouts
 # Published dense bfloat16 TFLOP/s by JAX's name of the device; for others a run sets `perf.peak_tflops`. The
 # first of these names that ends a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
 PEAK_TFLOPS = {
-    **{
-        "B200": 2250.0,
-        "H100 PCIe": 756.0,
-        "H100": 989.0,
-        "H200": 989.0,
-        "A100": 312.0,
-        "L4": 121.0,
-    },
-    **{"TPU v6 lite": 918.0, "TPU v5 lite": 197.0, "TPU v5": 459.0, "TPU v4": 275.0},
+    "B200": 2250.0,
+    "H100 PCIe": 756.0,
+    "H100": 989.0,
+    "H200": 989.0,
+    "A100": 312.0,
+    "TPU v6 lite": 918.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5": 459.0,
 }
 
 
