@@ -21,6 +21,7 @@ from vade_jax.types import Metrics, Prompt, Rollouts
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H100 PCIe": 756.0,
+    "NVL": 835.0,  # of H100 and H200
     "H100": 989.0,
     "H200": 989.0,
     "A100": 312.0,
