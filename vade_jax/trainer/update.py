@@ -94,7 +94,6 @@ def make(
     frozen: tuple[str, ...] = (),
     apply: Callable[[Params, Params], Params] = optax.apply_updates,
     whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
-    cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
@@ -111,7 +110,6 @@ def make(
         frozen: paths of parameters that the optimizer does not change.
         apply: (parameters, the optimizer's result) -> new parameters.
         whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
-        cut: runs a shorter program for a micro-batch of short answers.
     """
 
     def loss(params, frozen, micro, totals):
@@ -129,8 +127,8 @@ def make(
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)  # over all micro-batches, so that gradients add up
-        of_micro = cut(lambda micro: gradient(state.params, state.frozen, micro, totals))
-        grads, metrics = _sum_over_microbatches(of_micro, batch)
+        of_micro = lambda micro: gradient(state.params, state.frozen, micro, totals)
+        grads, metrics = _sum_over_microbatches(minibatches.in_shortest(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         still = _is_frozen(grads, frozen)
         counted = jax.tree.map(lambda x, is_still: None if is_still else x, grads, still)
