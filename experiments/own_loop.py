@@ -22,7 +22,7 @@ from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.samplers import SAMPLERS
 from vade_jax.trainer import learner, mesh, minibatches, objectives, scoring, update, validation
-from vade_jax.trainer.choosing import ChoosePrompts
+from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import collect
 from vade_jax.trainer.policy import place_policy
 
@@ -54,7 +54,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     # The selector: VADE's posterior over the pass rates of all questions.
     selector = SAMPLERS["vade"](num_rollouts=G, warmup="none")
     posterior = selector.init(len(train))
-    choose = ChoosePrompts(selector, train, build)
+    pool = Pool(train, build)
 
     # The engine samples with the policy's own arrays, which it shares.
     engine = LocalEngine(
@@ -73,13 +73,13 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     optimizer = update.make_optimizer(
         settings.Optimizer(learning_rate=5e-5, warmup_steps=10, b2=0.99)
     )
-    logp = learner.make_logp(policy)
+    logp = update.make_logp(policy.merge, banned=tokenizer.banned_ids)
     objective = objectives.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
     # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
     state, shardings = learner.first_state(policy, optimizer, copy=True)
     learn = learner.Learner(
-        update=learner.of_whole_state(learner.compile_update(step_of_policy, policy, shardings)),
+        update=learner.compile_update(step_of_policy, policy, shardings),
         logprobs=learner.compile_logprobs(logp, policy),
         shape=minibatches.Shape(
             prompts_per_minibatch=8,
@@ -107,7 +107,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         engine.sync(policy.weights(state), step - 1)
         # Choose the B questions with the greatest I(p), p ~ Beta; answer each G times; compare every answer
         # with its group; update the counts. Lines 6 to 12 of Algorithm 1.
-        batch, posterior = collect(choose, posterior, key, step, engine, score, B)
+        batch, posterior = collect(selector, pool, posterior, key, step, engine, score, B)
         # The policy learns, with the weights that made the answers as the old policy.
         state, losses = learn(state, *batch.batch())
         right, mixed = batch.feedback.correct_N.mean(), batch.feedback.mixed_M.mean()

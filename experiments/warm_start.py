@@ -74,13 +74,18 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     transform, shardings = build.make_optimizer(learning, policy)
     state, _ = learner.first_state(policy, transform, shardings)
     step = update.make(
-        learner.make_logp(policy, chunk=run.batch.vocab_chunk, remat=run.batch.remat),
+        update.make_logp(
+            policy.merge,
+            banned=policy.tokenizer.banned_ids,
+            chunk=run.batch.vocab_chunk,
+            remat=run.batch.remat,
+        ),
         objectives.likelihood,
         transform,
         frozen=learning.optimizer.frozen,
         whole=policy.whole,
     )
-    step = learner.of_whole_state(learner.compile_update(step, policy, shardings))
+    step = learner.compile_update(step, policy, shardings)
     batches, size = _batches(run, lessons, policy, rows), lessons.num_steps
     bar = tqdm.tqdm(batches, "warm start", size, disable=not processes.is_leader())
     for done, batch in enumerate(bar, 1):

@@ -159,8 +159,8 @@ class Engine(Section):
     name: str = choice("local", "vllm_server")
     prompts_per_call: int = number(64, at_least=1)  # Prompts that "local" decodes together
     # Most steps between the weights that answer and those that learn from the answers. With 1, vLLM answers
-    # while the policy learns; 0: they take turns. More is for studying lag
-    max_lag: int = number(0, at_least=0)
+    # while the policy learns; 0: they take turns
+    max_lag: int = number(0, at_least=0, at_most=1)
     url: str = ""  # URL of a vLLM server that already runs; empty: the run starts one
     # Name under which the server of `url` serves the model; empty: the checkpoint's path
     model: str = ""
@@ -367,7 +367,7 @@ class Batch(Section):
 
     prompts_per_minibatch: int = 128  # Prompts of one optimizer update
     prompts_per_microbatch: int = 16  # Prompts in memory at once
-    # Answers that share one copy of their prompt; 0: num_rollouts
+    # Answers that the built-in engine decodes beside one copy of their prompt; 0: num_rollouts
     answers_per_row: int = number(0, at_least=0)
     vocab_chunk: int = number(1024, at_least=1)  # Tokens whose logits are in memory at once
     # True: activations are computed again in the backward pass instead of kept

@@ -167,9 +167,8 @@ class Batch(Pytree):
     """The arrays of one optimizer update; they may have a leading micro-batch axis."""
 
     prompts: Prompts
-    token_NT: Array  # int32
+    token_NT: Array  # int32; answer r * G + g is one to prompt r
     mask_NT: Array  # float32, 1 on the tokens of valid answers
-    group_R: Array | None  # int32, the prompt of each row; None: row r has prompt r
     advantage_N: Array  # float32
     rollout_logp_NT: Array  # float32, log-probs that the engine reported
     old_logp_NT: Array  # float32, log-probs of the policy before the updates of this step

@@ -5,7 +5,7 @@ devices. The shapes are the plan's: the longest prompts and answers that the set
 runs in a separate process, so that its peak of memory is measured alone.
 """
 
-import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     result = ready.call()
     seconds = min(timing.seconds(ready.call) for _ in range(rounds))
     decoder, tower = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
-    utilisation = dataclasses.replace(
+    utilisation = functools.partial(
         build.make_utilisation(run, policy), forwards=decoder, vision_forwards=tower
     )
     done = result if name == DECODE else rollouts
@@ -138,11 +138,10 @@ def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], di
     transform, shardings = build.make_optimizer(run, policy)
     state, _ = learner.first_state(policy, transform, shardings)
     batch = workload.full_batch(run, policy, prompts, rollouts)
-    improve = learner.of_whole_state(compiled)
 
     def call():
         nonlocal state
-        state, metrics = improve(state, batch)
+        state, metrics = compiled(state, batch)
         return _finite(metrics)
 
     return call

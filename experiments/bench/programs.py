@@ -56,8 +56,7 @@ def lowered(run: settings.Run, policy: Policy, name: str):
     batch = workload.abstract_batch(run, policy)
     if name == SCORE:
         return score.lower(policy.params, policy.base, batch)
-    state = learner.abstract_state(policy, transform)
-    return improve.lower(state.replace(frozen={}), state.frozen, batch)
+    return improve.lower(learner.abstract_state(policy, transform), batch)
 
 
 def full_inputs(

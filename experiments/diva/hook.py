@@ -71,13 +71,13 @@ def advantage(run: settings.Run) -> Advantage:
     # The largest reward of a user's functions is not known.
     options["highest"] = None if run.reward.functions else 1.0
 
-    def two_level(reward_N, group_N, num_groups, valid_N, length_N, proposal):
-        del num_groups, length_N
+    def two_level(reward_N, group_N, num_groups, valid_N, extra_M):
+        del num_groups
         return advantages.two_level(
             jnp.asarray(reward_N),
             jnp.asarray(group_N),
-            advantages.problems(proposal.extra_M["variant"]),
-            jnp.asarray(proposal.extra_M["difficulty"]),
+            advantages.problems(extra_M["variant"]),
+            jnp.asarray(extra_M["difficulty"]),
             valid_N=jnp.asarray(valid_N),
             **options,
         )

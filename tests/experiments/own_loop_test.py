@@ -24,11 +24,10 @@ def test_three_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_pa
 
     for number, batch, losses, _, _ in steps:
         rows = rollout_log.read(rollout_log.path(workdir, number))
-        (one,) = batch.rounds
-        assert rows["uid"] == [one.chosen.items[m].uid for m in batch.rollouts.group_N]
-        assert rows["answer"] == one.scores.text_N
+        assert rows["uid"] == [batch.items[m].uid for m in batch.rollouts.group_N]
+        assert rows["answer"] == [one.text for one in batch.scored]
         assert rows["length"] == batch.rollouts.length_N.tolist()
-        assert rows["reward"] == one.scores.reward_N.tolist()
+        assert rows["reward"] == batch.feedback.reward_N.tolist()
         assert {x: records[number][x] for x in LOSSES} == {x: losses[x] for x in LOSSES}
     assert records[STEPS]["val/validation/acc/mean@4"] == accuracy
 

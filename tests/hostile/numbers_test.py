@@ -46,7 +46,7 @@ def poisoned(what, value, at):
     engine = Engine(rates)
 
     def score(item, answers):
-        found = fakes.score(item, answers)
+        found = fakes.score.score(item, answers)
         if what == "reward" and engine.version + 1 == at:
             found[0] = scoring.Scored("", None, reward=value, correct=1.0)
         return found

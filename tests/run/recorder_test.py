@@ -14,7 +14,6 @@ from vade_jax import samplers, settings
 from vade_jax.run import recorder
 from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.trainer import collect, processes, scoring
-from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
 
@@ -31,23 +30,22 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     ]
     proposal = Proposal(index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M)
     rollouts = small.rollouts([1, 2])
-    scores = scoring.Scores(
-        text_N=["a", "b", "c"],
-        extracted_N=["5", None, "2"],
-        reward_N=np.array([1, 0, 1], np.float32),
-        correct_N=np.array([1, 0, 1], np.float32),
-        reason_N=["ok", "timeout", "ok"],
-        known_N=np.array(known_N),
-    )
+    answers = (("a", "5", 1.0, "ok"), ("b", None, 0.0, "timeout"), ("c", "2", 1.0, "ok"))
+    scored = [
+        scoring.Scored(text, extracted, x if known else np.nan, x, reason)
+        for (text, extracted, x, reason), known in zip(answers, known_N, strict=True)
+    ]
+    belief = jax.device_get(dict(selector.believe(posterior, proposal)))
     one = collect.Round(
-        Chosen(proposal, items, small.prompts(2), seconds=0.0),
+        items,
+        small.prompts(2),
         rollouts,
-        scores,
-        scoring.feedback_of(proposal, rollouts, scores),
+        scored,
+        scoring.feedback_of(proposal, rollouts, scored),
         np.array([True, False]),
-        jax.device_get(selector.believe(posterior, proposal)),
+        belief if p_M is None else belief | {"p_drawn": p_M},
     )
-    return collect.StepData.of([one] * num_rounds, np.array([0, 1 if num_rounds == 1 else 2]))
+    return collect._as_one([one] * num_rounds, 2, {})
 
 
 def test_the_first_answer_is_shown_with_what_was_asked(
@@ -211,7 +209,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(make, tmp_path):
     for step, last in ((1, False), (2, True)):
         made.save(at(step, rollouts_total=9, tokens_total=70), last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters |= {"skipped_updates": 0, "validated": 0, "extra_visits": 0}
+    counters |= {"skipped_updates": 0, "validated": 0, "visits": 0}
     assert checkpointer.saved == [(2, {"step": 2, **counters})]  # step 1 is not due
     assert checkpointer.waited == 1
 
@@ -252,7 +250,7 @@ def test_what_is_saved_is_restored(tmp_path):
         state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
         return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
 
-    counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "extra_visits": -2}
+    counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
     of_run = settings.Run().to_dict()
     run_file.write(tmp_path, {"state": run_file.NEW, "settings": of_run})
     with contextlib.closing(

@@ -79,9 +79,9 @@ def test_roundtrip_is_bit_equal(one_step):
     assert_same(restored, trees())
     assert one_step.content() == {"progress": PROGRESS, "config": {"name": "tiny"}}
     assert not restored["policy"]["norm.weight"].committed
-    as_stored = one_step.restore(1, {"selector": None, "queue": None})
+    as_stored = one_step.restore(1, {"selector": None, "waiting": None})
     assert as_stored["selector"]["alpha_I"].tolist() == make_selector().alpha_I.tolist()
-    assert as_stored["queue"] == {}
+    assert as_stored["waiting"] == {}
 
 
 def test_leaves_keep_their_kind_and_sharding(tmp_path):

@@ -1,4 +1,4 @@
-"""What a round rolls out is read and built by `ChoosePrompts.map`, and keeps no decoded image."""
+"""What a round rolls out is read and built by `Pool.map`, and keeps no decoded image."""
 
 import threading
 
@@ -39,10 +39,10 @@ def build_prompt(item):
 
 @pytest.mark.parametrize("num_threads", [0, 3])
 def test_items_lose_their_images_and_prompts_have_them(num_threads):
-    with loading.Threads(num_threads) as pool:
+    with loading.Threads(num_threads) as threads:
         items = Items()
-        choose = choosing.ChoosePrompts(SAMPLER, items, build_prompt, pool.map)
-        chosen = choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
+        pool = choosing.Pool(items, build_prompt, threads.map)
+        chosen = choosing.choose(SAMPLER, pool, SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
     index_M = np.asarray(chosen.proposal.index_M)
     assert [item.uid for item in chosen.items] == [str(i) for i in index_M]
     assert [item.metadata["level"] for item in chosen.items] == list(index_M % 3)
@@ -65,8 +65,8 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
         return shown, proposal.replace(extra_M=extra_M)
 
     selector = samplers.SAMPLERS["diva"]()
-    choose = choosing.ChoosePrompts(selector, Items(), build_prompt, expand=expand)
-    chosen = choose(selector.init(NUM_ITEMS), jax.random.key(0), B)
+    pool = choosing.Pool(Items(), build_prompt, expand=expand)
+    chosen = choosing.choose(selector, pool, selector.init(NUM_ITEMS), jax.random.key(0), B)
     variant_M = np.asarray(chosen.proposal.extra_M["variant"])
     assert variant_M.any() and not variant_M.all()
     shown = np.array([prompt.images[0][0, 0, 0] for prompt in chosen.prompts])
@@ -78,25 +78,18 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
 @pytest.mark.parametrize(
     ("index_M", "num_M", "message"),
     [
-        ([3, 3], [8, 8], r"items \[3, 3\] .* different indices from 0 to 19"),
-        ([3, 20], [8, 8], r"items \[3, 20\] "),
-        ([-1, 3], [8, 8], r"items \[-1, 3\] "),
+        ([3, 3], [8, 8], r"items int32\[3, 3\] .* of 2 different items, from 0 to 19"),
+        ([3, 20], [8, 8], r"items int32\[3, 20\] "),
+        ([-1, 3], [8, 8], r"items int32\[-1, 3\] "),
         ([3, 4], [8, 0], r"with \[8, 0\] answers: .* 1 answer or more"),
-        ([3], [8], r"int32\[1\] .* indices of 2 items"),
-        ([3.0, 4.0], [8, 8], r"float32\[2\] "),
+        ([3], [8], r"int32\[3\] .* indices of 2 different items"),
+        ([3.0, 4.0], [8, 8], r"float32\[3.0, 4.0\] "),
     ],
 )
 def test_a_selector_of_ones_own_is_kept_to_its_contract(index_M, num_M, message):
     def propose(state, key, num_prompts):
         return Proposal(index_M=jax.numpy.array(index_M), num_rollouts_M=jax.numpy.array(num_M))
 
-    choose = choosing.ChoosePrompts(SAMPLER._replace(propose=propose), Items(), build_prompt)
+    selector, pool = SAMPLER._replace(propose=propose), choosing.Pool(Items(), build_prompt)
     with pytest.raises(ValueError, match=f"the selector proposed .*{message}"):
-        choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), 2)
-
-
-def test_everything_is_every_item_in_its_order():
-    choose = choosing.ChoosePrompts(SAMPLER, Items(), build_prompt)
-    chosen = choose.everything(range(4, 7), 3)
-    assert [item.uid for item in chosen.items] == ["4", "5", "6"]
-    assert chosen.proposal.num_rollouts_M.tolist() == [3, 3, 3]
+        choosing.choose(selector, pool, SAMPLER.init(NUM_ITEMS), jax.random.key(0), 2)

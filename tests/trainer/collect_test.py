@@ -57,7 +57,7 @@ class InOrder:
         return Proposal(index_M=index_M, num_rollouts_M=np.full(len(index_M), G))
 
     def believe(self, state, proposal):
-        return {"visited": state}
+        return {"visited": np.full(len(proposal.index_M), state.sum())}
 
     def update(self, state, feedback):
         return state + self.counts * np.isin(np.arange(len(state)), feedback.index_M)
@@ -95,7 +95,8 @@ class Run:
         state = state or TrainState(params={}, opt_state=(), step=0)
         first = Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
         self.progress = loop.Loop(
-            choose=self.choose(),
+            selector=self.order.selector,
+            pool=choosing.Pool(fakes.items(self.order.num_items), fakes.build_prompt),
             engine=self.engine,
             score=self.score,
             key=jax.random.key(3),
@@ -103,16 +104,12 @@ class Run:
             num_steps=num_steps,
             refill=settings.Refill(**refill),
             learn=self.learner,
-            validate=lambda engine, key, version, known: ({"val": version}, known),
+            validate=[lambda engine, key, version, known: ({"val": version}, known)],
             recorder=self.recorder,
             eval_every=100,
             max_rollouts=max_rollouts,
         ).run(self.progress or first)
         return self
-
-    def choose(self, **hooks):
-        items = fakes.items(self.order.num_items)
-        return choosing.ChoosePrompts(self.order.selector, items, fakes.build_prompt, **hooks)
 
 
 def make(mixed, num_items=24, counts=True):
@@ -198,27 +195,17 @@ def test_a_forecast_that_one_round_does_not_have_is_that_of_the_others():
 
 def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
     """Expected .5 of each prompt; right are all, none and one of four answers, and one has no answer."""
-    chosen = types.SimpleNamespace(items=range(4))
     feedback = types.SimpleNamespace(
         successes_M=np.array([4.0, 0, 1, 0]), trials_M=np.array([4.0, 4, 4, 0])
     )
-    one = collect.Round(
-        chosen, None, None, feedback, np.ones(4, bool), {"posterior_mean": [0.5] * 4}
-    )
-    found = step_metrics._forecast([one])
-    assert found == {
-        "vade/posterior_mean": 0.5,
-        "vade/posterior_error": pytest.approx((0.5 + 0.5 + 0.25) / 3),
-    }
+    found = step_metrics._error([0.5] * 4, feedback)
+    assert found == pytest.approx((0.5 + 0.5 + 0.25) / 3)
 
 
 def test_the_log_has_every_round_with_the_belief_before_it():
     data = make([0, 5])(max_rounds=2).recorder.data[1]
-    assert [one.chosen.proposal.index_M.tolist() for one in data.rounds] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-    ]
-    assert [int(one.belief["visited"].sum()) for one in data.rounds] == [0, 4]
+    assert data.round_M.tolist() == [1] * 4 + [2] * 4
+    assert data.belief["visited"].tolist() == [0] * 4 + [4] * 4
     assert data.keep_M.tolist() == [i in (0, 5) for i in range(8)]
     assert data.rollouts.group_N.tolist() == np.repeat(range(8), G).tolist()
     assert data.feedback.index_M.tolist() == list(range(8))
@@ -232,10 +219,8 @@ def test_what_is_missing_is_asked_for():
 
 
 def missing(num_prompts, refill, kept, generated):
-    """After one round, of which only the sizes are looked at."""
-    chosen = types.SimpleNamespace(items=range(generated))
-    one = types.SimpleNamespace(chosen=chosen, keep_M=np.arange(generated) < kept)
-    return collect.num_missing([one], num_prompts, refill)
+    """After one round."""
+    return collect.num_missing([np.arange(generated) < kept], num_prompts, refill)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +282,7 @@ def test_one_prompt_that_has_no_verdict_in_a_refill_is_dropped_and_counted():
 
     def score(item, answers):
         lost = {"reward": np.nan} if item.uid == "4" else {}
-        return [dataclasses.replace(one, **lost) for one in fakes.score(item, answers)]
+        return [dataclasses.replace(one, **lost) for one in fakes.score.score(item, answers)]
 
     run.score = scoring.Scorer(score)
     run(max_rounds=2, ask="missing")
@@ -333,9 +318,9 @@ def test_uniform_goes_on_through_its_shuffled_pass():
     visits_I, several = np.zeros(50, int), 0
     for step in range(1, 31):
         data = run.recorder.data[step]
-        several += len(data.rounds) > 2
-        for one in data.rounds:
-            np.add.at(visits_I, one.chosen.proposal.index_M, 1)
+        several += data.round_M[-1] > 2
+        for one in fakes.rounds(data):
+            np.add.at(visits_I, one.index_M, 1)
             assert np.ptp(visits_I) <= 1
         assert len(set(data.feedback.index_M.tolist())) == len(data.keep_M)
     assert several > 10 and visits_I.min() > 4

@@ -50,7 +50,7 @@ def test_shaped_rewards_leave_counts_and_correctness_ratios_alone(name, options)
     """Format and length give every answer of a group another reward (verl-recipe#125, NeMo-RL#2431)."""
 
     def shaped(item, answers):
-        scored = fakes.score(item, answers)
+        scored = fakes.score.score(item, answers)
         return [
             scoring.Scored("", None, reward=0.9 * one.reward - 0.01 * n, correct=one.correct)
             for n, one in enumerate(scored)
@@ -164,7 +164,7 @@ def test_an_answer_that_the_engine_could_not_make_hangs_no_step(num_lost):
 
 @pytest.mark.parametrize(
     ("lag", "measure"),
-    [(0, Measure()), (0, Measure(every=2, num_rollouts=3, num_prompts=64)), (2, Measure())],
+    [(0, Measure()), (0, Measure(every=2, num_rollouts=3, num_prompts=64)), (1, Measure())],
 )
 def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(lag, measure):
     """In rounds, passes and batches made ahead, some of them lost (AReaL#450)."""

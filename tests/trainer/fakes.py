@@ -1,5 +1,7 @@
 """What tests of the loop share: items without images, a reward of one token, a recorder."""
 
+import types
+
 import numpy as np
 
 from vade_jax.rollout import fake
@@ -25,6 +27,17 @@ class Recorder:
 
     def close(self):
         pass
+
+
+def rounds(data):
+    """The rounds of a step: what each asked, kept and believed."""
+    for number in range(1, data.round_M[-1] + 1):
+        of_M = data.round_M == number
+        yield types.SimpleNamespace(
+            index_M=data.feedback.index_M[of_M],
+            keep_M=data.keep_M[of_M],
+            belief={name: np.asarray(x)[of_M] for name, x in data.belief.items()},
+        )
 
 
 def items(num_items):

@@ -57,7 +57,8 @@ def run(
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
     progress = progress or Progress(state, selector.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32))
     progress = loop.Loop(
-        choose=choosing.ChoosePrompts(selector, fakes.items(NUM_ITEMS), fakes.build_prompt),
+        selector=selector,
+        pool=choosing.Pool(fakes.items(NUM_ITEMS), fakes.build_prompt),
         engine=engine or fake.FakeEngine(PASS_RATE),
         score=score,
         key=jax.random.key(0),
@@ -68,7 +69,7 @@ def run(
         lag=lag,
         advantage=advantage,
         learn=learn,
-        validate=validate,
+        validate=[validate],
         recorder=recorder,
         eval_every=eval_every,
     ).run(progress)
@@ -119,12 +120,12 @@ def test_the_prediction_is_of_all_rounds_each_by_the_state_that_proposed():
     selector = samplers.SAMPLERS["dapo"](base="vade")
     _, recorder = run("dapo", 6, refill=Refill(max_rounds=3), selector=selector)
     for step in range(2, 7):
-        first, second = recorder.data[step].rounds[:2]
+        rounds = list(fakes.rounds(recorder.data[step]))
+        first, second = rounds[:2]
         state = recorder.progress[step - 2].posterior
         for number, one in enumerate((first, second)):
-            old_M = state.alpha_I[one.chosen.proposal.index_M]
+            old_M = state.alpha_I[one.index_M]
             np.testing.assert_allclose(one.belief["alpha"], 0.999**number * old_M, rtol=1e-6)
-        rounds = recorder.data[step].rounds
         expected = np.concatenate([x.belief["prob_mixed"] for x in rounds])
         found = recorder.metrics[step]["vade/predicted_effective_ratio"]
         np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)
@@ -149,13 +150,13 @@ def test_vcrl_fills_the_step_from_its_bank():
     _, recorder = run("vcrl", 12, refill=Refill(max_rounds=2, ask="missing"))
     num_replayed = 0
     for step in range(2, 13):
-        first, second = recorder.data[step].rounds
-        assert len(second.chosen.items) == B - first.keep_M.sum()
+        first, second = fakes.rounds(recorder.data[step])
+        assert len(second.index_M) == B - first.keep_M.sum()
         before = recorder.progress[step - 2].posterior
         bank = np.flatnonzero(np.isfinite(before.priority_I))
-        there = set(bank.tolist()) - set(first.chosen.proposal.index_M.tolist())
-        again_M = np.isin(second.chosen.proposal.index_M, list(there))
-        assert again_M.sum() >= min(len(there), len(second.chosen.items))
+        there = set(bank.tolist()) - set(first.index_M.tolist())
+        again_M = np.isin(second.index_M, list(there))
+        assert again_M.sum() >= min(len(there), len(second.index_M))
         assert second.keep_M[again_M].all()
         num_replayed += again_M.sum()
     assert num_replayed > 10
@@ -213,9 +214,9 @@ def test_a_step_whose_answers_are_all_masked_is_counted_as_skipped():
 
 def test_the_log_has_what_was_believed_before_the_answers():
     _, recorder = run("vade", 3, warmup="none")
-    (first,) = recorder.data[1].rounds
+    (first,) = fakes.rounds(recorder.data[1])
     assert np.all(first.belief["alpha"] == 0)
-    assert len(set(first.chosen.proposal.index_M.tolist())) == B
+    assert len(set(first.index_M.tolist())) == B
 
 
 def test_the_next_prompts_are_chosen_while_the_policy_learns():
@@ -326,7 +327,7 @@ def test_behind_a_failing_engine_no_group_is_scored():
     def score(item, answers):
         judged.append(item.uid)
         assert failed.wait(10)
-        return fakes.score(item, answers)
+        return fakes.score.score(item, answers)
 
     with pytest.raises(EngineFailure, match="the server is gone"):
         run("uniform", 2, engine=Lost(PASS_RATE), score=scoring.Scorer(score))
@@ -388,7 +389,7 @@ def test_a_failing_reward_function_loses_no_step():
         calls.append(item)
         if len(calls) == 41:
             raise RewardFailure("mine.py:f: KeyError")
-        return fakes.score(item, answers)
+        return fakes.score.score(item, answers)
 
     recorder = fakes.Recorder()
     with pytest.raises(RewardFailure, match=r"mine.py:f: KeyError"):
@@ -402,7 +403,7 @@ def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
     learned, counts = [], iter(range(100))
 
     def score(item, answers):
-        first, *others = fakes.score(item, answers)
+        first, *others = fakes.score.score(item, answers)
         return [dataclasses.replace(first, reward=np.nan, correct=np.nan), *others]
 
     def learn_some(state, prompts, rollouts, advantage_N):
@@ -433,7 +434,7 @@ def test_a_step_of_one_prompt_without_a_verdict_loses_no_step_before_it():
         is_first = not recorder.metrics.keys() - {0}
         return [
             dataclasses.replace(one, reward=one.reward if is_first else np.nan)
-            for one in fakes.score(item, answers)
+            for one in fakes.score.score(item, answers)
         ]
 
     recorder = fakes.Recorder()
@@ -455,23 +456,23 @@ def test_answers_of_other_weights_are_an_error():
 def test_coverage_is_of_the_last_epochs_steps():
     """10 items, 4 a step: an epoch is 3 steps."""
     visited_I = np.array([1, 2, 3, 4, 4, 0, 0, 0, 0, 0])
-    progress = Progress(None, None, visited_I, step=4)
-    assert progress.coverage(4) == {"vade/epochs": 1.6, "vade/coverage": 0.4}
-    assert progress.metrics()["vade/unique_selected"] == 5
+    metrics = Progress(None, None, visited_I, step=4, visits=16).metrics()
+    assert (metrics["vade/epochs"], metrics["vade/coverage"]) == (1.6, 0.4)
+    assert metrics["vade/unique_selected"] == 5
 
 
 def test_epochs_count_items_and_not_the_places_that_variants_take():
     """10 problems, 4 places a step, a problem and a variant each: an epoch is 5 steps of two."""
     visited_I = np.array([1, 1, 2, 2, 3, 3, 4, 4, 0, 0])
-    progress = Progress(None, None, visited_I, step=4, extra_visits=-8)
-    assert progress.coverage(4) == {"vade/epochs": 0.8, "vade/coverage": 0.8}
+    metrics = Progress(None, None, visited_I, step=4, visits=8).metrics()
+    assert (metrics["vade/epochs"], metrics["vade/coverage"]) == (0.8, 0.8)
 
 
 def test_epochs_count_the_items_of_every_round():
     progress, recorder = run("dapo", 6, refill=Refill(max_rounds=3))
     groups = [recorder.metrics[step]["vade/generated_groups"] for step in range(1, 7)]
     assert sum(groups) > 6 * B
-    assert progress.extra_visits == sum(groups) - 6 * B
+    assert progress.visits == sum(groups)
     assert recorder.metrics[6]["vade/epochs"] == sum(groups) / NUM_ITEMS
 
 
@@ -485,5 +486,5 @@ def test_one_pass_of_diva_over_its_problems_is_an_epoch():
 
 
 def test_what_was_never_visited_is_not_covered_before_an_epoch_is_over():
-    progress = Progress(None, None, np.array([0, 1, 1, 0]), step=1)
-    assert progress.coverage(2)["vade/coverage"] == 0.5
+    progress = Progress(None, None, np.array([0, 1, 1, 0]), step=1, visits=2)
+    assert progress.metrics()["vade/coverage"] == 0.5

@@ -23,7 +23,7 @@ def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
 
 @pytest.mark.parametrize("axes", [(-1, -1, 1), (0, -1, 1), (1, -2, 1)])
 def test_an_axis_is_a_number_or_what_remains(axes):
-    with pytest.raises(ValueError, match="give axes of 1 or more, and one of -1 at most"):
+    with pytest.raises(ValueError, match="give axes of 1 or more whose product is their number"):
         mesh.make(*axes)
 
 
@@ -54,14 +54,14 @@ def test_first_match_wins_and_no_match_is_an_error():
 def test_an_axis_that_does_not_divide_is_an_error_with_the_name():
     devices = mesh.make(fsdp=8)
     tree = {"w": jax.ShapeDtypeStruct((6, 4), np.float32)}
-    with pytest.raises(ValueError, match=r"w \(6, 4\): 6 is not divisible by 8, .* mesh.fsdp"):
+    with pytest.raises(ValueError, match=r"w \(6, 4\): 6 is not divisible by mesh.fsdp=8"):
         mesh.shardings(devices, tree, ((r"w", P("fsdp")),))
 
 
 @pytest.mark.parametrize("tensor", [3, 8])
 def test_heads_that_the_mesh_splits_are_an_error_before_any_weight(tensor):
     devices = mesh.make(tensor=tensor, devices=jax.devices()[: 8 // tensor * tensor])
-    message = f"tensor={tensor} does not divide the model's 28 heads: .* a divisor of 4"
+    message = f"tensor={tensor} does not divide the model's 28 heads and 4 .* a divisor of 4"
     with pytest.raises(ValueError, match=message):
         mesh.check_model(devices, presets.PRESETS["7b"])
 
@@ -69,11 +69,11 @@ def test_heads_that_the_mesh_splits_are_an_error_before_any_weight(tensor):
 def test_key_value_heads_count_too():
     devices = mesh.make(tensor=4, fsdp=2)
     mesh.check_model(devices, presets.PRESETS["7b"])
-    with pytest.raises(ValueError, match=r"the model's 2 key/value heads: .* of 2"):
+    with pytest.raises(ValueError, match=r"the model's 16 heads and 2 key/value heads: .* of 2"):
         mesh.check_model(devices, presets.PRESETS["3b"])
 
 
 def test_a_width_that_the_mesh_splits_is_found_from_shapes_alone():
     devices = mesh.make(fsdp=6, devices=jax.devices()[:6])
-    with pytest.raises(ValueError, match="is not divisible by 6, the mesh's fsdp"):
+    with pytest.raises(ValueError, match=r"is not divisible by mesh.fsdp=6"):
         mesh.shardings(devices, model.abstract(presets.PRESETS["7b"]))

@@ -25,7 +25,6 @@ def split(sizes, *, mini, micro, **changes):
 
 def test_even_groups_are_one_row_each():
     rollouts, (first, second) = split([4, 4, 4, 4], mini=2, micro=1)
-    assert first.group_R is None
     assert first.token_NT.shape == (2, 4, 5)  # micro-batches, answers, tokens
     joined = np.concatenate([first.token_NT, second.token_NT]).reshape(16, 5)
     np.testing.assert_array_equal(joined, rollouts.token_NT)
@@ -33,16 +32,20 @@ def test_even_groups_are_one_row_each():
 
 
 def test_uneven_groups_by_hand():
-    """Prompts of 3 | 8 | 1 | 5 answers in rows of 4: 1, 2, 1 and 2 rows, 3 a micro-batch."""
+    """Prompts of 3 | 8 | 1 | 5 answers in rows of 4: 1, 2, 1 and 2 rows, two at a time."""
     rollouts, (batch,) = split([3, 8, 1, 5], mini=4, micro=2)
-    np.testing.assert_array_equal(batch.group_R, [[0, 1, 1], [0, 1, 1]])
     np.testing.assert_array_equal(
         batch.advantage_N,
         [
-            [1, 2, 3, 0, 4, 5, 6, 7, 8, 9, 10, 11],
-            [12, 0, 0, 0, 13, 14, 15, 16, 17, 0, 0, 0],
+            [1, 2, 3, 0, 4, 5, 6, 7],
+            [8, 9, 10, 11, 12, 0, 0, 0],
+            [13, 14, 15, 16, 17, 0, 0, 0],
+            [0] * 8,
         ],
     )
+    lengths = [prompt.length for prompt in small.prompts(4)]
+    expected = [[lengths[m] for m in pair] for pair in ((0, 1), (1, 2), (3, 3), (3, 3))]
+    np.testing.assert_array_equal(batch.prompts.length_M, expected)
     empty = batch.advantage_N == 0
     assert batch.mask_NT[empty].sum() == 0
     np.testing.assert_array_equal(batch.mask_NT[~empty].sum(1), rollouts.length_N)
@@ -55,7 +58,7 @@ def test_all_minibatches_share_one_set_of_shapes():
     """The images are uneven too: 1, 0, 2 and 1 of them, of 1 to 2 windows."""
     _, (first, second) = split([1, 8, 2, 2], mini=2, micro=1)
     assert first.prompts.images.patch_BWSE.shape == second.prompts.images.patch_BWSE.shape
-    assert first.token_NT.shape == second.token_NT.shape == (2, 8, 5)
+    assert first.token_NT.shape == second.token_NT.shape == (4, 4, 5)
 
 
 def test_threads_change_nothing():
@@ -74,20 +77,24 @@ def test_threads_change_nothing():
     assert batch.prompts.images.patch_BWSE.any()
 
 
-def test_rows_and_images_are_padded_to_what_the_mesh_splits():
-    sizes = np.array([3, 8, 1, 5])
-    rollouts = small.rollouts(sizes)
+def test_images_are_padded_to_what_the_mesh_splits():
+    _, (batch,) = split([3, 8, 1, 5], mini=4, micro=4)
+    assert batch.prompts.images.patch_BWSE.shape[1] == 4
     (batch,) = small.split(
         small.prompts(4),
-        rollouts,
+        small.rollouts([3, 8, 1, 5]),
         np.ones(17),
         prompts_per_minibatch=4,
         prompts_per_microbatch=4,
-        ways=4,
+        ways=3,
     )
-    np.testing.assert_array_equal(batch.group_R, [[0, 1, 1, 2, 3, 3, 0, 0]])
-    assert batch.prompts.images.patch_BWSE.shape[1] == 4
-    assert batch.mask_NT.sum() == rollouts.length_N.sum()
+    assert batch.prompts.images.patch_BWSE.shape[1] == 6
+
+
+def test_a_short_minibatch_is_filled_with_empty_rows():
+    _, (first, second) = split([4] * 3, mini=2, micro=2)
+    np.testing.assert_array_equal(second.advantage_N, [[9, 10, 11, 12, 0, 0, 0, 0]])
+    assert first.token_NT.shape == second.token_NT.shape
 
 
 def test_invalid_answers_have_an_empty_mask():
@@ -103,14 +110,13 @@ def test_the_mask_covers_the_end_token(length):
     np.testing.assert_array_equal(mask_NT, [[1] * length + [0] * (5 - length)])
 
 
-def test_uneven_rows_come_in_few_sizes():
-    """5 rows in 2 micro-batches of 3 and 2, then 7 in one: 1, 2, 3, 4, 6, 8, ... are the sizes."""
-    _, (batch,) = split([9, 4, 4, 4], mini=4, micro=2)
-    assert batch.group_R.shape == (2, 4)  # 3 + 1 rows, 1 + 1
-    _, (batch,) = split([12, 4, 4, 4], mini=4, micro=4)
-    assert batch.group_R.shape == (1, 6)
-    _, (batch,) = split([16, 4, 4, 4], mini=4, micro=4)
-    assert batch.group_R.shape == (1, 8)  # of 7
+def test_uneven_groups_take_few_numbers_of_microbatches():
+    """Of 2 rows: 1, 2, 3, 4, 6, ... times the 2 that even groups take."""
+    numbers = []
+    for size in (4, 5, 9, 16, 17, 33):
+        _, (batch,) = split([size, 4, 4, 4], mini=4, micro=2)
+        numbers.append(len(batch.token_NT))
+    assert numbers == [2, 4, 4, 4, 4, 6]
 
 
 def test_padding_is_the_share_of_empty_slots():

@@ -25,7 +25,6 @@ def batch():
         prompts=None,
         token_NT=np.zeros((2, 2), np.int32),
         mask_NT=MASK,
-        group_R=None,
         advantage_N=np.array([2.0, -1.0], np.float32),
         rollout_logp_NT=ENGINE,
         old_logp_NT=OLD,

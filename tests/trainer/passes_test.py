@@ -12,7 +12,7 @@ from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import choosing, loop, passes, scoring
+from vade_jax.trainer import choosing, loop, passes
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import TrainState
 
@@ -44,13 +44,15 @@ class Run:
 
     def __init__(self, selector, engine=None):
         self.engine, self.recorder = engine or Engine(), fakes.Recorder()
-        self.choose = choosing.ChoosePrompts(selector, fakes.items(I), fakes.build_prompt)
+        self.selector = selector
+        self.pool = choosing.Pool(fakes.items(I), fakes.build_prompt)
         state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
         self.progress = Progress(state, selector.init(I), np.zeros(I, np.int32))
 
     def __call__(self, num_steps, every=2, stop=lambda: False, max_rollouts=0):
         self.progress = loop.Loop(
-            choose=self.choose,
+            selector=self.selector,
+            pool=self.pool,
             engine=self.engine,
             score=fakes.score,
             key=jax.random.key(0),
@@ -58,7 +60,7 @@ class Run:
             num_steps=num_steps,
             measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
             learn=learn,
-            validate=lambda *_: ({}, frozenset()),
+            validate=[],
             recorder=self.recorder,
             eval_every=100,
             max_rollouts=max_rollouts,
@@ -68,13 +70,13 @@ class Run:
     def measure(self, num_rollouts=N, num_prompts=B):
         """The pass before step 1."""
         return passes.measure(
-            self.choose,
+            self.selector,
+            self.pool,
+            jax.random.key(0),
+            1,
             self.engine,
             fakes.score,
-            scoring.usual_advantage,
             settings.Measure(every=1, num_rollouts=num_rollouts, num_prompts=num_prompts),
-            key=jax.random.key(0),
-            step=1,
         )
 
 
@@ -162,7 +164,7 @@ def test_vade_knows_of_every_item_before_its_first_choice(warmup, every):
     """Lines 1-4 of Algorithm 1, by VADE's own word and by the setting that any selector has."""
     run = Run(samplers.SAMPLERS["vade"](num_rollouts=G, warmup=warmup))
     run(2, every=every)
-    belief = run.recorder.data[1].rounds[0].belief
+    belief = run.recorder.data[1].belief
     np.testing.assert_array_equal(belief["alpha"] + belief["beta"], N)
     assert run.progress.rollouts_total == I * N + 2 * B * G
     assert run.recorder.metrics[2]["vade/measured_rollouts"] == I * N
@@ -173,9 +175,8 @@ def test_a_pass_tires_no_item():
     selector = samplers.SAMPLERS["vade"](num_rollouts=G, warmup="measured", max_consecutive=1)
     run = Run(selector)
     run(1, every=0)
-    first = run.recorder.data[1].rounds[0]
     streak_I = np.zeros(I)
-    streak_I[first.chosen.proposal.index_M] = 1
+    streak_I[run.recorder.data[1].feedback.index_M] = 1
     np.testing.assert_array_equal(run.progress.posterior.streak_I, streak_I)
 
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 import jax
 import numpy as np
@@ -123,20 +124,24 @@ def fail(kind):
     raise kind("no such thing")
 
 
-def _hand_over(number):
+def _sync(number):
+    """The leader goes on making tensors for the other, also where its engine fails."""
     made, taken = [], []
 
-    def tensors():
+    def tensors(params):
         for i in range(4):
             made.append(i)
             yield f"t{i}", np.full(2, float(processes.any_of(True)))
 
-    processes.hand_over(tensors(), taken.extend)
+    real = types.SimpleNamespace(sync=lambda tensors, version: taken.extend(tensors))
+    engine = processes.LeaderEngine(real if number == 0 else None, tensors)
+    engine.sync(None, 1)
     assert made == [0, 1, 2, 3] and len(taken) == 4 * (number == 0)
     made.clear()
+    real.sync = lambda tensors, version: full(next(tensors))
     with pytest.raises(EngineFailure, match="disk full"):
-        processes.hand_over(tensors(), lambda tensors: full(next(tensors)))
-    assert made == [0, 1, 2, 3]  # the leader went on making them for the other
+        engine.sync(None, 2)
+    assert made == [0, 1, 2, 3]
 
 
 def full(tensor):
@@ -182,7 +187,7 @@ def _member(address, number):
     _put()
     _agreement(number)
     _leader(number)
-    _hand_over(number)
+    _sync(number)
     _engine(number)
 
 

@@ -32,26 +32,25 @@ def items():
     ]
 
 
-def scores_of(score, groups):
+def scored(score, groups):
     """Reports the groups last first, as an engine may, and asks for the scores."""
     score = score if isinstance(score, scoring.Scorer) else scoring.Scorer(score)
     thread = scoring.ScoringThread(score, items())
     for m in reversed(range(len(groups))):
         thread(m, [np.array([token]) for token in groups[m]])
-    return thread.scores(small.rollouts([len(group) for group in groups]))
+    return thread.scored(sum(map(len, groups)))
 
 
 def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
     score = scoring.make_scorer(decode, functions.by_rules("boxed", 0.1))
-    scores = scores_of(score, [[0, 1, 2, 3], [4, 5]])
-    assert scores.text_N == list(TEXTS)
-    assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
-    np.testing.assert_array_equal(scores.correct_N, [1, 0, 1, 0, 1, 1])
-    assert scores.reason_N == ["ok", "no_box", "ok", "different", "ok", "ok"]
-    np.testing.assert_allclose(scores.reward_N, [1, 0, 1, 0.1, 1, 1], rtol=1e-6)
-    assert scores.reward_N.dtype == scores.correct_N.dtype == np.float32
+    found = scored(score, [[0, 1, 2, 3], [4, 5]])
+    assert [one.text for one in found] == list(TEXTS)
+    assert [one.extracted for one in found] == ["7", None, "7", "8", "B", "(b)"]
+    assert [one.correct for one in found] == [1, 0, 1, 0, 1, 1]
+    assert [one.reason for one in found] == ["ok", "no_box", "ok", "different", "ok", "ok"]
+    np.testing.assert_allclose([one.reward for one in found], [1, 0, 1, 0.1, 1, 1])
 
 
 def test_the_tail_is_the_time_from_the_median_group_to_the_last(monkeypatch):
@@ -71,16 +70,7 @@ def test_the_form_has_its_weight():
         lambda tokens: r"\boxed{7}", functions.by_rules("think_boxed", weight)
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
-    np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
-
-
-def test_answers_that_were_not_compared_to_the_end_are_counted():
-    reasons = iter(["timeout", "ok", "crash", "timeout", "different"])
-    score = lambda item, answers: [
-        scoring.Scored("", None, 0.0, 0.0, reason=next(reasons)) for _ in answers
-    ]
-    found = scores_of(score, [[0, 0, 0], [0, 0]]).metrics()
-    assert found == {"reward/timeouts": 2, "reward/crashes": 1, "reward/unknown": 0}
+    assert [one.reward for one in scored(make(0.25), [[0], [0]])] == [0.75, 0]
 
 
 def test_length_moves_the_reward_and_not_what_is_correct():
@@ -92,24 +82,24 @@ def test_length_moves_the_reward_and_not_what_is_correct():
         by_length=lambda length: 2 * functions.overlong_penalty(length, 4, 2),
     )
     answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
-    scored = score(items()[0], answers)
-    assert [answer.correct for answer in scored] == [1, 1, 0]
-    rewards = [answer.reward for answer in scored]
+    found = score.score(items()[0], answers)
+    assert [answer.correct for answer in found] == [1, 1, 0]
+    rewards = [answer.reward for answer in found]
     np.testing.assert_allclose(rewards, [1, 1 - 1, 0.1 - 2], atol=1e-12)
 
 
 def test_answers_are_scored_while_the_engine_still_works():
-    scored = threading.Event()
+    begun = threading.Event()
 
     def score(item, answers):
-        scored.set()
+        begun.set()
         return [scoring.Scored("", None, 1.0, 1.0) for _ in answers]
 
     thread = scoring.ScoringThread(scoring.Scorer(score), items())
     thread(1, [np.zeros(1, int)])
-    assert scored.wait(10)  # nobody asked for the scores yet
+    assert begun.wait(10)  # nobody asked for the scores yet
     thread(0, [np.zeros(1, int)])
-    assert thread.scores(small.rollouts([1, 1])).reward_N.sum() == 2
+    assert [one.reward for one in thread.scored(2)] == [1, 1]
 
 
 def test_an_error_of_the_scorer_reaches_who_asks_for_the_scores():
@@ -117,7 +107,7 @@ def test_an_error_of_the_scorer_reaches_who_asks_for_the_scores():
         raise KeyError("no such kind")
 
     with pytest.raises(KeyError, match="no such kind"):
-        scores_of(score, [[0], [0]])
+        scored(score, [[0], [0]])
 
 
 def test_a_group_that_comes_twice_or_never_is_caught():
@@ -127,7 +117,7 @@ def test_a_group_that_comes_twice_or_never_is_caught():
     with pytest.raises(AssertionError, match="came twice"):
         thread(0, [np.zeros(1, int)])
     with pytest.raises(AssertionError, match="not reported"):
-        thread.scores(small.rollouts([1, 1]))
+        thread.scored(2)
 
 
 # ------------------------------------------------------------------------------ feedback
@@ -151,22 +141,15 @@ def rollouts(valid_N=VALID):
     )
 
 
-def collect(valid_N=VALID, weight_M=None, **options):
+def collect(valid_N=VALID, weight_M=None, extra_M=None, **options):
     proposal = Proposal(
         weight_M=weight_M,
+        extra_M=extra_M,
         index_M=np.array([7, 5, 9, 1], np.int32),
         num_rollouts_M=np.array([3, 2, 2, 2], np.int32),
     )
-    none = [None] * 9
-    scores = scoring.Scores(
-        text_N=none,
-        extracted_N=none,
-        reward_N=REWARD,
-        correct_N=CORRECT,
-        reason_N=[""] * 9,
-        known_N=np.ones(9, bool),
-    )
-    return scoring.feedback_of(proposal, rollouts(valid_N), scores, **options)
+    of_answers = [scoring.Scored("", None, *pair) for pair in zip(REWARD, CORRECT, strict=True)]
+    return scoring.feedback_of(proposal, rollouts(valid_N), of_answers, **options)
 
 
 def test_counts_are_of_correctness_over_valid_answers():
@@ -230,7 +213,7 @@ def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_co
     thread(0, [np.zeros(length, int) for length in length_N])
     made = small.rollouts([3]).replace(length_N=length_N)
     proposal = Proposal(index_M=np.array([0]), num_rollouts_M=np.array([3]))
-    feedback = scoring.feedback_of(proposal, made, thread.scores(made))
+    feedback = scoring.feedback_of(proposal, made, thread.scored(3))
     np.testing.assert_allclose(feedback.reward_N, [0.1, 0.1 - 0.5, 0.1 - 1], rtol=1e-6)
     found = step_metrics.of_answers(feedback, made)
     assert found["vade/effective_ratio"] == found["vade/all_wrong_ratio"] == 1
@@ -259,14 +242,16 @@ def test_a_group_without_answers_is_neither_right_nor_wrong():
 
 
 def test_advantages_are_what_the_method_takes_for_them():
-    """It sees the proposal, and answers that do not count."""
+    """It sees the proposal's own arrays, and answers that do not count."""
 
-    def length(reward_N, group_N, num_groups, valid_N, length_N, proposal):
-        assert num_groups == len(proposal.index_M) == 4
-        return np.where(valid_N, length_N * proposal.index_M[group_N], 0) + reward_N
+    def weighed(reward_N, group_N, num_groups, valid_N, extra_M):
+        assert num_groups == 4
+        return np.where(valid_N, extra_M["level"][group_N], 0) + reward_N
 
-    expected = np.where(VALID, LENGTH * np.array([7, 5, 9, 1])[GROUP], 0) + REWARD
-    np.testing.assert_array_equal(collect(advantage=length).advantage_N, expected)
+    level_M = np.array([7, 5, 9, 1], np.float32)
+    found = collect(advantage=weighed, extra_M={"level": level_M})
+    np.testing.assert_array_equal(found.advantage_N, np.where(VALID, level_M[GROUP], 0) + REWARD)
+    assert found.extra_M == {"level": level_M}
 
 
 @pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [8] * 11, [2] * 70])
@@ -280,7 +265,7 @@ def test_padding_changes_no_bit(sizes, std):
     plain_N = advantages.group_normalized(
         *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), scale_by_std=std
     )
-    found_N = scoring.usual_advantage(*args, valid_N, None, None, scale_by_std=std)
+    found_N = scoring.usual_advantage(*args, valid_N, scale_by_std=std)
     np.testing.assert_array_equal(found_N, plain_N)
     assert found_N.dtype == np.float32 and np.any(found_N)
 

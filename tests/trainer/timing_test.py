@@ -53,7 +53,7 @@ def test_a_part_beside_the_others_is_not_time_of_the_step(wait):
     clock = timing.Clock()
     with clock("gen"):
         wait(2)
-    clock.add_seconds("judge", 30)
+    clock.add(judge=30)
     found = clock.metrics(small.prompts(1), small.rollouts([1]))
     assert (found["timing_s/judge"], found["timing_s/step"]) == (30, 2)
 
@@ -79,9 +79,7 @@ def test_a_prompt_counts_for_each_of_its_answers(wait):
     rollouts = small.rollouts([1, 2]).replace(length_N=np.array([5, 1, 2]))
     found = clock.metrics(prompts, rollouts)
     total = 8 + length[0] + 2 * length[1]
-    assert found["perf/total_num_tokens"] == total
     assert found["perf/throughput"] == total / 10 / jax.device_count()
-    assert found["perf/rollouts_per_s"] == 3 / 10
     assert found["perf/device_seconds"] == 10 * jax.device_count()
     alone = clock.metrics(prompts, rollouts, engine_devices=3)["perf/device_seconds"]
     assert alone == 10 * (jax.device_count() + 3)

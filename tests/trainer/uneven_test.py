@@ -16,19 +16,14 @@ LARGE = np.array([2, 56, 2, 12])  # as Knapsack's, which go to 128
 SPLITS = ([2, 26, 2, 2], [8, 8, 8, 8], [14, 2, 2, 14], [2, 3, 5, 22])
 
 
-def split(rollouts, advantage_N, mini, micro, **layout):
-    mean = -(-len(advantage_N) // 4)
+def split(rollouts, advantage_N, mini, micro):
     batches = small.split(
         small.prompts(4),
         rollouts,
         advantage_N,
         prompts_per_minibatch=mini,
         prompts_per_microbatch=micro,
-        **{
-            "answers_per_row": 2,
-            "rows_per_microbatch": micro + micro * (mean - 1) // 2,
-            **layout,
-        },
+        answers_per_row=8,
     )
     return [b.replace(ref_logp_NT=b.old_logp_NT - 0.5) for b in batches]
 
@@ -47,7 +42,6 @@ def plain_gradient(loss, rollouts, advantage_N):
         prompts=None,
         token_NT=rollouts.token_NT,
         mask_NT=mask_NT,
-        group_R=None,
         advantage_N=advantage_N,
         rollout_logp_NT=rollouts.logp_NT,
         old_logp_NT=rollouts.logp_NT,
@@ -64,11 +58,11 @@ def plain_gradient(loss, rollouts, advantage_N):
 
 
 def test_small_and_large_groups_equal_plain_rows():
-    """GSPO: a mean of means over all 72 answers, in 4 micro-batches. `update_test` has GRPO."""
+    """GSPO: a mean of means over all 72 answers, of 1, 7, 1 and 2 rows. `update_test` has GRPO."""
     rollouts, advantage_N = small.rollouts(LARGE), small.advantages(72)
     value, gradient = plain_gradient(small.GSPO, rollouts, advantage_N)
     (batch,) = split(rollouts, advantage_N, 4, 2)
-    assert batch.token_NT.shape[:2] == (4, 2 * (2 + 2 * 17 // 2))
+    assert batch.token_NT.shape[:2] == (6, 2 * 8)
     state, metrics = compiled(small.GSPO)(start(small.params()), batch)
     np.testing.assert_allclose(metrics["actor/loss"], value, rtol=1e-5)
     ours = jax.tree.map(lambda a, b: (a - b) / 0.05, small.params(), state.params)
@@ -77,8 +71,8 @@ def test_small_and_large_groups_equal_plain_rows():
     assert_close(ours, gradient, atol=1e-4 * norm)
 
 
-def test_one_program_for_all_splits_of_a_budget():
-    """32 answers in all, a prompt at a time: at most 8 micro-batches, always so many."""
+def test_few_programs_for_all_splits_of_a_budget():
+    """32 answers in all, a row at a time: 4 of them if all groups fill theirs, else 8."""
     step = compiled(small.GRPO)
     state = start(small.params())
     for sizes in SPLITS:
@@ -86,31 +80,27 @@ def test_one_program_for_all_splits_of_a_budget():
         (batch,) = split(rollouts, small.advantages(32), 4, 1)
         state, metrics = step(state, batch)
         assert np.isfinite(metrics["actor/loss"])
-    assert step._cache_size() == 1
+    assert step._cache_size() == 2
 
 
 @pytest.mark.parametrize("sizes", SPLITS)
-def test_every_answer_is_in_one_slot_beside_its_prompt(sizes):
-    """Prompts are told apart by their tokens; rows are bounded, big groups go on."""
+def test_every_answer_is_in_one_place_beside_its_prompt(sizes):
+    """Prompts are told apart by their tokens; a large group takes several rows."""
     rollouts = small.rollouts(np.array(sizes))
-    advantage_N = np.arange(1, 33, dtype=np.float32)
-    prompts, rows = small.prompts(4), 1 + 7 // 2
-    found = {}
-    for batch in split(rollouts, advantage_N, 2, 1):
-        assert batch.token_NT.shape[1] == 2 * rows and batch.group_R.shape[1] == rows
+    prompts, found = small.prompts(4), {}
+    for batch in split(rollouts, np.arange(1, 33, dtype=np.float32), 2, 1):
+        assert batch.token_NT.shape[1] == 8
         for a, n in np.argwhere(batch.advantage_N > 0):
             answer = int(batch.advantage_N[a, n]) - 1
             assert answer not in found
-            m = batch.group_R[a, n // 2]
-            length = batch.prompts.length_M[a, m]
-            found[answer] = batch.prompts.token_MP[a, m, :length].tolist()
+            length = batch.prompts.length_M[a, 0]
+            found[answer] = batch.prompts.token_MP[a, 0, :length].tolist()
             inside = int(rollouts.length_N[answer])
             np.testing.assert_array_equal(
                 batch.token_NT[a, n, :inside], rollouts.token_NT[answer, :inside]
             )
             assert batch.mask_NT[a, n].sum() == inside
-        empty = batch.advantage_N == 0
-        assert batch.mask_NT[empty].sum() == 0
+        assert batch.mask_NT[batch.advantage_N == 0].sum() == 0
     assert sorted(found) == list(range(32))
     for answer, m in enumerate(rollouts.group_N):
         assert found[answer] == prompts[m].token_P.tolist()
@@ -127,7 +117,7 @@ def test_empty_microbatches_are_not_computed():
     rollouts = small.rollouts(np.array([2, 26, 2, 2]))
     (batch,) = split(rollouts, small.advantages(32), 4, 1)
     full = int(batch.mask_NT.any((1, 2)).sum())
-    assert full < len(batch.mask_NT) == 8
+    assert full < len(batch.mask_NT) == 8  # of 7 rows
     score = jax.jit(update.make_logprobs(logp))
     logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
     jax.effects_barrier()

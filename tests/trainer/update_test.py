@@ -249,7 +249,7 @@ def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
     old = jax.tree.leaves(state)
     assert compiled._cache_size() <= 2  # the two layouts of this file
     before = compiled._cache_size()
-    for seed, sizes in enumerate(([3, 8, 1, 5], [8, 3, 4, 2], [1, 8, 5, 4])):
+    for seed, sizes in enumerate(([3, 8, 1, 5], [8, 3, 4, 2], [1, 8, 4, 6])):
         rollouts = small.rollouts(np.array(sizes), seed=seed)
         batch = split(rollouts, small.advantages(sum(sizes), seed))
         state, metrics = compiled(state, batch)
@@ -602,10 +602,10 @@ def test_frozen_parameters_have_no_moments():
 
 def test_a_prefix_that_freezes_nothing_is_an_error():
     config = settings.Optimizer(learning_rate=0.1, frozen=("visual",))
-    with pytest.raises(ValueError, match=r"starts with 'visual'; they start with text, vis"):
+    with pytest.raises(ValueError, match=r"'visual' .*: they start with text, vis"):
         update.make_optimizer(config).init(PARAMS)
     config = settings.Optimizer(learning_rate=0.1, frozen=("",))
-    with pytest.raises(ValueError, match=r"an empty prefix, which freezes everything"):
+    with pytest.raises(ValueError, match=r"'' .* not of all"):
         update.make_optimizer(config).init(PARAMS)
 
 

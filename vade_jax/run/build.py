@@ -164,7 +164,7 @@ def make_learner(
         return logprobs(jax.device_put(params, policy.shardings), frozen, batch)
 
     return state, learner.Learner(
-        update=learner.of_whole_state(improve),
+        update=improve,
         logprobs=on_devices,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
@@ -176,13 +176,14 @@ def make_learner(
     )
 
 
-def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
+def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
     peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
     decoder, vision = forwards_of_an_update(run)
-    return hardware.Utilisation(
+    return functools.partial(
+        hardware.utilisation,
         shape=policy.shape,
         forwards=decoder + scores,
         vision_forwards=vision + scores,
@@ -200,7 +201,7 @@ def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
 
 
 def answers_per_row(run: settings.Run) -> int:
-    """Returns how many answers share one copy of their prompt in memory."""
+    """Returns how many answers the built-in engine decodes beside one copy of their prompt."""
     return run.batch.answers_per_row or run.num_rollouts
 
 
@@ -217,12 +218,10 @@ def num_rows(run: settings.Run, num_prompts: int) -> int:
 
 def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
     """Returns how the rollouts of a step are cut for these devices."""
-    micro = run.batch.prompts_per_microbatch
     return minibatches.Shape(
         prompts_per_minibatch=run.batch.prompts_per_minibatch,
-        prompts_per_microbatch=micro,
-        answers_per_row=answers_per_row(run),
-        rows_per_microbatch=num_rows(run, micro),
+        prompts_per_microbatch=run.batch.prompts_per_microbatch,
+        answers_per_row=run.num_rollouts,
         length_multiple=run.data.length_multiple,
         ways=mesh.batch_size(devices),
     )
@@ -230,8 +229,9 @@ def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Sh
 
 def make_programs(run: settings.Run, policy: Policy, transform, shardings: TrainState):
     """Returns the jitted update and log-probs of a run, see `learner`; `policy` may be abstract."""
-    logp = learner.make_logp(
-        policy,
+    logp = update.make_logp(
+        policy.merge,
+        banned=policy.tokenizer.banned_ids,
         temperature=run.sampling.temperature,
         chunk=run.batch.vocab_chunk,
         remat=run.batch.remat,

@@ -21,7 +21,7 @@ from vade_jax.run import build, checks, compiled, datasets, directory, gpus, sta
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import run_file
-from vade_jax.trainer import choosing, passes, processes, scoring, validation
+from vade_jax.trainer import choosing, passes, processes, scoring
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress
@@ -181,9 +181,7 @@ def prepare(
     The caller closes the loop's engine and recorder.
     """
     selector = build.make_selector(run)
-    choose = choosing.ChoosePrompts(
-        selector, data.train, data.build_prompt, map, vary.expand if vary else None
-    )
+    pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
     usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
         saved = checkpointer(run.checkpoint, workdir)
@@ -194,18 +192,19 @@ def prepare(
         begun = Progress(
             state, selector.init(len(data.train), **values), np.zeros(len(data.train), np.int32)
         )
-        progress = restore(saved, begun, choose)
+        progress = restore(saved, begun, pool)
         held_out = build.make_validation(run, policy, data, map)  # before vLLM takes the GPUs
         engine = build.make_engine(run, policy, workdir)
         if_failed.callback(engine.close)
         recorder = RunRecorder(workdir, saved, run.to_dict(), progress.step)
         if_failed.callback(recorder.close)
         loop = Loop(
-            choose=choose,
+            selector=selector,
+            pool=pool,
             engine=engine,
             score=build.make_scorer(run, policy),
             learn=learn,
-            validate=validation.together([held_out, *benchmarks]),
+            validate=[held_out, *benchmarks],
             recorder=recorder,
             key=jax.random.key(run.seed),
             num_prompts=run.num_prompts,

@@ -7,7 +7,7 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent import futures
 from typing import Any
 
@@ -19,10 +19,10 @@ from vade_jax import settings
 from vade_jax.run import directory
 from vade_jax.store import checkpoints, metrics, rollout_log, run_file
 from vade_jax.trainer import processes, timing, waiting
-from vade_jax.trainer.choosing import ChoosePrompts
-from vade_jax.trainer.collect import Round, StepData
+from vade_jax.trainer.choosing import Pool
+from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.progress import Progress
-from vade_jax.types import Array, Metrics
+from vade_jax.types import Metrics
 
 EXAMPLE = 300  # characters of the first prompt and answer
 # With all of its numbers it fits a terminal of 80 columns.
@@ -130,9 +130,9 @@ class RunRecorder:
             "config": self._config,
         }
         trees = _trees(progress)
-        if progress.queue:
-            arrays, content["queue"] = waiting.pack(progress.queue)
-            trees["queue"] = traverse_util.unflatten_dict(arrays, sep="/")
+        if progress.waiting:
+            arrays, content["waiting"] = waiting.pack(progress.waiting)
+            trees["waiting"] = traverse_util.unflatten_dict(arrays, sep="/")
         self._checkpointer.save(progress.step, trees, content)
         if last or not self._has_saved:
             self._checkpointer.wait()
@@ -153,30 +153,30 @@ class RunRecorder:
 
 
 def restore(
-    saved: checkpoints.Checkpointer, progress: Progress, choose: ChoosePrompts | None = None
+    saved: checkpoints.Checkpointer, progress: Progress, pool: Pool | None = None
 ) -> Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
     Args:
         saved: the run's checkpoints.
         progress: gives the shapes.
-        choose: builds the prompts of batches that wait; needed if some do.
+        pool: builds the prompts of a batch that waits; needed if one does.
     """
     step = saved.latest_step()
     if step is None:
         return progress
     content = saved.content(step)
-    trees = saved.restore(step, _trees(progress) | {"queue": None})
-    queue = ()
-    if trees["queue"]:
-        assert choose is not None
-        arrays: Any = traverse_util.flatten_dict(trees["queue"], sep="/")
-        queue = waiting.unpack(waiting.Packed(arrays, content["queue"]), choose)
-    print(f"resuming after step {step}" + (f", {len(queue)} made ahead" if queue else ""))
+    trees = saved.restore(step, _trees(progress) | {"waiting": None})
+    batch = None
+    if trees["waiting"]:
+        assert pool is not None
+        arrays: Any = traverse_util.flatten_dict(trees["waiting"], sep="/")
+        batch = waiting.unpack(arrays, content["waiting"], pool)
+    print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
     counters = {name: content["progress"][name] for name in COUNTERS}
     return Progress(
         state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
-        queue=queue,
+        waiting=batch,
         known=frozenset(content["progress"]["known"]),
         **trees["selector"],
         **counters,
@@ -196,13 +196,12 @@ def _trees(progress: Progress) -> dict[str, Any]:
 
 def first_answer(data: StepData) -> str:
     """Returns the first prompt of a step as the policy saw it, and an answer with its reward."""
-    first = data.rounds[0]
-    prompt, scores = first.chosen.prompts[0], first.scores
+    prompt, scored = data.prompts[0], data.scored[0]
     shown = ", ".join(f"{x.shape[1]} x {x.shape[0]}" for x in prompt.images) or "none"
     return (
         f"first prompt: {prompt.text[:EXAMPLE]!r}, {prompt.length} tokens, pictures: {shown}\n"
-        f"first answer: {scores.text_N[0][:EXAMPLE]!r}, reward {scores.reward_N[0]:.2f}; the gold is "
-        f"{first.chosen.items[0].answer[:EXAMPLE]!r}"
+        f"first answer: {scored.text[:EXAMPLE]!r}, reward {scored.reward:.2f}; the gold is "
+        f"{data.items[0].answer[:EXAMPLE]!r}"
     )
 
 
@@ -214,50 +213,28 @@ def _write_log(path: pathlib.Path, data: StepData) -> None:
 
 def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
     """Returns the columns of the rollout log, for all answers and for all groups, round after round."""
-    sizes = [len(one.chosen.items) for one in data.rounds]
-    answers, groups = (_joined([f(one) for one in data.rounds]) for f in (_of_answers, _of_groups))
-    answers |= {"group": data.rollouts.group_N}
-    groups |= {
-        "round": np.repeat(np.arange(1, 1 + len(sizes)), sizes),
+    known_N = np.array([one.is_known for one in data.scored], bool)
+    answers = {
+        "answer": [one.text for one in data.scored],
+        "extracted": [one.extracted for one in data.scored],
+        "reason": [one.reason for one in data.scored],
+        "correct": np.where(known_N, data.feedback.correct_N, np.nan),
+        "reward": np.where(known_N, data.feedback.reward_N, np.nan),
+        "length": data.rollouts.length_N,
+        "finished": data.rollouts.finished_N,
+        "group": data.rollouts.group_N,
+    }
+    groups = {
+        "uid": [item.uid for item in data.items],
+        "prompt": [prompt.text for prompt in data.prompts],
+        "gold": [item.answer for item in data.items],
+        "kind": [item.kind for item in data.items],
+        **{x: data.belief[x] for x in ("alpha", "beta", "p_drawn") if x in data.belief},
+        "metadata": [item.metadata for item in data.items],
+        "round": data.round_M,
         "trained": np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M,
     }
     return answers, groups
-
-
-def _joined(of_rounds: Sequence[rollout_log.Table]) -> dict[str, Sequence[Any] | Array]:
-    if len(of_rounds) == 1:
-        return dict(of_rounds[0])
-    return {name: [x for one in of_rounds for x in one[name]] for name in of_rounds[0]}
-
-
-def _of_answers(one: Round) -> rollout_log.Table:
-    """Returns the columns with a value for every answer of a round."""
-    judged = lambda x_N: np.where(one.scores.known_N, x_N, np.nan)
-    return {
-        "answer": one.scores.text_N,
-        "extracted": one.scores.extracted_N,
-        "reason": one.scores.reason_N,
-        "correct": judged(one.scores.correct_N),
-        "reward": judged(one.scores.reward_N),
-        "length": one.rollouts.length_N,
-        "finished": one.rollouts.finished_N,
-    }
-
-
-def _of_groups(one: Round) -> rollout_log.Table:
-    """Returns the columns with a value for every prompt of a round."""
-    chosen = one.chosen
-    counts = {name: one.belief[name] for name in ("alpha", "beta") if name in one.belief}
-    if chosen.proposal.p_M is not None:
-        counts["p_drawn"] = chosen.proposal.p_M
-    return {
-        "uid": [item.uid for item in chosen.items],
-        "prompt": [prompt.text for prompt in chosen.prompts],
-        "gold": [item.answer for item in chosen.items],
-        "kind": [item.kind for item in chosen.items],
-        **counts,
-        "metadata": [item.metadata for item in chosen.items],
-    }
 
 
 def _key_numbers(values: Metrics) -> dict[str, str]:

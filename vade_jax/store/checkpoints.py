@@ -26,7 +26,7 @@ from flax import traverse_util
 from vade_jax.store import checksums
 
 Trees = Mapping[str, Any]  # trees of arrays, by name
-TREES = ("policy", "optimizer", "selector", "queue")
+TREES = ("policy", "optimizer", "selector", "waiting")
 CONTENT = "content"
 NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax rejects an empty item
 # Orbax measures its timeouts (20 minutes; 5 for directories made in the background) with the wall clock. If

@@ -30,79 +30,32 @@ class Chosen:
     prompts: Sequence[Prompt]
     seconds: float  # that choosing and building took, in whichever thread
 
-    def identity(self) -> list[np.ndarray | list[str]]:
-        """Returns what must be equal in all processes, each of which makes its own choice."""
-        texts = [prompt.text for prompt in self.prompts]
-        return [np.asarray(self.proposal.index_M), texts]
-
 
 @dataclasses.dataclass(frozen=True)
-class ChoosePrompts:
-    """Asks the selector and builds the prompts.
+class Pool:
+    """The items to choose from, and how they become prompts.
 
     Attributes:
-        selector: the selector's functions.
         items: the data set.
         build_prompt: item -> prompt.
         map: maps a function over items, such as in threads.
         expand: makes variants, for a selector that asks for them.
     """
 
-    selector: samplers.Sampler
     items: Sequence[Item]
     build_prompt: Callable[[Item], Prompt]
     map: loading.Map = loading.in_turn
     expand: Expand | None = None
 
-    def __call__(
-        self,
-        posterior: samplers.State,
-        key: jax.Array,
-        num_prompts: int,
-        used: AbstractSet[int] = frozenset(),
-    ) -> Chosen:
-        """Returns what a round rolls out, chosen by the posterior before it.
-
-        Args:
-            posterior: the selector's state.
-            key: of its draws.
-            num_prompts: how many; fewer, or none, where the data has not as many that are unused.
-            used: items that this step has rolled out already; none of them comes again.
-        """
-        start = time.perf_counter()
-        proposal = self._propose(posterior, key, num_prompts, used)
-        read = self._reader(proposal)
-        if self.expand is not None:
-            items = self.map(read, range(len(proposal.index_M)))
-            shown, proposal = self.expand(items, proposal, key)
-            read = shown.__getitem__
-        return self._build(proposal, read, start)
-
-    def again(self, proposal: Proposal) -> Chosen:
-        """Returns what was rolled out for a proposal; variants are drawn, so theirs cannot be had again."""
-        assert self.expand is None
-        return self._build(proposal, self._reader(proposal), time.perf_counter())
-
-    def everything(self, batch: range, num_rollouts: int) -> Chosen:
-        """Returns a batch of items in the order of the data, without asking the selector."""
-        proposal = Proposal(
-            index_M=np.array(batch, np.int32),
-            num_rollouts_M=np.full(len(batch), num_rollouts, np.int32),
-        )
-        return self._build(proposal, self._reader(proposal), time.perf_counter())
-
-    def _reader(self, proposal):
-        return lambda m: self.items[int(proposal.index_M[m])]
-
-    def _build(self, proposal, read, start) -> Chosen:
-        """Builds the prompts of the items that `read` gives of the places in `proposal`."""
-
-        def build(m):
-            item = read(m)
-            # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
-            return item.without_images(), self.build_prompt(item)
-
-        made = self.map(build, range(len(proposal.index_M)))
+    def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
+        """Returns the proposed prompts; `key` is for the draws of `expand`."""
+        start, index_M = time.perf_counter(), np.asarray(proposal.index_M).tolist()
+        if self.expand is None:
+            made = self.map(lambda i: self._built(self.items[i]), index_M)
+        else:
+            assert key is not None
+            items, proposal = self.expand(self.map(self.items.__getitem__, index_M), proposal, key)
+            made = self.map(self._built, items)
         return Chosen(
             proposal=proposal,
             items=[item for item, _ in made],
@@ -110,48 +63,76 @@ class ChoosePrompts:
             seconds=time.perf_counter() - start,
         )
 
-    def _propose(self, posterior, key, num_prompts, used) -> Proposal:
-        """Returns the selector's choice among the items that are not used.
+    def take(self, index_M: np.ndarray, num_rollouts: int) -> Chosen:
+        """Returns prompts that no selector has proposed, all to be answered equally often."""
+        num_rollouts_M = np.full(len(index_M), num_rollouts, np.int32)
+        plain = dataclasses.replace(self, expand=None)
+        return plain.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
 
-        A selector does not know what its step has used. If it names used items, it is asked again
-        with the same key, so with the same draws, for so many that enough others are left. The
-        number is one of few sizes, because each compiles. That larger batch is in random order, so the
-        places that used items leave are filled at random from it: not strictly by the next best.
-        """
-
-        def ask(number):
-            if not self.selector.needs.variants:  # whose places are more than its items
-                number = min(number, len(self.items))
-            proposal = jax.device_get(self.selector.propose(posterior, key, number))
-            self._check(proposal, number)
-            return proposal
-
-        proposal = ask(num_prompts)
-        first = _without(used, proposal)
-        if len(first.index_M) == len(proposal.index_M):
-            return proposal
-        more = ask(arrays.bucket(len(used) + num_prompts, 1))
-        more = _without(used | set(first.index_M.tolist()), more)
-        return jax.tree.map(lambda a, b: np.concatenate([a, b])[:num_prompts], first, more)
-
-    def _check(self, proposal: Proposal, num_prompts: int) -> None:
-        """Raises ValueError if a selector, which may be a user's own, breaks its contract."""
-        index_M, num_M = proposal.index_M, proposal.num_rollouts_M
-        sizes = (num_prompts,) if not self.selector.needs.variants else index_M.shape
-        if index_M.shape != sizes or num_M.shape != sizes or index_M.dtype.kind != "i":
-            raise ValueError(
-                f"the selector proposed {index_M.dtype}{list(index_M.shape)} with answers for "
-                f"{list(num_M.shape)}: give int32 indices of {num_prompts} items, and a number for each"
-            )
-        is_inside = np.all((index_M >= 0) & (index_M < len(self.items)))
-        is_repeated = len(np.unique(index_M)) < len(index_M) and not self.selector.needs.variants
-        if not is_inside or is_repeated or (num_M < 1).any():
-            raise ValueError(
-                f"the selector proposed the items {index_M[:20].tolist()} with {num_M[:20].tolist()} answers: "
-                f"give different indices from 0 to {len(self.items) - 1}, and 1 answer or more to each"
-            )
+    def _built(self, item: Item) -> tuple[Item, Prompt]:
+        # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
+        return item.without_images(), self.build_prompt(item)
 
 
-def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:
-    unused_M = np.array([int(i) not in used for i in proposal.index_M], bool)
-    return jax.tree.map(lambda x: x[unused_M], proposal)
+def choose(
+    selector: samplers.Sampler,
+    pool: Pool,
+    posterior: samplers.State,
+    key: jax.Array,
+    num_prompts: int,
+    used: AbstractSet[int] = frozenset(),
+) -> Chosen:
+    """Returns what a round rolls out, chosen by the posterior before it.
+
+    Args:
+        selector: the selector's functions.
+        pool: the items, and how they become prompts.
+        posterior: the selector's state.
+        key: of its draws.
+        num_prompts: how many; fewer, or none, where the data has not as many that are unused.
+        used: items that this step has rolled out already; none of them comes again.
+    """
+    start = time.perf_counter()
+    proposal = _propose(selector, len(pool.items), posterior, key, num_prompts, used)
+    chosen = pool.build(proposal, key)
+    return dataclasses.replace(chosen, seconds=time.perf_counter() - start)
+
+
+def _propose(selector, num_items, posterior, key, num_prompts, used) -> Proposal:
+    """Returns the selector's choice among the items that are not used.
+
+    A selector does not know what its step has used. If it names used items, it is asked again
+    with the same key, so with the same draws, for so many that enough others are left. The
+    number is one of few sizes, because each compiles. That larger batch is in random order, so the
+    places that used items leave are filled at random from it: not strictly by the next best.
+    """
+
+    def ask(number: int) -> Proposal:
+        if not selector.needs.variants:  # whose places are more than its items
+            number = min(number, num_items)
+        proposal = jax.device_get(selector.propose(posterior, key, number))
+        _check(proposal, number, num_items, has_variants=selector.needs.variants)
+        return proposal
+
+    first = ask(num_prompts)
+    if used.isdisjoint(first.index_M.tolist()):
+        return first
+    more = ask(arrays.bucket(len(used) + num_prompts, 1))
+    both = jax.tree.map(lambda a, b: np.concatenate([a, b]), first, more)
+    _, place_M = np.unique(both.index_M, return_index=True)
+    unused = [m for m in sorted(place_M) if int(both.index_M[m]) not in used][:num_prompts]
+    return jax.tree.map(lambda x: x[unused], both)
+
+
+def _check(proposal: Proposal, number: int, num_items: int, *, has_variants: bool) -> None:
+    """Raises ValueError if a selector, which may be a user's own, breaks its contract."""
+    index_M, num_M = proposal.index_M, proposal.num_rollouts_M
+    sizes = index_M.shape if has_variants else (number,)
+    keeps = index_M.dtype.kind == "i" and index_M.shape == num_M.shape == sizes
+    keeps = keeps and np.all((index_M >= 0) & (index_M < num_items) & (num_M >= 1))
+    if not keeps or (len(np.unique(index_M)) < len(index_M) and not has_variants):
+        raise ValueError(
+            f"the selector proposed the items {index_M.dtype}{index_M[:20].tolist()} with "
+            f"{num_M[:20].tolist()} answers: give int32 indices of {number} different items, from 0 to "
+            f"{num_items - 1}, and 1 answer or more to each"
+        )

@@ -8,6 +8,7 @@ posterior is updated after every round, so a selector's decays are per round.
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from typing import TypeVar
 
 import jax
@@ -17,10 +18,10 @@ from vade_jax import rng, samplers, settings
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import processes, scoring
-from vade_jax.trainer.choosing import ChoosePrompts, Chosen
-from vade_jax.trainer.scoring import Advantage, Scorer, Scores, ScoringThread
+from vade_jax.trainer.choosing import Chosen, Pool, choose
+from vade_jax.trainer.scoring import Advantage, Scored, Scorer, ScoringThread
 from vade_jax.trainer.timing import Clock
-from vade_jax.types import Array, Feedback, Prompt, Rollouts
+from vade_jax.types import Array, Feedback, Item, Prompt, Rollouts
 
 T = TypeVar("T", Rollouts, Feedback)
 
@@ -31,49 +32,27 @@ ESTIMATE_MARGIN, ESTIMATE_LEAST = 1.25, 64
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """One round of a step: what was rolled out, and how it was scored."""
+    """M groups of answers, N in all: what was asked, what came, and what it is worth."""
 
-    chosen: Chosen
+    items: Sequence[Item]
+    prompts: Sequence[Prompt]
     rollouts: Rollouts
-    scores: Scores
+    scored: Sequence[Scored]  # of each answer
     feedback: Feedback
     keep_M: np.ndarray  # bool, the groups that the selector would train on
-    belief: Mapping[str, Array]  # what the selector had expected, see `Sampler.believe`
+    # What the selector had expected, see `Sampler.believe`, and the pass rates that it drew, "p_drawn".
+    belief: Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class StepData:
-    """What a step rolled out: its rounds, and all their groups in one.
+class StepData(Round):
+    """All rounds of a step as one."""
 
-    Attributes:
-        rounds: in order.
-        prompts: of all groups.
-        rollouts: of all groups.
-        feedback: of all groups.
-        keep_M: of all groups.
-        learned_M: the groups that the policy is given, in order; one that is not kept only fills
-            its place, so that the shapes stay. Empty: there is nothing to learn from.
-    """
-
-    rounds: Sequence[Round]
-    prompts: Sequence[Prompt]
-    rollouts: Rollouts
-    feedback: Feedback
-    keep_M: np.ndarray
+    round_M: np.ndarray  # int, from 1
+    # The groups that the policy is given, in order; one that is not kept only fills its place, so that the
+    # shapes stay. Empty: there is nothing to learn from.
     learned_M: np.ndarray
-
-    @classmethod
-    def of(cls, rounds: Sequence[Round], learned_M: np.ndarray) -> "StepData":
-        """Returns the step of these rounds."""
-        sizes = [len(one.chosen.items) for one in rounds]
-        return cls(
-            rounds=rounds,
-            prompts=[prompt for one in rounds for prompt in one.chosen.prompts],
-            rollouts=join([one.rollouts for one in rounds], sizes),
-            feedback=join([one.feedback for one in rounds], sizes),
-            keep_M=np.concatenate([one.keep_M for one in rounds]),
-            learned_M=learned_M,
-        )
+    seconds: Mapping[str, float]  # that its parts took
 
     def batch(self) -> tuple[list[Prompt], Rollouts, np.ndarray]:
         """Returns the prompts, answers and advantages that the policy learns from.
@@ -87,7 +66,8 @@ class StepData:
 
 
 def collect(
-    choose: ChoosePrompts,
+    selector: samplers.Sampler,
+    pool: Pool,
     posterior: samplers.State,
     key: jax.Array,
     step: int,
@@ -98,8 +78,7 @@ def collect(
     advantage: Advantage = scoring.usual_advantage,
     refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
     version: int | None = None,
-    first: Chosen | None = None,
-    clock: Clock | None = None,
+    first: futures.Future[Chosen] | None = None,
 ) -> tuple[StepData, samplers.State]:
     """Returns the answers that a step learns from, and the posterior updated by them.
 
@@ -107,7 +86,8 @@ def collect(
     lets the next prompts be chosen while the policy learns.
 
     Args:
-        choose: asks the selector, and builds the prompts.
+        selector: the selector's functions.
+        pool: the items, and how they become prompts.
         posterior: the selector's state before the step.
         key: of the run. All draws depend only on it and on the step.
         step: the RL step, from 1.
@@ -117,47 +97,53 @@ def collect(
         advantage: compares the answers of a group (Eq. 2).
         refill: what is done about the groups that the selector drops.
         version: of the weights that have to answer; None: those of the step before.
-        first: the prompts of the first round, if they are chosen already.
-        clock: gets the seconds of each part.
+        first: the prompts of the first round, if a thread chooses them already.
 
     Raises:
         EngineFailure: the engine makes no more answers, or answers with other weights.
         RewardFailure: a reward function failed, or not one answer of the step counts.
         NotFinite: a number of the answers is NaN or infinite; the message names it.
     """
-    selector, keys, clock = choose.selector, rng.step_keys(key, step), clock or Clock()
+    keys, clock = rng.step_keys(key, step), Clock()
     version = step - 1 if version is None else version
-    # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4).
-    chosen = first or choose(posterior, keys.select, num_prompts)
-    rounds, used = [], set()
-    while chosen.items:
-        # Generate the answers, score them, and compare each with its group (Eq. 2).
-        processes.agree(f"the prompts of step {step}, round {len(rounds) + 1}", chosen.identity())
-        answer_key = rng.round_key(keys.rollouts, len(rounds))
-        rollouts, scores = answer(engine, score, chosen, answer_key, version, clock)
-        with clock("adv"):
-            feedback = scoring.feedback_of(chosen.proposal, rollouts, scores, advantage)
-            scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
-            keep_M = np.asarray(selector.keep(posterior, feedback))
-            belief = jax.device_get(selector.believe(posterior, chosen.proposal))
-            rounds.append(Round(chosen, rollouts, scores, feedback, keep_M, belief))
-            # Update the posterior (Eq. 5, 6).
-            posterior = selector.update(posterior, feedback)
-        missing = num_missing(rounds, num_prompts, refill)
-        if not missing:
-            break
-        # Some groups were dropped: other prompts take their places.
-        used.update(map(int, chosen.proposal.index_M))
+    rounds, used, missing = [], set(), num_prompts
+    while missing:
+        number = len(rounds)
+        # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped ones.
         with clock("select"):
-            select_key = rng.round_key(keys.select, len(rounds))
-            chosen = choose(posterior, select_key, missing, used)
+            if first is not None and not rounds:
+                chosen = first.result()
+            else:
+                select_key = rng.round_key(keys.select, number)
+                chosen = choose(selector, pool, posterior, select_key, missing, used)
+        if not chosen.items:
+            break
+        when = f"step {step}, round {number + 1}"
+        # Every process has made its own choice.
+        texts = [prompt.text for prompt in chosen.prompts]
+        processes.agree(f"the prompts of {when}", [np.asarray(chosen.proposal.index_M), texts])
+        # Generate the answers, score them, and compare each with its group (Eq. 2).
+        answer_key = rng.round_key(keys.rollouts, number)
+        rollouts, scored, feedback = answer(
+            engine, score, chosen, answer_key, version, clock, advantage, f"step {step}"
+        )
+        # Update the posterior (Eq. 5, 6).
+        with clock("adv"):
+            belief = jax.device_get(dict(selector.believe(posterior, chosen.proposal)))
+            if chosen.proposal.p_M is not None:
+                belief["p_drawn"] = chosen.proposal.p_M
+            keep_M = np.asarray(selector.keep(posterior, feedback))
+            posterior = selector.update(posterior, feedback)
+        asked = chosen.items, chosen.prompts
+        rounds.append(Round(*asked, rollouts, scored, feedback, keep_M, belief))
+        missing = num_missing([one.keep_M for one in rounds], num_prompts, refill)
+        used.update(np.asarray(feedback.index_M).tolist())
     if not any(one.feedback.valid_N.any() for one in rounds):
         raise RewardFailure(
             f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
             "the reward function and the server that it asks"
         )
-    keep_M = np.concatenate([one.keep_M for one in rounds])
-    return StepData.of(rounds, _learned(keep_M, num_prompts)), posterior
+    return _as_one(rounds, num_prompts, clock.seconds), posterior
 
 
 def answer(
@@ -167,20 +153,19 @@ def answer(
     key: jax.Array,
     version: int,
     clock: Clock,
-) -> tuple[Rollouts, Scores]:
+    advantage: Advantage,
+    when: str,
+) -> tuple[Rollouts, list[Scored], Feedback]:
     """Generates the answers to the chosen prompts, and scores each group while others are generated.
 
     Answers without a verdict are returned as invalid. They do not count, like answers that the engine could
-    not make. Args and errors are as in `collect`; `key` is that of these answers.
+    not make. Args and errors are as in `collect`; `key` is that of these answers, `when` for messages.
     """
     with ScoringThread(score, chosen.items) as scoring_thread:
         with clock("gen"):
+            number_M = np.asarray(chosen.proposal.num_rollouts_M)
             rollouts = engine.generate(
-                chosen.prompts,
-                np.asarray(chosen.proposal.num_rollouts_M),
-                key,
-                version,
-                on_group=scoring_thread,
+                chosen.prompts, number_M, key, version, on_group=scoring_thread
             )
         # The ratio would take answers of older weights for draws of the current policy.
         if (held := int(rollouts.params_version)) != version:
@@ -188,34 +173,58 @@ def answer(
                 f"the engine answered with weights {held} instead of {version}: its sync did not take"
             )
         with clock("reward"):  # only what is left to score after the last answer
-            scores = scoring_thread.scores(rollouts)
-    clock.add_seconds("prepare", chosen.seconds)
-    clock.add_seconds("judge", scoring_thread.seconds)
-    clock.add_seconds("gen_tail", scoring_thread.tail)
-    valid_N = np.asarray(rollouts.valid_N)
+            scored = scoring_thread.scored(len(rollouts.group_N))
+    of_threads = {"judge": scoring_thread.seconds, "gen_tail": scoring_thread.tail}
+    clock.add(prepare=chosen.seconds, **of_threads)
+    had_N = np.asarray(rollouts.valid_N)
+    valid_N = had_N & np.array([one.is_known for one in scored], bool)
     # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
-    if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & scores.known_N).any():
+    if len(chosen.prompts) > 1 and had_N.any() and not valid_N.any():
+        reasons = collections.Counter(one.reason for one in scored)
         raise RewardFailure(
-            f"no verdict on any of {len(valid_N)} answers ({collections.Counter(scores.reason_N)}): "
+            f"no verdict on any of {len(valid_N)} answers ({reasons}): "
             "look at the reward function and the server that it asks"
         )
-    return rollouts.replace(valid_N=valid_N & scores.known_N), scores
+    rollouts = rollouts.replace(valid_N=valid_N)
+    with clock("adv"):
+        feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, advantage)
+        scoring.check_answers(when, chosen.prompts, rollouts, feedback)
+    return rollouts, scored, feedback
 
 
-def num_missing(rounds: Sequence[Round], num_prompts: int, refill: settings.Refill) -> int:
-    """Returns how many prompts the next round asks for; 0: the step is complete."""
-    num_kept = sum(int(one.keep_M.sum()) for one in rounds)
+def num_missing(keep_M: Sequence[np.ndarray], num_prompts: int, refill: settings.Refill) -> int:
+    """Returns how many prompts the next round asks for; 0: the step is complete.
+
+    `keep_M` has, of each round, the groups that were kept.
+    """
+    num_kept, generated = sum(int(x.sum()) for x in keep_M), sum(map(len, keep_M))
     missing = num_prompts - num_kept
-    if missing <= 0 or len(rounds) == refill.max_rounds:
+    if missing <= 0 or len(keep_M) == refill.max_rounds:
         return 0
     if refill.ask == "missing":
         return missing
     if refill.ask == "batch" or num_kept == 0:
         return num_prompts
     # GRESO's rule: at this step's share of kept groups, with a margin, in one more round.
-    generated = sum(len(one.chosen.items) for one in rounds)
     likely = int(missing * generated / num_kept * ESTIMATE_MARGIN)
     return min(max(likely, ESTIMATE_LEAST), num_prompts)
+
+
+def _as_one(rounds: Sequence[Round], num_prompts: int, seconds: Mapping[str, float]) -> StepData:
+    sizes = [len(one.items) for one in rounds]
+    keep_M = np.concatenate([one.keep_M for one in rounds])
+    return StepData(
+        items=[item for one in rounds for item in one.items],
+        prompts=[prompt for one in rounds for prompt in one.prompts],
+        rollouts=join([one.rollouts for one in rounds], sizes),
+        scored=[scored for one in rounds for scored in one.scored],
+        feedback=join([one.feedback for one in rounds], sizes),
+        keep_M=keep_M,
+        belief={x: np.concatenate([one.belief[x] for one in rounds]) for x in rounds[0].belief},
+        round_M=np.repeat(np.arange(1, 1 + len(rounds)), sizes),
+        learned_M=_learned(keep_M, num_prompts),
+        seconds=seconds,
+    )
 
 
 def _learned(keep_M: np.ndarray, num_prompts: int) -> np.ndarray:
@@ -240,16 +249,12 @@ def take(rollouts: Rollouts, order_M: Array) -> tuple[Rollouts, np.ndarray]:
 
     A group may be taken several times.
     """
-    num_groups = int(np.max(order_M)) + 1
-    first_M = np.searchsorted(rollouts.group_N, np.arange(num_groups + 1))
-    size_M = np.diff(first_M)[order_M]
-    group_N = np.repeat(np.arange(len(order_M)), size_M)
-    # Where each group's answers are, less where they come to stand, plus 0, 1, 2, ...
-    order_N = (first_M[order_M] - np.cumsum(size_M) + size_M)[group_N] + np.arange(len(group_N))
-    version = rollouts.params_version
+    order_M, version = np.asarray(order_M), rollouts.params_version
+    first_M, stop_M = np.searchsorted(rollouts.group_N, [order_M, order_M + 1])
+    order_N = np.concatenate([*map(np.arange, first_M, stop_M)])
+    group_N = np.repeat(np.arange(len(order_M), dtype=np.int32), stop_M - first_M)
     taken = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
-    taken = taken.replace(group_N=group_N.astype(np.int32), params_version=version)
-    return taken, order_N
+    return taken.replace(group_N=group_N, params_version=version), order_N
 
 
 def join(made: Sequence[T], num_groups: Sequence[int]) -> T:

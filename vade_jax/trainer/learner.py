@@ -1,9 +1,9 @@
 """The learner: the first state, the compiled programs, and what a step does with its rollouts.
 
     state, shardings = first_state(policy, optimizer)
-    logp = make_logp(policy)
-    program = compile_update(update.make(logp, objective, optimizer, whole=policy.whole), policy, shardings)
-    learn = Learner(of_whole_state(program), compile_logprobs(logp, policy), shape)
+    logp = update.make_logp(policy.merge, banned=policy.tokenizer.banned_ids)
+    step = update.make(logp, objective, optimizer, whole=policy.whole)
+    learn = Learner(compile_update(step, policy, shardings), compile_logprobs(logp, policy), shape)
     state, metrics = learn(state, prompts, rollouts, advantage_N)
 
 Programs are jitted here, at the edge; everything below is plain functions of arrays.
@@ -37,8 +37,7 @@ class Learner:
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
-        put: places a batch on the mesh (`processes.put`). It is called for one mini-batch after another, so
-            that only one is on the devices.
+        put: places a batch on the mesh (`processes.put`): one after another, so that only one is there.
         map: maps a function over micro-batches, for example in threads.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
@@ -62,7 +61,7 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
-        The update deletes the parameters of the state that it is given; the built-in engine shares them
+        The update deletes the arrays of the state that it is given; the built-in engine shares the parameters
         until it is synced.
 
         A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
@@ -71,8 +70,7 @@ class Learner:
         """
         start = time.perf_counter()
         if self.mask_cut_off:
-            finished_N = rollouts.valid_N & rollouts.finished_N
-            rollouts = rollouts.replace(valid_N=finished_N)
+            rollouts = rollouts.replace(valid_N=rollouts.valid_N & rollouts.finished_N)
         cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
         cut = [batch for batch in cut if self._teaches(batch)]
         if not cut:
@@ -87,16 +85,13 @@ class Learner:
         # Fetched once, after the last update: fetching earlier would wait for every update.
         metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
         metrics["actor/updates"] = len(history)
-        seconds = time.perf_counter() - start
-        metrics |= self.utilisation(prompts, rollouts, seconds)
+        metrics |= self.utilisation(prompts, rollouts, time.perf_counter() - start)
         return state, metrics | minibatches.padding(cut)
 
     def _teaches(self, batch: Batch) -> bool:
         # Decided on the host, from what every process has: no program is compiled for it.
-        valid_AN = batch.mask_NT.any(-1)
-        return bool(
-            np.any(valid_AN if self.reference is not None else valid_AN & (batch.advantage_N != 0))
-        )
+        pulled_AN = (self.reference is not None) | (batch.advantage_N != 0)
+        return bool(np.any(batch.mask_NT.any(-1) & pulled_AN))
 
     def _with_logprobs(self, state: TrainState, batch: Batch) -> Batch:
         if self.old_logp != "trainer" and self.reference is None:
@@ -115,14 +110,11 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
     `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
     scored with weights that the engine does not have.
     """
-
-    def joined(name, first):
-        if name.startswith("training/"):
-            return first
-        values = [metrics[name] for metrics in history]
-        return np.max(values) if name.endswith("_max") else np.mean(values)
-
-    return {name: float(joined(name, first)) for name, first in history[0].items()}
+    means = {}
+    for name in history[0]:
+        values = [of_one[name] for of_one in history[: 1 if name.startswith("training/") else None]]
+        means[name] = float(np.max(values) if name.endswith("_max") else np.mean(values))
+    return means
 
 
 # ------------------------------------------------------------------------------ the first state
@@ -135,35 +127,23 @@ def first_state(
 ) -> tuple[TrainState, TrainState]:
     """Returns the first state and its shardings, by default those of the mesh.
 
-    Without `copy` the state owns the policy's parameters: the first update deletes them.
+    The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
     """
-    if shardings is None:
-        shardings = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
-        assert shardings is not None
-
-    def placed(function, where):
-        return jax.jit(function, out_shardings=where)(policy.params)
-
-    params = policy.params
-    if copy:
-        params = placed(lambda params: jax.tree.map(jnp.copy, params), shardings.params)
-    return TrainState(
-        params=params,
-        opt_state=placed(optimizer.init, shardings.opt_state),
-        step=placed(lambda _: jnp.int32(0), shardings.step),
-        frozen=policy.base,
-    ), shardings
+    where = shardings or mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+    init = lambda params: (optimizer.init(params), jnp.int32(0))
+    opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
+    params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params
+    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base), where
 
 
 def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> TrainState:
     """Returns the shapes of the first state; the policy may be abstract."""
-    abstract = lambda tree: jax.eval_shape(lambda x: x, tree)
-    return TrainState(
-        params=abstract(policy.params),
-        opt_state=jax.eval_shape(optimizer.init, policy.params),
-        step=jax.eval_shape(lambda: jnp.int32(0)),
-        frozen=abstract(policy.base),
-    )
+
+    def state(params: Params, frozen: Params) -> TrainState:
+        opt_state = optimizer.init(params)
+        return TrainState(params=params, opt_state=opt_state, step=jnp.int32(0), frozen=frozen)
+
+    return jax.eval_shape(state, policy.params, policy.base)
 
 
 def reference_params(policy: Policy) -> Params:
@@ -174,69 +154,27 @@ def reference_params(policy: Policy) -> Params:
     is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
     if is_stored or policy.adapter is not None:
         return policy.params
-
-    def cast(params):
-        return jax.tree.map(lambda x: x.astype(policy.dtype), params)
-
+    cast = lambda params: jax.tree.map(lambda x: x.astype(policy.dtype), params)
     return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
 
 
 # ------------------------------------------------------------------------------ programs
-def make_logp(
-    policy: Policy, *, temperature: float = 1.0, chunk: int = 1024, remat: bool = True
-) -> update.Forward:
-    """Returns the function from all parameters and a batch to log-probs and entropies of the answers.
-
-    The log-probs are those of sampling: with the temperature and without the banned tokens.
-    """
-    return update.make_logp(
-        policy.merge,
-        temperature=temperature,
-        banned=policy.tokenizer.banned_ids,
-        chunk=chunk,
-        remat=remat,
-    )
-
-
-def compile_update(step: update.Update, policy: Policy, shardings: TrainState):
-    """Returns the jitted function (state without what is frozen, frozen, batch) -> (state, metrics).
-
-    It donates the state: the new one takes its memory. What is frozen stays, because the engine shares it.
-    """
-
-    def run(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, Metrics]:
-        state, metrics = step(state.replace(frozen=frozen), batch)
-        return state.replace(frozen={}), metrics
-
-    changing = shardings.replace(frozen={})
+def compile_update(step: update.Update, policy: Policy, shardings: TrainState) -> update.Update:
+    """Returns the jitted update. It donates the state: the new one takes its memory."""
     return jax.jit(
-        run,
-        in_shardings=(changing, shardings.frozen, mesh.batch_sharding(policy.mesh, axis=1)),
-        out_shardings=(changing, None),
+        step,
+        in_shardings=(shardings, mesh.batch_sharding(policy.mesh, axis=1)),
+        out_shardings=(shardings, None),
         donate_argnums=0,
     )
-
-
-def of_whole_state(program) -> update.Update:
-    """Returns `compile_update`'s program as a function of the whole state."""
-
-    def improve(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        new, metrics = program(state.replace(frozen={}), state.frozen, batch)
-        return new.replace(frozen=state.frozen), metrics
-
-    return improve
 
 
 def compile_logprobs(logp: update.Forward, policy: Policy):
     """Returns the jitted function (params, frozen, batch) -> `logp_ANT`."""
     batch_sharding = mesh.batch_sharding(policy.mesh, axis=1)
-    whole = policy.whole
-
-    def logprobs(params: Params, frozen: Params, batch: Batch) -> jax.Array:
-        return update.make_logprobs(logp)(whole(params, frozen), batch)
-
+    whole, of_batch = policy.whole, update.make_logprobs(logp)
     return jax.jit(
-        logprobs,
+        lambda params, frozen, batch: of_batch(whole(params, frozen), batch),
         in_shardings=(policy.shardings, policy.base_shardings, batch_sharding),
         out_shardings=batch_sharding,
     )

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from vade_jax import arrays
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
 HOST = "pinned_host"  # JAX's name for host memory that devices can read
-Rules = Sequence[tuple[str, PartitionSpec]]
-P = PartitionSpec
+Rules = Sequence[tuple[str, P]]
 
 # Stacked layers lead with L, which is never split: a scan takes one layer after another.
 # Within a layer the first matmul splits its output over `tensor` and the second its input, so that
@@ -50,17 +50,12 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     """Returns a (data, fsdp, tensor) mesh; one axis may be -1: all remaining devices."""
     devices = jax.devices() if devices is None else devices
     shape = np.array([data, fsdp, tensor])
-    given = f"mesh data={data} fsdp={fsdp} tensor={tensor}"
-    if ((shape < 1) & (shape != -1)).any() or (shape == -1).sum() > 1:
+    if (shape == -1).sum() == 1:
+        shape[shape == -1] = len(devices) // max(int(np.prod(shape[shape != -1])), 1)
+    if (shape < 1).any() or np.prod(shape) != len(devices):
         raise ValueError(
-            f"{given}: give axes of 1 or more, and one of -1 at most, all remaining devices"
-        )
-    known = int(np.prod(shape[shape > 0]))
-    if len(devices) % known == 0:
-        shape[shape == -1] = len(devices) // known
-    if np.prod(shape) != len(devices):
-        raise ValueError(
-            f"{given} does not fill {len(devices)} devices: {known} does not divide them, or no axis is -1"
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes of 1 "
+            "or more whose product is their number, or divides it and one axis is -1, all remaining devices"
         )
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
     return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
@@ -77,13 +72,16 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
     """
 
     def place(path, leaf):
-        if leaf.ndim == 0:
-            return NamedSharding(mesh, PartitionSpec())
         name = path_name(path)
-        spec = _spec(name, rules)
+        spec = _spec(name, rules) if leaf.ndim else P()
         if spec is None:
             raise ValueError(f"no sharding rule matches {name} {leaf.shape}")
-        _check_divides(mesh, name, leaf.shape, spec)
+        for size, axes in zip(leaf.shape, spec, strict=False):
+            ways = math.prod(mesh.shape[axis] for axis in np.atleast_1d(axes or ()))
+            if size % ways:
+                raise ValueError(
+                    f"{name} {tuple(leaf.shape)}: {size} is not divisible by mesh.{axes}={ways}: choose a divisor"
+                )
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(place, tree)
@@ -99,9 +97,6 @@ class Place:
     """Splits a model's activations over the mesh (a `layers.Placement`).
 
     Heads and MLP follow their weights over `tensor`. Where `data` x `fsdp` is 1, nothing is set.
-
-    Attributes:
-        mesh: the devices.
     """
 
     mesh: Mesh
@@ -168,8 +163,7 @@ class Place:
     def _put(self, x, *spec):
         if self.ways == 1:
             return x
-        sharding = NamedSharding(self.mesh, P(*spec))
-        return jax.lax.with_sharding_constraint(x, sharding)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, P(*spec)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
@@ -193,7 +187,7 @@ _gathered.defvjp(_gathered_forward, _gathered_backward)
 
 def batch_sharding(mesh: Mesh, *, axis: int = 0) -> NamedSharding:
     """Returns the sharding that splits dimension `axis` over the batch axes."""
-    return NamedSharding(mesh, PartitionSpec(*[None] * axis, BATCH))
+    return NamedSharding(mesh, P(*[None] * axis, BATCH))
 
 
 def batch_size(mesh: Mesh) -> int:
@@ -216,16 +210,12 @@ def check_model(mesh: Mesh, shape) -> None:
     Raises:
         ValueError: `mesh.tensor` does not divide the heads of `shape` (a model's config).
     """
-    ways, text = mesh.shape["tensor"], shape.text
-    for name, size in (
-        ("heads", text.num_heads),
-        ("key/value heads", text.num_kv_heads),
-    ):
-        if size % ways:
-            raise ValueError(
-                f"mesh.tensor={ways} does not divide the model's {size} {name}: choose a "
-                f"divisor of {math.gcd(text.num_heads, text.num_kv_heads)}, and more mesh.fsdp"
-            )
+    ways, heads, kv_heads = mesh.shape["tensor"], shape.text.num_heads, shape.text.num_kv_heads
+    if math.gcd(heads, kv_heads) % ways:
+        raise ValueError(
+            f"mesh.tensor={ways} does not divide the model's {heads} heads and {kv_heads} key/value heads: "
+            f"choose a divisor of {math.gcd(heads, kv_heads)}, and more mesh.fsdp"
+        )
 
 
 def path_name(path) -> str:
@@ -233,16 +223,5 @@ def path_name(path) -> str:
     return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
 
 
-def _spec(name: str, rules: Rules) -> PartitionSpec | None:
+def _spec(name: str, rules: Rules) -> P | None:
     return next((spec for rule, spec in rules if re.search(rule, name)), None)
-
-
-def _check_divides(mesh, name, shape, spec):
-    for size, axes in zip(shape, spec, strict=False):
-        names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
-        ways = int(np.prod([mesh.shape[axis] for axis in names]))
-        if size % ways:
-            raise ValueError(
-                f"{name} {tuple(shape)}: {size} is not divisible by {ways}, the mesh's "
-                f"{' x '.join(names)}: choose a divisor of it for mesh.{[*names][-1]}"
-            )

@@ -1,16 +1,18 @@
 """Cuts prompts and flat rollouts into batches of the fixed shapes that the update is compiled for.
 
 A step's rollouts become mini-batches (one optimizer update each), which consist of micro-batches (as much as
-fits in memory). XLA compiles a program for every shape, so all micro-batches share one set of shapes, and
-sizes that vary between steps are rounded up to a few values. Two measures reduce padding: answers of similar
-length are put together, so that short ones can run a shorter program (`in_shortest`), and groups of uneven
-size fill rows of `answers_per_row` answers.
+fits in memory) of rows: a prompt and G places for answers to it. A larger group takes several rows, each with
+its own copy of the prompt; places that a smaller one leaves are empty.
+
+XLA compiles a program for every shape, so all micro-batches share one set of shapes, and sizes that vary
+between steps are rounded up to a few values. Answers of similar length are put together, so that short ones
+can run a shorter program (`in_shortest`).
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,6 @@ import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching, loading
-from vade_jax.trainer import collect
 from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
 
 T = TypeVar("T")
@@ -31,31 +32,17 @@ class Shape:
 
     Attributes:
         prompts_per_minibatch: prompts of one optimizer update.
-        prompts_per_microbatch: prompts in memory at once; divides the former.
-        answers_per_row: G, the answers that share one copy of their prompt; a larger group takes
-            several rows.
+        prompts_per_microbatch: rows in memory at once, each with a prompt; divides the former.
+        answers_per_row: G, the answers that share one copy of their prompt.
         length_multiple: prompts are padded to one of a few multiples of this many tokens.
-        rows_per_microbatch: the number of rows of a micro-batch, if groups are uneven; there are as many
-            micro-batches as needed. Empty ones cost nothing, because `update` skips them. 0: as many rows
-            as the `prompts_per_microbatch` prompts need.
-        ways: the number of devices that share the batch; rows and images are padded to multiples of it.
+        ways: the number of devices that share the batch; images are padded to a multiple of it.
     """
 
     prompts_per_minibatch: int
     prompts_per_microbatch: int
     answers_per_row: int
     length_multiple: int
-    rows_per_microbatch: int = 0
     ways: int = 1
-
-
-class Piece(NamedTuple):
-    """A micro-batch, as indices into the step's prompts and answers."""
-
-    prompt_M: list[int]
-    group_R: np.ndarray  # the prompt of each row, counted within the micro-batch
-    answers: slice  # indices of the flat answers
-    slot_N: np.ndarray  # the place of each of them: row x answers_per_row + column
 
 
 def split(
@@ -68,8 +55,9 @@ def split(
 ) -> list[Batch]:
     """Returns one Batch for each optimizer update; its leaves have a leading micro-batch axis.
 
-    Invalid answers and empty slots of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
-    copies of the engine's log-probs. If the prompts end within a mini-batch, masked prompts fill it.
+    Invalid answers and empty places of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
+    copies of the engine's log-probs. Empty rows fill the micro-batches; they cost nothing if a whole
+    micro-batch is empty, because `update` skips it.
 
     Args:
         prompts: M of them.
@@ -78,138 +66,69 @@ def split(
         shape: the sizes.
         map: maps a function over micro-batches, for example in threads: it cuts images into patches.
     """
-    # Sort the answers, then compute places, then make arrays. Only the last part, which cuts images into
-    # patches, takes time, and there each micro-batch is independent.
-    order_M, is_real_M = _order(rollouts, len(prompts), shape)
-    prompts = [prompts[m] for m in order_M]
-    rollouts, order_N = collect.take(rollouts, order_M)
-    rollouts = collect.drop(rollouts, is_real_M)
-    advantage_N = np.asarray(advantage_N, np.float32)[order_N]
-
-    num_answers_M = np.bincount(rollouts.group_N, minlength=len(prompts))
-    # With one full row for each prompt the model needs no map from rows to prompts.
-    even = bool(np.all(num_answers_M == shape.answers_per_row))
-    updates, num_rows = _pieces(num_answers_M, shape, even)
+    prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), shape.answers_per_row)
+    of_rows = [prompts[m] for m in prompt_R.tolist()]
+    microbatches = _microbatches(prompt_R, answer_RG, rollouts, shape)
     sizes = batching.shapes(
-        *[[prompts[m] for m in piece.prompt_M] for of in updates for piece in of],
+        *[[of_rows[r] for r in rows] for update in microbatches for rows in update],
         multiple=shape.length_multiple,
     )
     sizes["num_images"] += -sizes["num_images"] % shape.ways
-    mask_NT = answer_mask(rollouts)
-
-    def lay_out(piece: Piece) -> Batch:
-        def place(x_N: Array) -> np.ndarray:
-            out = np.zeros((num_rows * shape.answers_per_row, *x_N.shape[1:]), x_N.dtype)
-            out[piece.slot_N] = x_N[piece.answers]
-            return out
-
-        logp_NT = place(rollouts.logp_NT)
-        return Batch(
-            prompts=batching.collate([prompts[m] for m in piece.prompt_M], **sizes),
-            token_NT=place(rollouts.token_NT),
-            mask_NT=place(mask_NT),
-            group_R=None if even else arrays.pad_rows(piece.group_R, num_rows),
-            advantage_N=place(advantage_N),
-            rollout_logp_NT=logp_NT,
-            old_logp_NT=logp_NT,
-            ref_logp_NT=logp_NT,
-        )
-
-    return [batching.stack_micro(map(lay_out, of)) for of in updates]
-
-
-def _order(rollouts: Rollouts, num_prompts: int, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the prompts in the order in which they are cut, and which of them are real.
-
-    The last prompt is repeated, with invalid answers, until the mini-batches are full. Within a mini-batch of
-    several micro-batches, prompts are sorted by their longest answer if that saves work; their order does not
-    change the gradient.
-    """
-    size = shape.prompts_per_minibatch
-    order_M = np.arange(num_prompts + -num_prompts % size)
-    is_real_M = order_M < num_prompts
-    order_M = np.minimum(order_M, num_prompts - 1)
-    one_length = len(ladder(rollouts.token_NT.shape[1])) == 1
-    if shape.prompts_per_microbatch == size or one_length:
-        return order_M, is_real_M
-    longest_M = np.zeros(num_prompts, np.int32)
-    np.maximum.at(longest_M, rollouts.group_N, rollouts.length_N * rollouts.valid_N)
-    key_M = np.where(is_real_M, longest_M[order_M], 0)
-    by_length_M = np.concatenate(
-        [i + np.argsort(key_M[i : i + size], kind="stable") for i in range(0, len(order_M), size)]
+    advantage_N, mask_NT = np.asarray(advantage_N, np.float32), answer_mask(rollouts)
+    # The last answer is empty: -1 in `answer_RG`.
+    token_NT, mask_NT, advantage_N, logp_NT = (
+        np.concatenate([x_N, np.zeros_like(x_N, shape=(1, *x_N.shape[1:]))])
+        for x_N in (rollouts.token_NT, mask_NT, advantage_N, rollouts.logp_NT)
     )
-    return order_M[by_length_M], is_real_M[by_length_M]
 
-
-def _pieces(num_answers_M: np.ndarray, shape: Shape, even: bool) -> tuple[list[list[Piece]], int]:
-    """Returns the micro-batches of every mini-batch, and the number of rows that each of them has."""
-    size, per_row = shape.prompts_per_minibatch, shape.answers_per_row
-    bound = 0 if even else shape.rows_per_microbatch
-    last, first_N = len(num_answers_M) - 1, np.cumsum([0, *num_answers_M])
-    updates = []
-    for first in range(0, len(num_answers_M), size):
-        group_R, slot_N = arrays.rows(num_answers_M[first : first + size], per_row)
-        pieces = []
-        for prompt, start, stop in _cuts(group_R, shape, bound):
-            low, high = np.searchsorted(slot_N, [start * per_row, stop * per_row])
-            pieces.append(
-                Piece(
-                    # A short mini-batch goes beyond the last prompt, which is then repeated.
-                    prompt_M=[
-                        min(first + prompt + i, last) for i in range(shape.prompts_per_microbatch)
-                    ],
-                    group_R=group_R[start:stop] - prompt,
-                    answers=slice(first_N[first] + low, first_N[first] + high),
-                    slot_N=slot_N[low:high] - start * per_row,
-                )
-            )
-        updates.append(pieces)
-    if bound:
-        # The number of micro-batches is a shape too, and uneven groups change it every step.
-        _fill_up(updates, shape)
-        num_rows = bound
-    else:
-        num_rows = max(len(piece.group_R) for of in updates for piece in of)
-        num_rows = num_rows if even else arrays.bucket(num_rows, 1)
-    return updates, num_rows + -num_rows % shape.ways
-
-
-def _cuts(group_R: np.ndarray, shape: Shape, bound: int) -> list[tuple[int, int, int]]:
-    """Cuts a mini-batch's rows into micro-batches: (first prompt, first row, end of rows).
-
-    Each has `prompts_per_microbatch` prompts. With `bound` it has at most so many rows as well:
-    then a group may go on in the next one.
-    """
-    most = shape.prompts_per_microbatch
-    if not bound:
-        edges = np.arange(0, shape.prompts_per_minibatch + 1, most)
-        row = np.searchsorted(group_R, edges).tolist()
-        return list(zip(edges[:-1].tolist(), row[:-1], row[1:], strict=True))
-    cuts, start = [], 0
-    while start < len(group_R):
-        prompt = int(group_R[start])
-        stop = min(int(np.searchsorted(group_R, prompt + most)), start + bound)
-        cuts.append((prompt, start, stop))
-        start = stop
-    return cuts
-
-
-def _fill_up(updates: list[list[Piece]], shape: Shape) -> None:
-    """Appends empty micro-batches until all updates have the same (rounded) number of them."""
-    number = max(map(len, updates))
-    if number > 1:  # a single micro-batch runs without a scan, in another program
-        least = shape.prompts_per_minibatch // shape.prompts_per_microbatch
-        number = arrays.bucket(number, 2 * least)
-    for first, pieces in enumerate(updates):
-        nothing = np.zeros(0, np.int32)
-        start = first * shape.prompts_per_minibatch
-        empty = Piece(
-            prompt_M=list(range(start, start + shape.prompts_per_microbatch)),
-            group_R=nothing,
-            answers=slice(0, 0),
-            slot_N=nothing,
+    def lay_out(rows: np.ndarray) -> Batch:
+        answer_N = answer_RG[rows].reshape(-1)
+        return Batch(
+            prompts=batching.collate([of_rows[r] for r in rows], **sizes),
+            token_NT=token_NT[answer_N],
+            mask_NT=mask_NT[answer_N],
+            advantage_N=advantage_N[answer_N],
+            rollout_logp_NT=logp_NT[answer_N],
+            old_logp_NT=logp_NT[answer_N],
+            ref_logp_NT=logp_NT[answer_N],
         )
-        pieces += [empty] * (number - len(pieces))
+
+    return [batching.stack_micro(map(lay_out, rows)) for rows in microbatches]
+
+
+def _rows(group_N: Array, num_prompts: int, G: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the prompt and the answers of each row, -1 for an empty place; the last row is empty."""
+    size_M = np.bincount(group_N, minlength=num_prompts)
+    rows_M = -(-size_M // G)
+    prompt_R = np.repeat(np.arange(num_prompts), rows_M)
+    # Which row of its prompt each is.
+    number_R = np.arange(len(prompt_R)) - np.repeat(np.cumsum(rows_M) - rows_M, rows_M)
+    place_RG = number_R[:, None] * G + np.arange(G)
+    first_M = np.cumsum(size_M) - size_M
+    answer_RG = np.where(place_RG < size_M[prompt_R, None], first_M[prompt_R, None] + place_RG, -1)
+    return np.append(prompt_R, num_prompts - 1), np.append(answer_RG, np.full((1, G), -1), axis=0)
+
+
+def _microbatches(
+    prompt_R: np.ndarray, answer_RG: np.ndarray, rollouts: Rollouts, shape: Shape
+) -> list[np.ndarray]:
+    """Returns the rows of every micro-batch of every update: [micro-batches, rows].
+
+    Within an update rows are sorted by their longest answer, if that saves work; their order does not change
+    the gradient.
+    """
+    size, per_micro = shape.prompts_per_minibatch, shape.prompts_per_microbatch
+    num_updates, empty = -(-(prompt_R[-1] + 1) // size), len(prompt_R) - 1
+    updates = [np.flatnonzero(prompt_R[:empty] // size == i) for i in range(num_updates)]
+    # Their number is a shape, and uneven groups change it every step.
+    most = max(map(len, updates))
+    number = arrays.bucket(-(-most // per_micro), size // per_micro)
+    updates = [arrays.pad_rows(rows, number * per_micro, empty) for rows in updates]
+    if number > 1 and len(ladder(rollouts.token_NT.shape[1])) > 1:
+        length_N = np.append(rollouts.length_N * rollouts.valid_N, 0)
+        longest_R = length_N[answer_RG].max(1)
+        updates = [rows[np.argsort(longest_R[rows], kind="stable")] for rows in updates]
+    return [rows.reshape(number, per_micro) for rows in updates]
 
 
 def answer_mask(rollouts: Rollouts) -> np.ndarray:
@@ -224,21 +143,15 @@ def padding(batches: Sequence[Batch]) -> Metrics:
 
     It counts only computed slots: for answers, those that `in_shortest` leaves.
     """
-
-    def empty_share(filled, slots):
-        return 1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
-
     prompts = [batch.prompts for batch in batches]
-    valid = [p.images.valid_BWS for p in prompts]
     masks = [batch.mask_NT for batch in batches]
-    slots = [num_slots(m) for mask_ANT in masks for m in mask_ANT if m.any()]
-    return {
-        "perf/padding_prompts": empty_share(
-            [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
-        ),
-        "perf/padding_answers": empty_share(masks, slots),
-        "perf/padding_images": empty_share(valid, [v.size for v in valid]),
+    filled_and_slots = {
+        "prompts": [(p.length_M.sum(), p.token_MP.size) for p in prompts],
+        "answers": [(m.sum(), sum(num_slots(x) for x in m if x.any())) for m in masks],
+        "images": [(p.images.valid_BWS.sum(), p.images.valid_BWS.size) for p in prompts],
     }
+    sums = {name: np.sum(pairs, axis=0) for name, pairs in filled_and_slots.items()}
+    return {f"perf/padding_{x}": 1 - float(filled / max(n, 1)) for x, (filled, n) in sums.items()}
 
 
 # ------------------------------------------------------------------------------ short answers

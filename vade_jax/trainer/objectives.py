@@ -24,16 +24,13 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
     log_ratio = LOG_RATIOS[loss.ratio]
 
     def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
+        old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
+
         def reduce(x_NT):
             return policy.aggregate(
-                x_NT,
-                batch.mask_NT,
-                loss.aggregate,
-                **totals._asdict(),
-                scale=max_tokens,
+                x_NT, mask_NT, loss.aggregate, **totals._asdict(), scale=max_tokens
             )
 
-        old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
         clipped = policy.clipped(
             log_ratio(logp_NT, old_NT, mask_NT),
             batch.advantage_N,
@@ -71,16 +68,12 @@ def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
 
     They are rounding errors in the first mini-batch of a step, when both have the same weights.
     """
-    pairs = {
-        "probs": jnp.exp(logp_NT) - jnp.exp(batch.rollout_logp_NT),
-        "logprobs": logp_NT - batch.rollout_logp_NT,
-    }
-    metrics = {}
-    for name, difference_NT in pairs.items():
+    metrics, engine_NT = {}, batch.rollout_logp_NT
+    differences = {"probs": jnp.exp(logp_NT) - jnp.exp(engine_NT), "logprobs": logp_NT - engine_NT}
+    for name, difference_NT in differences.items():
         distance_NT = jnp.abs(difference_NT) * batch.mask_NT
-        prefix = f"training/rollout_{name}_diff"
-        metrics[f"{prefix}_mean"] = jnp.sum(distance_NT) / totals.num_tokens
-        metrics[f"{prefix}_max"] = jnp.max(distance_NT)
+        metrics[f"training/rollout_{name}_diff_mean"] = jnp.sum(distance_NT) / totals.num_tokens
+        metrics[f"training/rollout_{name}_diff_max"] = jnp.max(distance_NT)
     return metrics
 
 

@@ -6,16 +6,17 @@ count in `vade/rollouts_total`, but the policy is not trained on them.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from concurrent import futures
+import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
 
 from vade_jax import rng, samplers, settings
+from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import collect, scoring
-from vade_jax.trainer.choosing import ChoosePrompts
+from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
@@ -32,7 +33,7 @@ class Passes:
     def is_due(self, done: int) -> bool:
         """Returns whether there is a pass after `done` steps."""
         every = self.measure.every
-        return (done == 0 and self._comes_first()) or (every > 0 and done % every == 0)
+        return (done == 0 and self._comes_first) or (every > 0 and done % every == 0)
 
     def cost(self, done: int) -> int:
         """Returns the number of answers of the pass after `done` steps; 0 if there is none."""
@@ -41,70 +42,57 @@ class Passes:
     def metrics(self, step: int) -> Metrics:
         """Returns the answers of all passes up to a step; nothing where there are none."""
         every = self.measure.every
-        number = 1 + (step - 1) // every if every else int(self._comes_first())
+        number = 1 + (step - 1) // every if every else int(self._comes_first)
         rollouts = number * self.num_items * self.measure.num_rollouts
         return {"vade/measured_rollouts": rollouts} if number else {}
 
+    @property
     def _comes_first(self) -> bool:
         return self.selector.needs.passes == "first"
 
 
 def measure(
-    choose: ChoosePrompts,
-    engine: Engine,
-    score: Scorer,
-    advantage: Advantage,
-    section: settings.Measure,
-    *,
+    selector: samplers.Sampler,
+    pool: Pool,
     key: jax.Array,
     step: int,
+    engine: Engine,
+    score: Scorer,
+    section: settings.Measure,
+    *,
+    advantage: Advantage = scoring.usual_advantage,
     stop: Callable[[], bool] = lambda: False,
 ) -> Feedback | None:
     """Returns the feedback on all items, in their order; None if the pass was stopped.
 
-    Args:
-        choose: builds the prompts.
-        engine: makes the answers.
-        score: rewards them.
-        advantage: compares the answers of a group.
-        section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
-        key: the run's.
+    Args are as in `collect`, and:
         step: the step after the pass.
+        section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
         stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
     """
-    num_items, size = len(choose.items), section.num_prompts
-    clock = Clock()  # its times are not read: the loop times the whole pass as one phase
-    batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
-    build = lambda batch: choose.everything(batch, section.num_rollouts)
+    index_I = np.arange(len(pool.items), dtype=np.int32)
+    batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
+    take = functools.partial(pool.take, num_rollouts=section.num_rollouts)
     measured = []
-    with futures.ThreadPoolExecutor(1, "pass") as thread:
-        ahead = thread.submit(build, batches[0])
-        for number, after in enumerate([*batches[1:], None]):
-            chosen = ahead.result()
+    with loading.Threads(1) as thread:  # builds the next prompts meanwhile
+        for number, chosen in enumerate(thread.stream(take, batches)):
             if number and stop():
                 return None
-            if after is not None:  # the next prompts are built meanwhile
-                ahead = thread.submit(build, after)
             batch_key = rng.pass_key(key, step, number)
-            rollouts, scores = collect.answer(engine, score, chosen, batch_key, step - 1, clock)
-            feedback = scoring.feedback_of(chosen.proposal, rollouts, scores, advantage)
             when = f"the pass before step {step}"
-            scoring.check_answers(when, chosen.prompts, rollouts, feedback)
-            names = choose.selector.needs.named("measured")
-            values = _from_tokens(rollouts, len(chosen.items), names)
+            rollouts, _, feedback = collect.answer(
+                engine, score, chosen, batch_key, step - 1, Clock(), advantage, when
+            )
+            values = _from_tokens(selector.needs, rollouts, len(chosen.items))
             measured.append(feedback.replace(extra_M=values))
     return collect.join(measured, list(map(len, batches)))
 
 
 def _from_tokens(
-    rollouts: Rollouts, num_groups: int, measures: Sequence[str]
+    needs: samplers.Needs, rollouts: Rollouts, num_groups: int
 ) -> dict[str, np.ndarray] | None:
     """Returns the values that a selector needs from the answers' tokens, such as MMR1's diversity."""
-    valid_N = rollouts.valid_N
-    answers = (rollouts.token_NT, rollouts.length_N, rollouts.group_N)
-    found = {
-        name: samplers.FROM_TOKENS[name](*(x[valid_N] for x in answers), num_groups=num_groups)
-        for name in measures
-        if name in samplers.FROM_TOKENS
-    }
-    return found or None
+    arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N
+    answers = [x_N[rollouts.valid_N] for x_N in arrays_N]
+    names = [name for name in needs.named("measured") if name in samplers.FROM_TOKENS]
+    return {x: samplers.FROM_TOKENS[x](*answers, num_groups=num_groups) for x in names} or None

@@ -100,7 +100,7 @@ def abstract_policy(
     params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}
     if adapter is not None:
         base, params = lora.split(params)
-        base = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), base)
+        base = jax.tree.map(lambda x: x.update(dtype=dtype), base)
     return Policy(
         directory="",
         shape=shape,

@@ -7,10 +7,11 @@ process nothing is communicated.
 """
 
 import collections
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -22,7 +23,6 @@ from vade_jax.rollout.engine import Engine, EngineFailure, EngineLost, OnGroup, 
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
-Tensors = Iterator[tuple[str, np.ndarray]]
 # Errors of the leader that the others raise too, as these or as what they derive from; any other type
 # becomes a RuntimeError.
 KINDS = {
@@ -57,23 +57,20 @@ def put(tree: Tree, sharding: Any) -> Tree:
         sharding: one for all leaves, or a tree of them. It may span several processes; for NumPy arrays
             `jax.jit` does not accept that, and `jax.device_put` would compare all values.
     """
-    shardings = jax.tree.broadcast(sharding, tree)
-    return jax.tree.map(_put, tree, shardings)
 
+    def put_one(x, sharding):
+        if isinstance(x, jax.Array):
+            return x
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, sharding, x.__getitem__)
 
-def _put(x, sharding):
-    if isinstance(x, jax.Array):
-        return x
-    x = np.asarray(x)
-    return jax.make_array_from_callback(x.shape, sharding, x.__getitem__)
+    return jax.tree.map(put_one, tree, jax.tree.broadcast(sharding, tree))
 
 
 # ------------------------------------------------------------------------------ agreement
 def any_of(flag: bool) -> bool:
     """Returns whether `flag` is true in any process."""
-    if not several():
-        return flag
-    return bool(multihost_utils.process_allgather(np.array(flag)).any())
+    return bool(multihost_utils.process_allgather(np.array(flag)).any()) if several() else flag
 
 
 def agree(name: str, value: Any) -> None:
@@ -89,8 +86,7 @@ def agree(name: str, value: Any) -> None:
     if not several():
         return
     digests = multihost_utils.process_allgather(_digest(value))
-    others = np.flatnonzero((digests != digests[0]).any(1)).tolist()
-    if others:
+    if others := np.flatnonzero((digests != digests[0]).any(1)).tolist():
         raise Disagreement(
             f"{name}: processes {others} of {jax.process_count()} differ from process 0. Start "
             "all of them with the same config, the same files and the same versions of "
@@ -128,42 +124,21 @@ def on_leader(function: Callable[[], Any]) -> Any:
             result = function()
         except Exception as caught:
             error = caught
-    said = None
-    if error is not None:
-        said = [[kind.__name__ for kind in type(error).__mro__], str(error)]
-    result, failed = _from_leader_json([result, said])
+    kinds = [kind.__name__ for kind in type(error).__mro__] if error is not None else []
+    result, kinds, text = _from_leader_json([result, kinds, str(error)])
     if error is not None:
         raise error
-    if failed:
-        names, text = failed
-        kind = next((KINDS[name] for name in names if name in KINDS), RuntimeError)
+    if kinds:
+        kind = next((KINDS[name] for name in kinds if name in KINDS), RuntimeError)
         raise kind(f"process 0: {text}")
     return result
-
-
-def hand_over(tensors: Tensors, take: Callable[[Tensors], Any]) -> None:
-    """Lets the leader's `take` read `tensors`, which all processes make together.
-
-    If `take` fails or stops early, the others do not keep waiting; `on_leader` says what they raise.
-    """
-
-    def lead():
-        try:
-            take(tensors)
-        finally:
-            collections.deque(tensors, maxlen=0)
-
-    if not is_leader():
-        collections.deque(tensors, maxlen=0)
-    on_leader(lead)
 
 
 def _from_leader_json(value):
     barrier()
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(from_leader(np.int32(len(text))))
-    here = text if is_leader() else np.zeros(size, np.uint8)
-    return json.loads(bytes(from_leader(here)))
+    return json.loads(bytes(from_leader(text if is_leader() else np.zeros(size, np.uint8))))
 
 
 def barrier() -> None:
@@ -202,42 +177,42 @@ class LeaderEngine:
 
         def lead():
             assert self._engine is not None
-            made.append(
-                self._engine.generate(
-                    prompts, num_rollouts_M, key, params_version, sampling, on_group
-                )
-            )
-            fields = dict(vars(made[0]))
-            return {name: [np.shape(x), np.asarray(x).dtype.name] for name, x in fields.items()}
+            args = prompts, num_rollouts_M, key, params_version, sampling, on_group
+            made.append(self._engine.generate(*args))
+            fields = vars(made[0]).items()
+            return {name: (np.shape(x), np.asarray(x).dtype.name) for name, x in fields}
 
         shapes = on_leader(lead)
-        fields = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
-        rollouts = Rollouts(**from_leader(dict(vars(made[0])) if made else fields))
+        fields = vars(made[0]) if made else {name: np.zeros(*x) for name, x in shapes.items()}
+        rollouts = Rollouts(**from_leader(dict(fields)))
         if not made:
-            _report(on_group, rollouts, len(prompts))
+            answers = [x[:n] for x, n in zip(rollouts.token_NT, rollouts.length_N, strict=True)]
+            stops = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
+            for m in range(len(prompts)):
+                on_group(m, answers[stops[m] : stops[m + 1]])
         return rollouts
 
     def sync(self, params: Params, version: int) -> None:
-        """See `Engine.sync`."""
+        """See `Engine.sync`. If it fails or stops early, the others do not keep waiting."""
+        tensors = iter(self._tensors(params))
+        all_of = functools.partial(collections.deque, tensors, maxlen=0)
 
-        def sync(tensors: Iterable[Any]) -> None:
+        def lead():
             assert self._engine is not None
-            self._engine.sync(tensors, version)
+            try:
+                self._engine.sync(tensors, version)
+            finally:
+                all_of()
 
-        hand_over(iter(self._tensors(params)), sync)
+        if not is_leader():
+            all_of()
+        on_leader(lead)
 
     def metrics(self) -> Metrics:
         """See `Engine.metrics`; empty in the other processes, which write no metrics."""
-        return self._engine.metrics() if self._engine is not None and is_leader() else {}
+        return self._engine.metrics() if self._engine is not None else {}
 
     def close(self) -> None:
         """See `Engine.close`."""
-        if self._engine is not None and is_leader():
+        if self._engine is not None:
             self._engine.close()
-
-
-def _report(on_group, rollouts, num_prompts):
-    stops = np.searchsorted(rollouts.group_N, np.arange(num_prompts + 1))
-    answers = [x[:n] for x, n in zip(rollouts.token_NT, rollouts.length_N, strict=True)]
-    for m in range(num_prompts):
-        on_group(m, answers[stops[m] : stops[m + 1]])

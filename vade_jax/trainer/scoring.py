@@ -9,9 +9,8 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import Protocol
 
 import jax
 import numpy as np
@@ -36,6 +35,11 @@ class Scored:
     correct: float  # 0 or 1
     reason: str = ""  # of `verify.Verdict`: why it was not compared to the end
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a verdict."""
+        return not (math.isnan(self.reward) or math.isnan(self.correct))
+
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
@@ -44,18 +48,15 @@ class Scorer:
     Of several processes only the leader scores.
 
     Attributes:
-        score: (item, answers) -> what each was worth; from `num_threads` threads at a time.
-        num_threads: 1 unless the function mostly waits, such as for a server.
+        score: (item, answers) -> the scores of each; from `num_threads` threads at a time.
+        num_threads: 1 unless the function mostly waits, such as for a server. One is enough for the built-in
+            rules: what takes long, a symbolic comparison, runs in worker processes anyway.
         metrics: what happened since the last call: failures, costs.
     """
 
     score: Callable[[Item, Sequence[np.ndarray]], list[Scored]]
     num_threads: int = 1
     metrics: Callable[[], Metrics] = dict
-
-    def __call__(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        """Returns the scores of each answer."""
-        return self.score(item, answers)
 
 
 def make_scorer(
@@ -79,6 +80,7 @@ def make_scorer(
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         texts = [decode(tokens) for tokens in answers]
+        judgements = judge(item, texts, answers)
         return [
             Scored(
                 text=text,
@@ -87,49 +89,20 @@ def make_scorer(
                 correct=math.nan if judgement.correct is None else judgement.correct,
                 reason=judgement.reason,
             )
-            for tokens, text, judgement in zip(
-                answers, texts, judge(item, texts, answers), strict=True
-            )
+            for tokens, text, judgement in zip(answers, texts, judgements, strict=True)
         ]
 
     return Scorer(score, num_threads, metrics)
 
 
-# ------------------------------------------------------------------------------ a round's answers
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """The scores of all answers of a round, in the order of the rollouts.
-
-    The texts are empty in processes that are not the leader.
-    """
-
-    text_N: list[str]
-    extracted_N: list[str | None]
-    reward_N: np.ndarray
-    correct_N: np.ndarray
-    reason_N: list[str]
-    known_N: np.ndarray  # bool; without a verdict an answer has reward and correctness 0
-
-    def metrics(self) -> Metrics:
-        """Returns how many answers were not compared to the end, and how many have no verdict."""
-        return {
-            "reward/timeouts": self.reason_N.count("timeout"),
-            "reward/crashes": self.reason_N.count("crash"),
-            "reward/unknown": int((~self.known_N).sum()),
-        }
-
-
 class ScoringThread:
-    """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scores`.
+    """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scored`.
 
     Use it in a `with` statement: where the engine fails, groups that wait are not scored any more.
-
-    One thread is enough for the built-in rules: what takes long, a symbolic comparison, runs in worker
-    processes anyway.
     """
 
     def __init__(self, score: Scorer, items: Sequence[Item]):
-        self._score, self._items = score, items
+        self._score, self._items = score.score, items
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future[list[Scored]]] = {}
         self._came: list[float] = []  # when each group came
@@ -159,42 +132,30 @@ class ScoringThread:
         """Seconds from the median group to the last one, in which most of the engine waits."""
         return max(self._came) - statistics.median(self._came) if self._came else 0.0
 
-    def scores(self, rollouts: Rollouts) -> Scores:
-        """Returns the scores in the order of `rollouts`, once all of them are there.
+    def scored(self, num_answers: int) -> list[Scored]:
+        """Returns the scores of all answers in the order of the prompts, once they are there.
 
-        Of several processes all get the leader's: others would pay for a judge again, or decide
-        otherwise, and then their selectors would drift apart.
+        Of several processes all get the leader's, without texts: others would pay for a judge again, or
+        decide otherwise, and then their selectors would drift apart.
 
         Raises:
             RewardFailure: a user's function failed.
         """
         scored: list[Scored] = []
-        N = len(rollouts.group_N)
 
-        def lead() -> None:
+        def lead() -> list[tuple[float, float]]:
             scored.extend(self._wait())
-            assert len(scored) == N, "an answer was not reported"
+            assert len(scored) == num_answers, "an answer was not reported"
+            return [(float(one.reward), float(one.correct)) for one in scored]
 
-        processes.on_leader(lead)
-        both_N2 = np.array([(x.reward, x.correct) for x in scored] or np.zeros((N, 2)), np.float32)
-        both_N2 = processes.from_leader(both_N2)
-        known_N = ~np.any(np.isnan(both_N2), axis=1)
-        reward_N, correct_N = np.where(known_N, both_N2.T, np.float32(0))
-        return Scores(
-            text_N=[answer.text for answer in scored],
-            extracted_N=[answer.extracted for answer in scored],
-            reason_N=[answer.reason for answer in scored],
-            reward_N=reward_N,
-            correct_N=correct_N,
-            known_N=known_N,
-        )
+        numbers = processes.on_leader(lead)
+        return scored or [Scored("", None, *pair) for pair in numbers]
 
     def _wait(self) -> list[Scored]:
-        """Returns all that was scored, by group; after a failure no other group is begun."""
+        """Returns all that was scored, by group, or raises the first failure."""
         done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
-        if failed := [future for future in done if future.exception()]:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            failed[0].result()
+        for future in done:
+            future.result()
         return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
 
     def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -205,21 +166,9 @@ class ScoringThread:
 
 
 # ------------------------------------------------------------------------------ advantages, counts
-class Advantage(Protocol):
-    """Advantages: how much better each answer is than its group, as the run's objective defines it."""
-
-    def __call__(
-        self,
-        reward_N: np.ndarray,
-        group_N: np.ndarray,
-        num_groups: int,
-        valid_N: np.ndarray,
-        length_N: np.ndarray,
-        proposal: Proposal,
-    ) -> Array:
-        """Returns float32 `advantage_N`, 0 where `valid_N` is False, of one round's answers."""
-        ...
-
+# (reward_N, group_N, number of groups, valid_N, the proposal's extra_M) -> float32 `advantage_N`, how much
+# better each answer of a round is than its group, as the run's objective defines it; 0 if it is not valid.
+Advantage = Callable[[np.ndarray, np.ndarray, int, np.ndarray, Mapping[str, Array] | None], Array]
 
 _group_normalized = jax.jit(
     advantages.group_normalized, static_argnames=("num_groups", "scale_by_std")
@@ -231,56 +180,53 @@ def usual_advantage(
     group_N: np.ndarray,
     num_groups: int,
     valid_N: np.ndarray,
-    length_N: np.ndarray,
-    proposal: Proposal,
+    extra_M: Mapping[str, Array] | None = None,
     *,
     scale_by_std: bool = True,
 ) -> Array:
-    """Implements `Advantage`: see `advantages.group_normalized`.
+    """Returns `advantages.group_normalized`; an `Advantage`.
 
     Answers are padded to few numbers with invalid ones, which change no bit: otherwise every
     round of another size would compile.
     """
-    del length_N, proposal
-    N = len(reward_N)
-    reward_N, group_N, valid_N = (
-        arrays.pad_rows(x_N, arrays.bucket(N, 64)) for x_N in (reward_N, group_N, valid_N)
-    )
+    size = arrays.bucket(len(reward_N), 64)
+    padded = [arrays.pad_rows(x_N, size) for x_N in (reward_N, group_N, valid_N)]
     advantage_N = _group_normalized(
-        reward_N,
-        group_N,
-        arrays.bucket(num_groups, 8),
-        valid_N=valid_N,
-        scale_by_std=scale_by_std,
+        *padded[:2], arrays.bucket(num_groups, 8), valid_N=padded[2], scale_by_std=scale_by_std
     )
-    return np.asarray(advantage_N)[:N]
+    return np.asarray(advantage_N)[: len(reward_N)]
 
 
 def feedback_of(
     proposal: Proposal,
     rollouts: Rollouts,
-    scores: Scores,
+    scored: Sequence[Scored],
     advantage: Advantage = usual_advantage,
 ) -> Feedback:
-    """Returns every prompt's counts and every answer's advantage, times the proposal's weights."""
+    """Returns every prompt's counts and every answer's advantage, times the proposal's weights.
+
+    Without a verdict an answer has reward and correctness 0; it is not to be valid in `rollouts`.
+    """
     M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
-    valid_N, length_N = np.asarray(rollouts.valid_N), np.asarray(rollouts.length_N)
+    valid_N = np.asarray(rollouts.valid_N)
+    numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
+    reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
 
     def count(x_N: np.ndarray) -> np.ndarray:
         return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
 
-    advantage_N = advantage(scores.reward_N, group_N, M, valid_N, length_N, proposal)
+    advantage_N = np.asarray(advantage(reward_N, group_N, M, valid_N, proposal.extra_M))
     if proposal.weight_M is not None:
         advantage_N = advantage_N * np.asarray(proposal.weight_M)[group_N]
     return Feedback(
         index_M=np.asarray(proposal.index_M),
-        successes_M=count(scores.correct_N),
-        trials_M=count(np.ones_like(scores.correct_N)),
+        successes_M=count(correct_N),
+        trials_M=count(np.ones_like(correct_N)),
         group_N=group_N,
-        reward_N=scores.reward_N,
-        correct_N=scores.correct_N,
+        reward_N=reward_N,
+        correct_N=correct_N,
         advantage_N=np.asarray(advantage_N),
-        length_N=length_N,
+        length_N=np.asarray(rollouts.length_N),
         valid_N=valid_N,
         extra_M=proposal.extra_M,
     )
@@ -299,20 +245,19 @@ def check_answers(
     Here and not in the loss, which cannot say whose fault it is, and may be finite all the same: the
     clip turns an infinite ratio into a finite one.
     """
-    num_tokens = rollouts.logp_NT.shape[1]
-    inside_NT = np.arange(num_tokens) < rollouts.length_N[:, None]
+    inside_NT = np.arange(rollouts.logp_NT.shape[1]) < rollouts.length_N[:, None]
     numbers = {
         "reward": feedback.reward_N,
         "log-probs, as the engine says,": np.where(inside_NT, rollouts.logp_NT, 0).sum(1),
         "advantage": feedback.advantage_N,
     }
     for name, x_N in numbers.items():
-        bad_N = ~np.isfinite(x_N) & feedback.valid_N
-        if bad_N.any():
-            first = int(np.argmax(bad_N))
+        bad = np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N)
+        if len(bad):
+            uid = prompts[int(feedback.group_N[bad[0]])].uid
             raise NotFinite(
-                f"{when}: the {name} of {bad_N.sum()} answers are not finite ({x_N[first]}), the "
-                f"first is one to {prompts[int(feedback.group_N[first])].uid}; {_NOTHING_LOST}"
+                f"{when}: the {name} of {len(bad)} answers are not finite ({x_N[bad[0]]}), the first is one to "
+                f"{uid}; {_NOTHING_LOST}"
             )
 
 

@@ -1,12 +1,11 @@
 """The metrics of a step: what its groups were worth, what the selector had expected, what it has visited."""
 
-from collections.abc import Sequence
+import collections
 
-import jax
 import numpy as np
 
 from vade_jax import arrays, samplers
-from vade_jax.trainer.collect import Round, StepData
+from vade_jax.trainer.collect import StepData
 from vade_jax.types import Feedback, Metrics, Rollouts
 
 PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
@@ -18,55 +17,41 @@ def of_step(data: StepData, num_prompts: int) -> Metrics:
     `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
     differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor
     all wrong. `critic/score/trained_mean` is of the
-    answers in all groups that the policy learns from; without such groups it is left out.
+    answers in all groups that the policy learns from; without such groups it is left out. A selector that
+    drops groups moves it towards the groups that it likes, whatever the policy does.
     """
-    kept_M = data.learned_M[data.keep_M[data.learned_M]]
-    num_kept = int(data.keep_M.sum())
+    feedback, num_kept = data.feedback, int(data.keep_M.sum())
+    trained_M = data.learned_M[data.keep_M[data.learned_M]]
     ratios_M = {
-        "vade/trained_effective_ratio": varied(data.feedback),
-        "vade/trained_effective_ratio_correct": data.feedback.mixed_M,
+        "vade/trained_effective_ratio": varied(feedback),
+        "vade/trained_effective_ratio_correct": feedback.mixed_M,
     }
-    of_scores = [one.scores.metrics() for one in data.rounds]
-    return {
-        **_forecast(data.rounds),
-        **of_answers(data.feedback, data.rollouts),
-        **_trained_score(data.feedback, kept_M),
-        **jax.tree.map(lambda *counts: sum(counts), *of_scores),
-        "vade/rounds": len(data.rounds),
+    metrics = {
+        **samplers.belief_metrics(data.belief),
+        **of_answers(feedback, data.rollouts),
+        **{name: float(x_M[trained_M].sum() / num_prompts) for name, x_M in ratios_M.items()},
+        "vade/rounds": int(data.round_M[-1]),
         "vade/generated_groups": len(data.keep_M),
         "vade/kept_groups": num_kept,
         "vade/surplus_groups": max(num_kept - num_prompts, 0),
-        **{name: float(x_M[kept_M].sum() / num_prompts) for name, x_M in ratios_M.items()},
     }
+    if num_valid := feedback.trials_M[trained_M].sum():
+        metrics["critic/score/trained_mean"] = float(
+            feedback.successes_M[trained_M].sum() / num_valid
+        )
+    if "posterior_mean" in data.belief:
+        metrics["vade/posterior_error"] = _error(data.belief["posterior_mean"], feedback)
+    reasons = collections.Counter(one.reason for one in data.scored)
+    unknown = sum(not one.is_known for one in data.scored)
+    counts = {"timeouts": reasons["timeout"], "crashes": reasons["crash"], "unknown": unknown}
+    return metrics | {f"reward/{name}": number for name, number in counts.items()}
 
 
-def _trained_score(feedback: Feedback, kept_M: np.ndarray) -> Metrics:
-    """Returns the share of right answers in the groups `kept_M`, or nothing if no answer of theirs counts.
-
-    A selector that drops groups moves it towards the groups that it likes, whatever the policy does.
-    `critic/score/mean` is of all groups.
-    """
-    num_right, num_valid = (x_M[kept_M].sum() for x_M in (feedback.successes_M, feedback.trials_M))
-    return {"critic/score/trained_mean": float(num_right / num_valid)} if num_valid else {}
-
-
-def _forecast(rounds: Sequence[Round]) -> Metrics:
-    """Returns what the selector expected of the prompts before it saw answers, averaged over them."""
-    names = rounds[0].belief
-    found = samplers.belief_metrics(
-        {name: np.concatenate([one.belief[name] for one in rounds]) for name in names}
-    )
-    errors = [_errors(one) for one in rounds if "posterior_mean" in one.belief]
-    if errors and any(map(len, errors)):
-        found["vade/posterior_error"] = float(np.mean(np.concatenate(errors)))
-    return found
-
-
-def _errors(one: Round) -> np.ndarray:
-    """Returns by how much each prompt's share of right answers differs from what was expected."""
-    trials_M = one.feedback.trials_M
-    rate_M = one.feedback.successes_M / np.maximum(trials_M, 1)
-    return np.abs(np.asarray(one.belief["posterior_mean"]) - rate_M)[trials_M > 0]
+def _error(expected_M: np.ndarray, feedback: Feedback) -> float:
+    """Returns by how much a prompt's share of right answers differs from what was expected, on average."""
+    asked_M = feedback.trials_M > 0
+    rate_M = feedback.successes_M[asked_M] / feedback.trials_M[asked_M]
+    return float(np.mean(np.abs(np.asarray(expected_M)[asked_M] - rate_M)))
 
 
 def of_answers(feedback: Feedback, rollouts: Rollouts) -> Metrics:

@@ -3,8 +3,7 @@
 import contextlib
 import functools
 import time
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -18,11 +17,10 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 class Clock:
     """Times named parts: `with clock("gen"): ...`."""
 
-    def __init__(self, seconds: Mapping[str, float] = types.MappingProxyType({})):
-        """Starts; `seconds` are those of parts that were timed before."""
+    def __init__(self):
         self._start = time.perf_counter()
         self._num_compiled = len(_compile_seconds())
-        self.seconds: dict[str, float] = dict(seconds)
+        self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -31,16 +29,12 @@ class Clock:
         try:
             yield
         finally:
-            self.add_seconds(name, time.perf_counter() - start)
+            self.add(**{name: time.perf_counter() - start})
 
-    def add_seconds(self, name: str, seconds: float) -> None:
-        """Adds seconds to a part. Parts that other threads timed overlap with the rest of the step."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
-    def add(self, other: "Clock") -> None:
-        """Adds what another clock has timed."""
-        for name, seconds in other.seconds.items():
-            self.add_seconds(name, seconds)
+    def add(self, **seconds: float) -> None:
+        """Adds seconds to parts. Parts that other threads timed overlap with the rest of the step."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
 
     def metrics(
         self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
@@ -61,9 +55,7 @@ class Clock:
             "perf/compilations": len(compiled),
             "timing_s/step": step,
             "perf/device_seconds": step * (jax.device_count() + engine_devices),
-            "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step / jax.device_count(),
-            "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self.seconds["gen"],
         }
 

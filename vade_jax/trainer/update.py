@@ -4,6 +4,7 @@ An objective turns the policy's log-probs into a scalar whose denominators are t
 counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,24 +37,24 @@ Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 def make_logp(
     merge: Callable[[Params], Any],
     *,
-    temperature: float,
     banned: tuple[int, ...],
-    chunk: int,
+    temperature: float = 1.0,
+    chunk: int = 1024,
     remat: bool = True,
 ) -> Forward:
     """Returns `logp(params, batch) -> logprobs.Tokens`, in which each prompt is computed once for its group.
 
     Args:
         merge: params -> a model with `answer_hidden`, `head` and `place`.
-        temperature: of the sampling.
         banned: tokens that cannot be sampled.
+        temperature: of the sampling: the log-probs are those of the draws.
         chunk: the number of tokens whose logits exist at once on a device.
         remat: recompute each layer's activations in the backward pass.
     """
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model = merge(params)
-        hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, batch.group_R, remat=remat)
+        hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, remat=remat)
         return logprobs.selected(
             hidden_NTD,
             model.head(jnp.float32),
@@ -93,7 +94,6 @@ def make(
     frozen: tuple[str, ...] = (),
     apply: Callable[[Params, Params], Params] = optax.apply_updates,
     whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
-    cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
@@ -110,7 +110,6 @@ def make(
         frozen: paths of parameters that the optimizer does not change.
         apply: (parameters, the optimizer's result) -> new parameters.
         whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
-        cut: runs a shorter program for a micro-batch of short answers.
     """
 
     def loss(params, frozen, micro, totals):
@@ -118,11 +117,9 @@ def make(
         # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0. So is that of
         # the engine, the old policy and the reference.
         counted = lambda x_NT: jnp.where(micro.mask_NT > 0, x_NT, 0)
-        others = {
-            name: counted(getattr(micro, name))
-            for name in ("rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
-        }
-        value, metrics = objective(counted(tokens.logp_NT), micro.replace(**others), totals)
+        names = ("rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
+        others = micro.replace(**{name: counted(getattr(micro, name)) for name in names})
+        value, metrics = objective(counted(tokens.logp_NT), others, totals)
         entropy = jnp.sum(tokens.entropy_NT * micro.mask_NT) / totals.num_tokens
         return value, {"actor/loss": value, "actor/entropy": entropy, **metrics}
 
@@ -130,10 +127,12 @@ def make(
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)  # over all micro-batches, so that gradients add up
-        of_micro = cut(lambda micro: gradient(state.params, state.frozen, micro, totals))
-        grads, metrics = _sum_over_microbatches(of_micro, batch)
+        of_micro = lambda micro: gradient(state.params, state.frozen, micro, totals)
+        grads, metrics = _sum_over_microbatches(minibatches.in_shortest(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics["actor/grad_norm"] = optax.tree.norm(_trained(grads, frozen))
+        still = _is_frozen(grads, frozen)
+        counted = jax.tree.map(lambda x, is_still: None if is_still else x, grads, still)
+        metrics["actor/grad_norm"] = optax.tree.norm(counted)
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = apply(state.params, updates)
@@ -149,20 +148,12 @@ def count(mask_ANT: Array) -> Totals:
     return Totals(jnp.sum(mask_ANT), jnp.sum(jnp.any(mask_ANT > 0, axis=-1)))
 
 
-def _zeros_like_output(run: Callable, micro: Batch):
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro))
-
-
 def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
     """Returns `run` with a shortcut: a micro-batch without a valid token gives zeros and is not computed."""
 
     def unless_empty(micro: Batch) -> T:
-        return jax.lax.cond(
-            jnp.any(micro.mask_NT > 0),
-            run,
-            lambda micro: _zeros_like_output(run, micro),
-            micro,
-        )
+        zeros = lambda micro: optax.tree.zeros_like(jax.eval_shape(run, micro))
+        return jax.lax.cond(jnp.any(micro.mask_NT > 0), run, zeros, micro)
 
     return unless_empty
 
@@ -186,7 +177,7 @@ def _sum_over_microbatches(run, batch):
         # which in bfloat16 would lose what is small in it.
         return (jax.tree.map(jnp.add, grads, more_grads), summed), None
 
-    grads, metrics = _zeros_like_output(run, first)
+    grads, metrics = optax.tree.zeros_like(jax.eval_shape(run, first))
     return jax.lax.scan(add, (precision.to_float32(grads), metrics), batch)[0]
 
 
@@ -214,8 +205,8 @@ def make_optimizer(
     )
     if config.frozen:
         # Frozen parameters have no moments and do not count in the clipped norm.
-        transforms: dict[Any, Any] = {"train": trained, "freeze": optax.set_to_zero()}
-        trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
+        is_frozen = functools.partial(_is_frozen, prefixes=config.frozen)
+        trained = optax.partition({False: trained, True: optax.set_to_zero()}, is_frozen)
     return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
 
 
@@ -239,38 +230,26 @@ def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformati
 def schedule(config: settings.Optimizer) -> optax.Schedule:
     """Returns the learning rate as a function of the number of earlier updates."""
     peak, warmup, decay = config.learning_rate, config.warmup_steps, config.decay_steps
+    first = 0.0 if warmup else peak
     if not decay:
-        return (
-            optax.warmup_constant_schedule(0.0, peak, warmup)
-            if warmup
-            else optax.constant_schedule(peak)
-        )
-    if not warmup:
-        return optax.cosine_decay_schedule(peak, decay, 0.1)
-    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, warmup + decay, 0.1 * peak)
+        return optax.warmup_constant_schedule(first, peak, warmup)
+    return optax.warmup_cosine_decay_schedule(first, peak, warmup, warmup + decay, 0.1 * peak)
 
 
-def _trained(params: Params, frozen: tuple[str, ...]) -> list[jax.Array]:
-    """Returns the arrays whose paths start with none of `frozen`, in order."""
-    named = jax.tree.leaves_with_path(params)
-    return [x for path, x in named if not mesh.path_name(path).startswith(frozen)]
+def _is_frozen(params: Params, prefixes: tuple[str, ...]) -> Params:
+    """Returns which parameters have a path that starts with one of `prefixes`.
 
-
-def _labels(params: Params, frozen: tuple[str, ...]) -> Params:
-    """Returns "freeze" for the parameters whose path starts with one of `frozen`, else "train"."""
-    names = [mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)]
-    if "" in frozen:
-        raise ValueError(
-            "optimizer.frozen has an empty prefix, which freezes everything: leave it out"
-        )
-    for prefix in frozen:
-        if not any(name.startswith(prefix) for name in names):
-            known = sorted({name.split("/")[0] for name in names})
+    Raises:
+        ValueError: a prefix freezes nothing, or everything.
+    """
+    names = {mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)}
+    for prefix in prefixes:
+        if not 0 < sum(name.startswith(prefix) for name in names) < len(names):
+            known = ", ".join(sorted({name.split("/")[0] for name in names}))
             raise ValueError(
-                f"optimizer.frozen: no parameter path starts with {prefix!r}; "
-                f"they start with {', '.join(known)}"
+                f"optimizer.frozen: {prefix!r} is to be the start of some paths of parameters, not of all or "
+                f"none: they start with {known}"
             )
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: "freeze" if mesh.path_name(path).startswith(frozen) else "train",
-        params,
+        lambda path, _: mesh.path_name(path).startswith(prefixes), params
     )

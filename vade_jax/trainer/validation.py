@@ -11,6 +11,7 @@ import numpy as np
 
 from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.progress import Known
 from vade_jax.trainer.scoring import Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
@@ -40,57 +41,36 @@ def of_items(
     Of the scores only `correct` is used. An answer without a verdict counts as wrong;
     `val-aux/<name>/unknown` is the share of such answers, if there are any.
     """
-
-    def build(i: int) -> tuple[Prompt, Item]:
-        item = items[i]  # read once, because a source decodes an item's images each time
-        return build_prompt(item), item.without_images()
-
-    made = map(build, range(len(items)))
-    built, kept = [prompt for prompt, _ in made], [item for _, item in made]
-    names = [x.metadata.get("family") or x.metadata.get("subset", "") for x in kept]
-    family_M = np.array([str(family) for family in names])
-
-    uid_M = [f"{name}/{item.uid}" for item in kept]
+    asked = Pool(items, build_prompt, map).take(np.arange(len(items)), num_samples)
+    kept, num_rollouts_M = asked.items, asked.proposal.num_rollouts_M
+    uid_M = np.array([f"{name}/{item.uid}" for item in kept])
+    names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in kept]
+    # The metrics' names end in these; "" stands for all items.
+    families = {"": np.ones(len(kept), bool)}
+    families |= {f"{x}/": np.array(names) == x for x in sorted({*names} - {""})}
 
     def validate(
         engine: Engine, key: jax.Array, version: int, known: Known
     ) -> tuple[Metrics, Known]:
-        num_rollouts_M = np.full(len(kept), num_samples)
         with ScoringThread(score, kept) as scoring_thread:
             rollouts = engine.generate(
-                built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
+                asked.prompts, num_rollouts_M, key, version, sampling, on_group=scoring_thread
             )
-            scores = scoring_thread.scores(rollouts)
-        correct_N = scores.correct_N
+            scored = scoring_thread.scored(len(rollouts.group_N))
+        known_N = np.array([one.is_known for one in scored])
+        correct_N = np.array([one.correct if one.is_known else 0 for one in scored], np.float32)
         rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
-        known_M = np.array([uid in known for uid in uid_M])
-        metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
-        if not scores.known_N.all():
-            metrics[f"val-aux/{name}/unknown"] = float(np.mean(~scores.known_N))
-        if known_M.any():
-            metrics[f"val-aux/{name}/forgotten"] = float(np.mean(rate_M[known_M] < 0.5))
-        for family in filter(None, np.unique(family_M)):
-            inside_M = family_M == family
-            aux = f"val-aux/{name}/{family}"
-            accuracy = np.mean(correct_N[inside_M[rollouts.group_N]])
-            metrics[f"{aux}/acc/mean@{num_samples}"] = float(accuracy)
-            if (inside_M & known_M).any():
-                metrics[f"{aux}/forgotten"] = float(np.mean(rate_M[inside_M & known_M] < 0.5))
-        return metrics, known.union(np.array(uid_M)[rate_M == 1].tolist())
-
-    return validate
-
-
-def together(validations: Sequence[Validate]) -> Validate:
-    """Returns a validation that runs several others one after another and joins their metrics."""
-
-    def validate(
-        engine: Engine, key: jax.Array, version: int, known: Known
-    ) -> tuple[Metrics, Known]:
+        was_known_M = np.array([uid in known for uid in uid_M])
         metrics = {}
-        for each in validations:
-            found, known = each(engine, key, version, known)
-            metrics |= found
-        return metrics, known
+        if not known_N.all():
+            metrics[f"val-aux/{name}/unknown"] = float(np.mean(~known_N))
+        for family, inside_M in families.items():
+            accuracy = float(np.mean(correct_N[inside_M[rollouts.group_N]]))
+            area = "val-aux" if family else "val"
+            metrics[f"{area}/{name}/{family}acc/mean@{num_samples}"] = accuracy
+            if (inside_M & was_known_M).any():
+                forgotten = float(np.mean(rate_M[inside_M & was_known_M] < 0.5))
+                metrics[f"val-aux/{name}/{family}forgotten"] = forgotten
+        return metrics, known.union(uid_M[rate_M == 1].tolist())
 
     return validate
