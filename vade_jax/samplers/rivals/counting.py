@@ -7,14 +7,9 @@ import jax
 from vade_jax import rng, types
 from vade_jax.samplers import base, beta
 
-_NO_NEEDS = base.Needs()
-
 
 def selector(
-    propose: Callable[[beta.BetaState, rng.SelectionKeys, int], types.Proposal],
-    *,
-    decay: float,
-    needs: base.Needs = _NO_NEEDS,
+    propose: Callable[[beta.BetaState, rng.SelectionKeys, int], types.Proposal], *, decay: float
 ) -> base.Sampler:
     """Returns a selector that counts answers and proposes by the counts; a visit leaves `decay` of an item's.
 
@@ -28,4 +23,4 @@ def selector(
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
         return beta.counted(state, feedback, decay_selected=decay, decay_rest=1.0)
 
-    return base.compiled(beta.no_counts, keyed, update, believe=beta.believe, needs=needs)
+    return base.compiled(beta.no_counts, keyed, update, believe=beta.believe)
