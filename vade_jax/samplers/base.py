@@ -15,7 +15,6 @@ has. No other file of the package checks for a selector's name.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -189,13 +188,6 @@ class Spec:
         Raises:
             ValueError: a hyperparameter is unknown or out of its range.
         """
-        known = self.option_names
-        for name in hyperparameters:
-            if name not in known:
-                hint = fields.did_you_mean(name, known)
-                raise ValueError(
-                    f"{self.name} has no option {name!r}: {hint}it takes {', '.join(known)}"
-                )
         return self.build(self.options.from_dict(hyperparameters))
 
 
@@ -280,27 +272,10 @@ def compiled(
         init=initial,
         propose=jax.jit(propose, static_argnums=2),
         keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
-        update=_uncopied(update),
+        update=jax.jit(update),
         believe=jax.jit(believe),
         needs=needs,
     )
-
-
-def _uncopied(update: Callable[[S, types.Feedback], S]) -> Callable[[S, types.Feedback], S]:
-    """Returns `update`, compiled. `jax.jit` would copy what `update` leaves unchanged, such as features."""
-
-    @jax.jit
-    def changes(state: S, feedback: types.Feedback) -> S:
-        new = update(state, feedback)
-        return jax.tree.map(lambda before, after: None if after is before else after, state, new)
-
-    @functools.wraps(changes)
-    def updated(state: S, feedback: types.Feedback) -> S:
-        new = changes(state, feedback)
-        merge = lambda after, before: before if after is None else after
-        return jax.tree.map(merge, new, state, is_leaf=lambda x: x is None)
-
-    return updated
 
 
 METRICS = {"posterior_mean": "vade/posterior_mean", "prob_mixed": "vade/predicted_effective_ratio"}
