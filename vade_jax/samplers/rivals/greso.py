@@ -24,7 +24,6 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
-
 # Of the authors' code
 P_MIN, P_MAX = 0.05, 0.95  # bounds of p_easy and p_hard
 KEEP_MIN = 0.01  # lowest probability of a visit

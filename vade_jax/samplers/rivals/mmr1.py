@@ -7,8 +7,8 @@ step do not change them.
 
 Departures from the paper and its code:
 - No item occurs twice in a batch; both draw with replacement.
-- The code takes D = self-BLEU, so that similar answers win, and stretches the weights to [0, 1]. Here D is the
-  paper's, 1 - self-BLEU, and the weights are as they are.
+- The code takes D = self-BLEU, so that similar answers win, and stretches the weights to [0, 1]. Here D is
+  the paper's, 1 - self-BLEU, and the weights are as they are.
 - Until an item has answers, its P (1 - P) is the mean of the items that have some, and 1/4 at first.
 """
 
