@@ -1,5 +1,7 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
+import functools
+
 from vade_jax import fields, imports
 from vade_jax.samplers import dapo, informed, pooled, uniform, vade
 from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics, require
@@ -26,9 +28,10 @@ _SPECS = (
     *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
     *(retire.SPEC, sec.SPEC, strata.SPEC, vcrl.SPEC),
 )
-_BASES = {spec.name: spec for spec in _SPECS}
+SAMPLERS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 # ReMind wraps any of the others, so it needs to know them.
-SAMPLERS: dict[str, Spec] = {**_BASES, "remind": remind.spec(_BASES)}
+_remind = functools.partial(remind.selector, dict(SAMPLERS))
+SAMPLERS["remind"] = Spec("remind", remind.RemindOptions, _remind)
 
 
 def find(name: str, setting: str = "selector.name") -> Spec:

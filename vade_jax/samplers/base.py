@@ -201,11 +201,8 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
     spec = specs[options.base]
     if "num_rollouts" in options.base_options:
         raise ValueError("base_options has num_rollouts, which is the same for both: leave it out")
-    shared = {
-        name: vars(options)[name] for name in ("num_rollouts", "seed") if name in vars(options)
-    }
-    shared = {name: x for name, x in shared.items() if name in spec.option_names}
-    return spec(**shared | dict(options.base_options))
+    both = {"num_rollouts", "seed"}.intersection(vars(options), spec.option_names)
+    return spec(**{name: vars(options)[name] for name in both} | dict(options.base_options))
 
 
 def outcome(feedback: types.Feedback) -> Array:

@@ -72,8 +72,8 @@ def selector(options: BotsOptions) -> base.Sampler:
             return state
         per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
         per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
-        rates = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
-        return state.replace(**dict(zip(("weak_I", "strong_I"), rates, strict=True)))
+        weak_I, strong_I = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
+        return state.replace(weak_I=weak_I, strong_I=strong_I)
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)

@@ -24,15 +24,13 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
-# Of the authors' code
+# Of the public code, as are the defaults of the options
 P_MIN, P_MAX = 0.05, 0.95  # bounds of p_easy and p_hard
 KEEP_MIN = 0.01  # lowest probability of a visit
 
 
 @dataclasses.dataclass(frozen=True)
 class GresoOptions(base.Options):
-    """The hyperparameters of GRESO; the defaults are those of its public code."""
-
     # Initial probabilities of visiting an item whose latest visit was all right, or all wrong
     p_easy: float = fields.number(0.5, at_least=P_MIN, at_most=P_MAX)
     p_hard: float = fields.number(0.5, at_least=P_MIN, at_most=P_MAX)
@@ -59,8 +57,6 @@ class GresoState(types.Pytree):
 
 
 def selector(options: GresoOptions) -> base.Sampler:
-    """Returns GRESO, Algorithm 1 of arXiv 2506.02177."""
-
     def init(num_items: int) -> GresoState:
         of_items = {"epoch_I": -1, "streak_I": 0, "luck_I": 0.0}
         shares = {"p_easy": float(options.p_easy), "p_hard": float(options.p_hard)}
@@ -81,8 +77,10 @@ def selector(options: GresoOptions) -> base.Sampler:
         # Only visited items get new luck: a visit decides how long its item is then skipped.
         luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
         sign_M, asked_M = base.outcome(feedback), feedback.trials_M > 0
-        streak_M = extended(state.streak_I[index_M], sign_M)
-        streak_M = jnp.where(asked_M, streak_M, state.streak_I[index_M])
+        # Another sign begins a new streak, a mixed group ends it.
+        before_M = state.streak_I[index_M]
+        streak_M = jnp.where(before_M * sign_M > 0, before_M, 0) + sign_M
+        streak_M = jnp.where(asked_M, streak_M, before_M)
         # The first epoch visits every item, so its shares say nothing about the skipping.
         change = jnp.where(epoch > 0, options.adjustment, 0.0)
 
@@ -127,8 +125,3 @@ def due(state: GresoState) -> jax.Array:
 def current_epoch(state: GresoState, due_I: Array) -> jax.Array:
     """Returns the epoch that the next batch begins in: the earliest with an item due; it never decreases."""
     return jnp.maximum(state.epoch.astype(due_I.dtype), jnp.nanmin(due_I))
-
-
-def extended(streak_M: Array, sign_M: Array) -> jax.Array:
-    """Returns the signed streaks after one more outcome: another sign begins a new one, 0 ends it."""
-    return jnp.where(streak_M * sign_M > 0, streak_M, 0) + sign_M

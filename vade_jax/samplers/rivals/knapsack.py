@@ -1,6 +1,7 @@
 """Knapsack RL (arXiv 2509.25849): the answers of a step go to the prompts where one more is worth most.
 
-B prompts share B G answers. By the paper's equation, N answers to a prompt with pass rate p are worth
+The B prompts of a step, in the order of uniform, share B G answers. By the paper's equation, N answers to a
+prompt with pass rate p are worth
 
     Value(N) = (1 - p^N - (1-p)^N) p (1-p)^2,
 
@@ -27,6 +28,8 @@ from vade_jax import fields, types
 from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
+MIN_COUNT = 8  # fewest answers from which p counts as known, as in the public code
+
 
 @dataclasses.dataclass(frozen=True)
 class KnapsackOptions(base.Options):
@@ -38,17 +41,13 @@ class KnapsackOptions(base.Options):
     # surplus
     confidence: float = fields.number(0.9, at_least=0, at_most=1 - 1e-6)
     # Newest answers, of at most 8 groups, that p is computed from; more if the newest group is larger
-    buffer: int = fields.number(16, at_least=1)
-    min_count: int = fields.number(8, at_least=1)  # Fewest answers from which p counts as known
+    buffer: int = fields.number(16, at_least=MIN_COUNT)
 
     def __post_init__(self):
         super().__post_init__()
         usual = self.num_rollouts
         fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
         fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
-        held = max(min(self.buffer, 8 * usual), usual)
-        why = "as no more answers are held: no prompt would ever be known"
-        fields.Interval(at_most=held, why=why).check("min_count", self.min_count)
 
 
 @chex.dataclass(frozen=True)
@@ -64,8 +63,6 @@ class KnapsackState(beta.BetaState):
 
 
 def selector(options: KnapsackOptions) -> base.Sampler:
-    """Returns the Knapsack selector: prompts in the order of uniform, with groups of different sizes."""
-
     def init(num_items: int) -> KnapsackState:
         zero_I8 = jnp.zeros((num_items, 8), jnp.float32)
         of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, visits_I=0)
@@ -78,9 +75,15 @@ def selector(options: KnapsackOptions) -> base.Sampler:
 
     def update(state: KnapsackState, feedback: types.Feedback) -> KnapsackState:
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-        wrong_M = feedback.trials_M - feedback.successes_M
-        right_M8 = pushed(state.right_I8[index_M], feedback.successes_M, asked_M)
-        wrong_M8 = pushed(state.wrong_I8[index_M], wrong_M, asked_M)
+
+        def pushed(count_I8: Array, new_M: Array) -> jax.Array:
+            """Returns the counts with the new group in front, and the oldest dropped, if it has answers."""
+            count_M8 = count_I8[index_M]
+            longer_M8 = jnp.concatenate([new_M[:, None], count_M8[:, :-1]], axis=1)
+            return jnp.where(asked_M[:, None], longer_M8, count_M8)
+
+        right_M8 = pushed(state.right_I8, feedback.successes_M)
+        wrong_M8 = pushed(state.wrong_I8, feedback.trials_M - feedback.successes_M)
         share_M8 = held(right_M8 + wrong_M8, options.buffer)
         return KnapsackState(
             alpha_I=state.alpha_I.at[index_M].set(jnp.sum(share_M8 * right_M8, axis=1)),
@@ -110,7 +113,7 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     within a class by gain. Gains fall along a row, so a row is filled from the left.
     """
     total_M = alpha_M + beta_M
-    known_M = total_M > options.min_count - 0.5  # counts are sums of fractions, so they are inexact
+    known_M = total_M > MIN_COUNT - 0.5  # counts are sums of fractions, so they are inexact
     wrong_M, right_M = known_M & (alpha_M == 0), known_M & (beta_M == 0)
     mixed_M = known_M & ~wrong_M & ~right_M
     low_M = jnp.where(known_M, options.min_rollouts, options.num_rollouts)
@@ -132,12 +135,6 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     surplus = options.num_rollouts * len(alpha_M) - jnp.sum(low_M)
     filled_MG = (place_Q < surplus).reshape(gain_MG.shape)
     return (low_M + jnp.sum(filled_MG, axis=1)).astype(jnp.int32)
-
-
-def pushed(count_M8: Array, count_M: Array, asked_M: Array) -> jax.Array:
-    """Returns the counts with a new group in front, and the oldest dropped, if the group has answers."""
-    longer_M8 = jnp.concatenate([count_M[:, None], count_M8[:, :-1]], axis=1)
-    return jnp.where(asked_M[:, None], longer_M8, count_M8)
 
 
 def held(count_M8: Array, buffer: int) -> jax.Array:

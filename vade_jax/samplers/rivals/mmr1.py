@@ -27,13 +27,9 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Mmr1Options(base.Options):
-    """The hyperparameters of MMR1, as in its public code."""
-
     mixture: float = fields.fraction(0.5)  # lambda, the share of a batch that is drawn by weight
     outcome_weight: float = fields.number(0.8, at_least=0)  # alpha, the weight of P (1 - P)
     diversity_weight: float = fields.number(0.2, at_least=0)  # beta, the weight of D
-    # What a pass leaves of the old weights; the first pass replaces them
-    momentum: float = fields.fraction(0.0)
 
     def __post_init__(self):
         super().__post_init__()
@@ -59,8 +55,11 @@ def selector(options: Mmr1Options) -> base.Sampler:
     """
 
     def weights(state: Mmr1State) -> Array:
-        variance_I = outcome_variance(state.pass_rate_I, state.measured_I)
-        weight_I = options.outcome_weight * variance_I
+        variance_I = state.pass_rate_I * (1 - state.pass_rate_I)
+        total = jnp.nansum(jnp.where(state.measured_I, variance_I, 0.0))
+        count = jnp.sum(state.measured_I)
+        mean = jnp.where(count > 0, total / jnp.maximum(count, 1), 0.25)
+        weight_I = options.outcome_weight * jnp.where(state.measured_I, variance_I, mean)
         return weight_I + options.diversity_weight * (1 - state.self_bleu_I)
 
     def init(
@@ -90,8 +89,6 @@ def selector(options: Mmr1Options) -> base.Sampler:
         if not base.is_pass(feedback, len(state.weight_I)):
             return state
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-        # Weights from before the first pass are not measurements, so they have no momentum.
-        stays = jnp.where(jnp.any(state.measured_I), options.momentum, 0.0)
 
         def put(old_I: Array, new_M: Array) -> jax.Array:
             return jnp.asarray(old_I).at[index_M].set(jnp.where(asked_M, new_M, old_I[index_M]))
@@ -103,24 +100,15 @@ def selector(options: Mmr1Options) -> base.Sampler:
             measured_I=put(state.measured_I, asked_M),
             self_bleu_I=state.self_bleu_I if bleu_M is None else put(state.self_bleu_I, bleu_M),
         )
-        return new.replace(weight_I=stays * state.weight_I + (1 - stays) * weights(new))
+        return new.replace(weight_I=weights(new))
 
     bleu = base.PerItem("self_bleu", "measured" if options.diversity_weight > 0 else "optional")
     needs = base.Needs(items=(base.PerItem("pass_rate", "measured"), bleu))
     return base.compiled(init, propose, update, needs=needs)
 
 
-# T, the steps between passes in the paper's main run
+# T, the steps between passes in the paper's main run. The options' defaults are those of its code.
 SPEC = base.Spec("mmr1", Mmr1Options, selector, goes_with={"measure.every": 35})
-
-
-def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
-    """Returns P (1 - P); items without answers get the mean of the others, or 1/4 if no item has any."""
-    variance_I = pass_rate_I * (1 - pass_rate_I)
-    total = jnp.nansum(jnp.where(measured_I, variance_I, 0.0))
-    count = jnp.sum(measured_I)
-    mean = jnp.where(count > 0, total / jnp.maximum(count, 1), 0.25)
-    return jnp.where(measured_I, variance_I, mean)
 
 
 # This runs on the host, in NumPy: answers have different lengths, and passes are rare.

@@ -20,7 +20,6 @@ It leaves these points open:
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import chex
@@ -39,7 +38,8 @@ class RemindOptions(base.AroundOptions):
     """The hyperparameters of ReMind's queue; `base` is any other selector of this package."""
 
     every: int = fields.number(5, at_least=1)  # Steps from one review to the next
-    share: float = fields.fraction(0.1)  # Share of the batch that reviews take in such a step
+    # Share of the batch that reviews take in such a step
+    share: float = fields.number(0.1, above=0, at_most=1)
     enter: float = fields.fraction(0.25)  # Probability that a mastered prompt joins the queue
     # Seed that decides which prompts join the queue, and seed of the wrapped selector; proposals use the
     # keys of the run
@@ -67,8 +67,6 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        if not options.share:
-            return proposal
         size = max(1, ranking.share_of(options.share, num_prompts))
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
         head_S, is_due_S = head(state.since_I, head_key, size)
@@ -99,12 +97,11 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         # in this step, so a resumed run and feedback in another order give the same queue.
         luck_I = jax.random.uniform(rng.joining_key(options.seed, state.step), state.since_I.shape)
         joins_M = luck_I[index_M] < options.enter
-        queued_M = jnp.where(right_M, NOT_QUEUED, state.step)
+        is_queued_M = jnp.where(since_M != NOT_QUEUED, ~right_M, right_M & joins_M)
+        after_M = jnp.where(is_queued_M, state.step, NOT_QUEUED)
         # A prompt without valid answers was not reviewed: it keeps its place in the queue.
-        queued_M = jnp.where(feedback.trials_M > 0, queued_M, since_M)
-        others_M = jnp.where(right_M & joins_M, state.step, NOT_QUEUED)
-        since_M = jnp.where(since_M != NOT_QUEUED, queued_M, others_M)
-        since_I = state.since_I.at[index_M].set(since_M)
+        after_M = jnp.where(feedback.trials_M > 0, after_M, since_M)
+        since_I = state.since_I.at[index_M].set(after_M)
         return RemindState(base=after, since_I=since_I, step=state.step + 1)
 
     def believe(state: RemindState, proposal: types.Proposal) -> dict[str, Array]:
@@ -115,11 +112,6 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
     keep_below = lambda state, feedback: below.keep(state.base, feedback)
     keep = keep_below if below.drops else base.keep_all
     return base.compiled(init, propose, update, keep=keep, believe=believe, needs=below.needs)
-
-
-def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
-    """Returns the entry "remind" of `SAMPLERS`, which can wrap any of `specs`."""
-    return base.Spec("remind", RemindOptions, functools.partial(selector, specs))
 
 
 def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
