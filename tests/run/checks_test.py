@@ -333,9 +333,7 @@ def test_the_bank_of_vcrl_needs_a_second_round():
 @pytest.mark.parametrize(
     ("name", "num_rollouts", "options"),
     [
-        ("cures", 4, {"max_rollouts": 6}),
         ("knapsack", 16, {"min_rollouts": 12}),
-        ("mopps", 4, {"band": [0.4, 0.6]}),  # a tuple, as JSON has it
     ],
 )
 def test_options_are_held_against_the_answers_of_the_run(name, num_rollouts, options):
@@ -353,7 +351,7 @@ def test_a_pass_is_refused_around_the_bank_of_vcrl():
     c.selector.options = ConfigDict({"base": "vcrl"})
     check(c)
     c.measure.every = 10
-    with pytest.raises(ValueError, match=r"remind .*measure.every=0, .*replay='none' of vcrl"):
+    with pytest.raises(ValueError, match=r"remind .*measure.every=0"):
         check(c)
 
 

@@ -241,18 +241,13 @@ def keep_varied(state: State, feedback: types.Feedback) -> Array:
 KEEP_ALL = jax.jit(keep_all)
 
 
-def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns nothing: the `believe` of a selector without a posterior."""
-    return {}
-
-
 def compiled(
     init: Callable[..., S],
     propose: Callable[[S, jax.Array, int], types.Proposal],
     update: Callable[[S, types.Feedback], S],
     *,
     keep: Callable[[S, types.Feedback], Array] = keep_all,
-    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = no_belief,
+    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = lambda *_: {},  # no posterior
     needs: Needs = Needs(),
 ) -> Sampler:
     """Returns a selector with its functions compiled.

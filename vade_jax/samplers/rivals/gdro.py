@@ -95,9 +95,7 @@ def selector(options: GdroOptions) -> base.Sampler:
             score_A=scored(state.score_A, bin_M, feedback, options.learning_rate),
         )
 
-    def believe(state: GdroState, proposal: types.Proposal) -> dict[str, Array]:
-        return {"gdro/weight": weights(state, proposal.index_M)}
-
+    believe = lambda state, proposal: {"gdro/weight": weights(state, proposal.index_M)}
     return base.compiled(init, propose, update, believe=believe, needs=base.Needs(weights=True))
 
 

@@ -29,10 +29,8 @@ SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # the noise scales that 
 # ------------------------------------------------------------------------------ the walk
 @dataclasses.dataclass(frozen=True)
 class WalkOptions(base.Options):
-    """How the logit pass rates start and walk; all variances are of the logit."""
+    """How the logit pass rates walk; all variances are of the logit."""
 
-    prior_mean: float = fields.number(0.0)  # Prior mean of every logit pass rate
-    prior_var: float = fields.number(4.0, above=0)  # Prior variance of every logit pass rate
     # Variance that a visit adds before its counts are used; without valid answers it is not a visit
     noise_selected: float = fields.number(0.15, at_least=0)
     noise_rest: float = fields.number(0.002, at_least=0)  # Variance that a step adds to every item
@@ -53,10 +51,10 @@ class KalmanState(types.Pytree):
 Walk = TypeVar("Walk", bound=KalmanState)
 
 
-def begin(options: WalkOptions, num_items: int) -> dict[str, Any]:
-    """Returns the arrays of the state before any answers."""
-    prior = {"mean_I": float(options.prior_mean), "var_I": float(options.prior_var)}
-    return {**per_item.filled(num_items, **prior), "evidence_Q": np.zeros_like(SCALE_Q)}
+def begin(num_items: int) -> dict[str, Any]:
+    """Returns the arrays of the state before any answers: every logit is N(0, 4)."""
+    prior = per_item.filled(num_items, mean_I=0.0, var_I=4.0)
+    return {**prior, "evidence_Q": np.zeros_like(SCALE_Q)}
 
 
 def walked(options: WalkOptions, state: Walk, feedback: types.Feedback) -> Walk:
@@ -107,7 +105,7 @@ def kalman(options: KalmanOptions) -> base.Sampler:
     info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> KalmanState:
-        return KalmanState(**begin(options, num_items))
+        return KalmanState(**begin(num_items))
 
     def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -163,7 +161,7 @@ def kgps(options: KgpsOptions) -> base.Sampler:
     """
 
     def init(num_items: int) -> KgpsState:
-        return KgpsState(**begin(options, num_items), unseen_I=jnp.ones(num_items, bool))
+        return KgpsState(**begin(num_items), unseen_I=jnp.ones(num_items, bool))
 
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)
