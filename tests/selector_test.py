@@ -156,11 +156,11 @@ def test_a_proposal_has_all_that_a_selector_asks_for():
     proposal = Selector(IDS, "gdro").propose(6)
     assert proposal.weight_M.tolist() == [1.0] * 6
     selector = Selector(IDS, "knapsack", num_rollouts=4)
-    for _ in range(10):  # twice: then the groups are not alike
+    for _ in range(10):  # of half of the items all answers are wrong, of the others half are right
         ids = selector.select(10)
         selector.observe(ids, [int(name.removeprefix("item-")) % 2 * 4 for name in ids], 8)
     num_M = selector.propose(50).num_rollouts_M
-    assert num_M.sum() == 200 and num_M.min() == 2
+    assert num_M.sum() == 200 and set(num_M.tolist()) == {3, 5}
 
 
 def test_another_number_of_valid_answers_compiles_nothing():
