@@ -69,7 +69,7 @@ class Selector:
                 f"items: {len(self._ids)} ids, {len(self._place)} of them different: give different ones"
             )
         # What a saved selector must have in common with the one that continues it
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "name": name,
             "options": json.loads(json.dumps(spec.options.from_dict(options).to_dict())),
             "seed": seed,
@@ -115,8 +115,8 @@ class Selector:
     def observe(
         self,
         ids: Sequence[Hashable],
-        correct: Sequence[float],
-        trials: int | Sequence[int],
+        correct: Sequence[float] | np.ndarray,
+        trials: int | Sequence[int] | np.ndarray,
     ) -> None:
         """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
@@ -139,7 +139,10 @@ class Selector:
             self._state = self._functions.update(self._state, feedback)
 
     def keep(
-        self, ids: Sequence[Hashable], correct: Sequence[float], trials: int | Sequence[int]
+        self,
+        ids: Sequence[Hashable],
+        correct: Sequence[float] | np.ndarray,
+        trials: int | Sequence[int] | np.ndarray,
     ) -> np.ndarray:
         """Returns bool [ids]: the groups that the selector would train on. It learns nothing from them.
 

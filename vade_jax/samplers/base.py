@@ -274,11 +274,7 @@ METRICS = {"posterior_mean": "vade/posterior_mean", "prob_mixed": "vade/predicte
 
 
 def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
-    """Returns metrics: the mean over the prompts of each value that `Sampler.believe` returned.
-
-    If `believe` was given the state that made the proposal, `vade/predicted_effective_ratio` is a
-    forecast from before the rollouts, and shows whether the posterior is calibrated.
-    """
+    """Returns metrics: the mean over the prompts of each value that `Sampler.believe` returned."""
     metrics = {METRICS[x]: float(np.mean(belief[x])) for x in METRICS if x in belief}
     own = {name: np.asarray(x) for name, x in belief.items() if "/" in name}
     return metrics | {k: float(np.nanmean(x)) for k, x in own.items() if not np.isnan(x).all()}
