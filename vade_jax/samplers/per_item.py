@@ -65,7 +65,9 @@ def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
     check_per_item(selector, name, values, num_items)
     for i, value in enumerate(np.asarray(values).tolist()):
         if not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ValueError(f"{name} of item {i} is {value!r}: {selector} takes 0 to 1")
+            raise ValueError(
+                f"{name} of item {i} is {value!r}: {selector} takes numbers from 0 to 1"
+            )
 
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.
