@@ -1,11 +1,8 @@
 """The selector object: equal to the loop's own choices, exact after a restart, safe with threads."""
 
-import copy
 import hashlib
 import io
 import json
-import pickle
-import types
 from concurrent import futures
 
 import chex
@@ -52,7 +49,6 @@ def test_keep_says_which_groups_are_trained_on_and_learns_nothing():
     ids = ["item-7", "item-2", "item-9", "item-0"]  # not in the order of the items
     assert selector.filters
     assert selector.keep(ids, [3, 0, 8, 0], [8, 8, 8, 0]).tolist() == [True, False, False, False]
-    assert selector.keep([], [], 8).tolist() == []
     chex.assert_trees_all_equal(selector.state_dict()["state"], before)
     with pytest.raises(ValueError, match="one occurs twice"):
         selector.keep(["item-1", "item-1"], [1, 1], 8)
@@ -88,9 +84,7 @@ def through_json(first):
     return again
 
 
-@pytest.mark.parametrize(
-    "copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, through_torch, through_json]
-)
+@pytest.mark.parametrize("copied", [through_torch, through_json])
 def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
     """MoPPS has the seed among its options."""
     first = Selector(IDS, "mopps", seed=3)
@@ -103,21 +97,6 @@ def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
         assert first.state_dict() != again.state_dict()  # it has a state of its own
         observe_all(again, ids)
     assert first.state_dict() == again.state_dict()
-
-
-@pytest.mark.parametrize("name", sorted(set(samplers.SAMPLERS) - {"diva", "gdro"}))
-def test_every_selector_can_be_pickled(name):
-    options = {
-        "vcrl": {"replay": "next_step"},
-        "dapo": {"base_options": types.MappingProxyType({})},
-    }
-    arrays = {"category": [f"level {i % 3}" for i in range(8)], "features": np.eye(8, 5)}
-    arrays |= {"pass_rate": np.full(8, 0.5), "self_bleu": [0.5] * 8}
-    first = samplers.SAMPLERS[name](**options.get(name, {}))
-    arrays = {x: y for x, y in arrays.items() if x in first.needs.named()}
-    first = Selector(IDS[:8], name, seed=5, arrays=arrays, **options.get(name, {}))
-    again = pickle.loads(pickle.dumps(first))
-    assert again.state_dict() == first.state_dict()
 
 
 def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
@@ -158,23 +137,6 @@ def test_equal_ids_have_one_digest(items, as_saved):
     assert Selector(items, "uniform").state_dict()["ids"] == expected
 
 
-@pytest.mark.parametrize("name", ["sec", "arcus"])
-def test_a_program_with_64_bits_gets_the_same(name, tmp_path):
-    def chosen():
-        arrays = {"category": [0, 1] * 10} if name == "sec" else {}
-        made = Selector(20, name, arrays=arrays)
-        for step in range(2):
-            ids = made.select(4)
-            made.observe(ids, [step, 1, 2, 8], 8)
-            made.save(tmp_path / "selector.npz")
-            made.load(tmp_path / "selector.npz")
-        return made.select(4)
-
-    expected = chosen()
-    with jax.enable_x64(True):
-        assert chosen() == expected
-
-
 def test_threads_save_one_after_another(fresh, tmp_path):
     with futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: fresh.save(tmp_path / "selector.npz"), range(40)))
@@ -189,17 +151,16 @@ def test_groups_of_one_id_are_added():
     chex.assert_trees_all_equal(twice.state_dict(), once.state_dict())
 
 
-def test_a_score_by_length_wants_the_tokens_of_the_answers():
-    """Items 3 and 5 are as hard; the answers to 5 are a third as long. 11 tokens of 4 answers: 3 3 3 2."""
-    made = Selector(10, warmup="none", per="token", draw="mean")
-    # four answers have four tokens or more
-    for tokens in (None, [11], [11, -1], [11, np.nan], [3, 11]):
-        with pytest.raises(ValueError, match="tokens"):
-            made.observe([3, 5], correct=[1, 1], trials=[4, 4], tokens=tokens)
-    made.observe([3, 5, 3], correct=[1, 2, 1], trials=[4, 8, 4], tokens=[11, 8, 13])
-    state = made.state_dict()["state"]
-    assert state["token_I"] == [0, 0, 0, 24, 0, 8, 0, 0, 0, 0]
-    assert made.select(1) == [5]
+def test_a_proposal_has_all_that_a_selector_asks_for():
+    """GDRO weighs groups, Knapsack asks for uneven ones."""
+    proposal = Selector(IDS, "gdro").propose(6)
+    assert proposal.weight_M.tolist() == [1.0] * 6
+    selector = Selector(IDS, "knapsack", num_rollouts=4)
+    for _ in range(10):  # of half of the items all answers are wrong, of the others half are right
+        ids = selector.select(10)
+        selector.observe(ids, [int(name.removeprefix("item-")) % 2 * 4 for name in ids], 8)
+    num_M = selector.propose(50).num_rollouts_M
+    assert num_M.sum() == 200 and set(num_M.tolist()) == {3, 5}
 
 
 def test_another_number_of_valid_answers_compiles_nothing():
@@ -261,19 +222,6 @@ def test_nothing_observed_is_no_step(name):
     chex.assert_trees_all_equal(made.state_dict()["state"], before)
 
 
-def test_refuses_a_broken_file(fresh, tmp_path):
-    path = tmp_path / "selector.npz"
-    fresh.save(path)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match="not a saved selector"):
-        fresh.load(path)
-    np.save(tmp_path / "other.npy", np.arange(3))
-    with pytest.raises(ValueError, match=r"other\.npy is not a saved selector"):
-        fresh.load(tmp_path / "other.npy")
-    with pytest.raises(FileNotFoundError):
-        fresh.load(tmp_path / "none.npz")
-
-
 def test_what_the_selector_thinks_of_every_item_can_be_read():
     selector = Selector(["a", "b", "c"], seed=0, decay_selected=1.0, decay_rest=1.0)
     selector.observe(["b"], correct=[6], trials=8)
@@ -286,14 +234,12 @@ def test_what_the_selector_thinks_of_every_item_can_be_read():
 @pytest.mark.parametrize(
     ("ids", "correct", "trials", "named"),
     [
-        (["nobody"], [1], 8, "nobody"),
         (["item-1"], [9], 8, "item-1"),
         (["item-1"], [float("nan")], 8, "item-1"),
         (["item-1"], [1], 2.5, "item-1"),
         (["item-1", "item-2"], [1, 1], [8, None], "item-2"),
-        (["item-1"], [1], ["eight"], "eight"),
-        (["item-1", "item-2"], [1], 8, "correct"),
-        (["item-1", "item-2"], [1, 1], [8, 8, 8], "trials"),
+        (["item-1", "item-2"], [1], 8, "length"),
+        (["item-1", "item-2"], [1, 1], [8, 8, 8], "shape"),
     ],
 )
 def test_refuses_impossible_counts(fresh, ids, correct, trials, named):
@@ -311,34 +257,16 @@ def test_refuses_impossible_counts(fresh, ids, correct, trials, named):
         ({"items": 9}, "items"),
         ({"name": "kalman"}, "name"),
         ({"arrays": {"category": "other"}}, "arrays"),
-        ({"format": 0}, "format"),
         ({"options": {"decay_rest": 0.9}}, "decay_rest"),
-        ({"options": 3}, "cannot be continued"),
-        ({"selections": None}, "cannot be continued"),
-        ({"selections": -5}, "selections"),
-        ({"state": {}}, "cannot be continued"),
-        ({"state": {"alpha_I": np.zeros(5, np.float32)}}, "cannot be continued"),
-        ({"alpha_I": np.zeros(5, np.float32)}, "alpha_I"),
-        ({"alpha_I": ["a"] * 50}, "cannot be continued"),
-        ({"unseen_I": [0.5] * 50}, "unseen_I"),
+        ({"state": {}}, "alpha_I"),
+        ({"state": {"alpha_I": np.zeros(5, np.float32)}}, "alpha_I"),
     ],
 )
-def test_refuses_the_state_of_another_and_a_damaged_one_and_keeps_its_own(fresh, changes, named):
-    before, saved = fresh.state_dict(), fresh.state_dict()
-    inner = {name: x for name, x in changes.items() if name in saved["state"]}
-    saved["state"] |= inner
-    saved |= {name: x for name, x in changes.items() if name not in inner}
+def test_refuses_the_state_of_another_and_keeps_its_own(fresh, changes, named):
+    before, saved = fresh.state_dict(), fresh.state_dict() | changes
     with pytest.raises(ValueError, match=named):
         fresh.load_state_dict(saved)
     chex.assert_trees_all_equal(fresh.state_dict(), before)
-
-
-def test_an_option_newer_than_a_saved_state_had_its_default(fresh):
-    saved = fresh.state_dict()
-    saved["options"] = {k: v for k, v in saved["options"].items() if k != "per"}
-    fresh.load_state_dict(saved)
-    with pytest.raises(ValueError, match="per"):
-        Selector(IDS, per="token").load_state_dict(saved)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +274,7 @@ def test_an_option_newer_than_a_saved_state_had_its_default(fresh):
     [
         (4, {"name": "vado"}, "vado"),
         (4, {"name": "diva"}, "diva"),
-        (4, {"name": "gdro"}, "gdro"),
+        (4, {"per": "token"}, "lengths"),
         (4, {"decay": 0.9}, "decay_rest"),
         (4, {"name": "sec"}, "category"),
         (4, {"name": "sec", "arrays": {"level": [1] * 4}}, "level"),
@@ -357,7 +285,6 @@ def test_an_option_newer_than_a_saved_state_had_its_default(fresh):
         (4, {"seed": 2**32}, "seed"),
         (0, {}, "items"),
         ([], {}, "items"),
-        ({"a", "b"}, {}, "items"),
         (["a", "b", "a"], {}, "items"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the plugins share: which selectors fit, how verdicts are counted, how a misfit is named."""
+"""What the plugins share: which selectors fit, and how verdicts are counted."""
 
 import chex
 import numpy as np
@@ -20,7 +20,7 @@ OPTIONS = {
 
 
 def make(name="vade", **changes):
-    given = dict(seed=0, num_prompts=6, num_rollouts=4, **changes)
+    given = dict(seed=0, num_rollouts=4, **changes)
     return choosing.make_selector(IDS, name, **given)
 
 
@@ -29,9 +29,10 @@ def test_every_fitting_selector_asks_for_rows_and_nothing_else(name):
     selector = make(name, options=OPTIONS.get(name))
     rng = np.random.default_rng(0)
     for _ in range(8):
-        ids, num_rollouts_M = selector.propose(6)
+        proposal = selector.propose(6)
+        ids = [IDS[i] for i in proposal.index_M]
         assert len(set(ids)) == 6
-        assert num_rollouts_M.tolist() == [4] * 6
+        assert proposal.num_rollouts_M.tolist() == [4] * 6
         choosing.observe(selector, ids * 4, rng.integers(0, 2, 24).astype(float))
 
 
@@ -42,16 +43,11 @@ def test_the_others_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("cures", {"rollouts": "sigma"}), ("remind", {"base": "knapsack"})]
+    ("name", "options"), [("vade", {"per": "token"}), ("remind", {"base": "knapsack"})]
 )
 def test_an_option_can_make_a_selector_unfit(name, options):
     with pytest.raises(ValueError, match=name):
         make(name, options=options)
-
-
-def test_a_score_by_length_is_refused():
-    with pytest.raises(ValueError, match="lengths"):
-        make("vade", options={"per": "token"})
 
 
 def test_answers_without_a_verdict_are_not_counted():
@@ -74,20 +70,7 @@ def test_options_reach_the_selector():
     wanted = Selector(IDS, "vade", seed=5, num_rollouts=4, decay_rest=0.9)
     assert made.select(6) == wanted.select(6)
     made.load_state_dict(wanted.state_dict())
-    with pytest.raises(ValueError, match="vade has no option 'decay'"):
+    with pytest.raises(ValueError, match="'decay'"):
         make(options={"decay": 0.9})
-
-
-def test_too_few_rows_are_named():
-    with pytest.raises(ValueError, match="25 different rows, the data set has 24"):
-        choosing.make_selector(IDS, "vade", seed=0, num_prompts=25, num_rollouts=4)
-
-
-def test_a_version_that_does_not_fit_is_named():
-    def hook(self, inputs): ...
-
-    choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self, inputs")})
-    with pytest.raises(TypeError, match=rf"numpy {np.__version__} .* 9\.9"):
-        choosing.check_hooks("numpy", "9.9", {"hook": (None, "self, inputs")})
-    with pytest.raises(TypeError, match=r"hook\(self\)"):
-        choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self")})
+    with pytest.raises(TypeError, match="num_rollouts"):
+        make(options={"num_rollouts": 99})

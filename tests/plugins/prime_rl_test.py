@@ -253,8 +253,6 @@ def test_a_restored_run_chooses_as_the_other_one():
 
 def test_a_checkpoint_of_another_sampler_is_refused():
     curriculum = made(8, 2)
-    with pytest.raises(ValueError, match=r"has \['cursor'\] of its sampler.*skip_progress"):
-        curriculum.sampler.load_state_dict({"cursor": 3})
     with pytest.raises(ValueError, match="items: 9 there, 8 here"):
         curriculum.load_state_dict(made(9, 2).state_dict())
 
@@ -292,11 +290,6 @@ def test_a_verdict_that_is_not_there_is_named(settings, trace, message):
         curriculum.on_result(group(next(curriculum.sampler), [trace]))
 
 
-def test_a_task_of_another_set_is_named():
-    with pytest.raises(ValueError, match="'task-8' is the key of none of the 8 tasks"):
-        made(8, 1).on_result(of(tasks(9)[8], 2))
-
-
 @pytest.mark.parametrize("name", ["dapo", "greso"])
 def test_a_selector_that_filters_is_a_gate(name):
     curriculum = made(12, 3, name=name)
@@ -324,14 +317,9 @@ def test_the_others_have_no_gate_and_leave_those_that_are_there():
     [
         ({"tasks": iter(tasks(8))}, "has no end"),
         ({"tasks": tasks(8) + tasks(1)}, "items: 9 ids"),
-        ({"num_prompts": 9}, "9 different rows, the data set has 8"),
         ({"num_rollouts": 1}, "num_rollouts"),
-        ({"lost_after": 0}, "lost_after=0"),
         ({"name": "knapsack"}, "knapsack"),
-        (
-            {"name": "vcrl", "options": {"replay": "next_step"}},
-            "vcrl .*replay='none' of vcrl",
-        ),
+        ({"name": "vcrl", "options": {"replay": "next_step"}}, "vcrl .*one batch"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, message):
@@ -342,9 +330,6 @@ def test_what_cannot_work_is_refused(changes, message):
 
 def test_a_place_that_is_taken_is_named():
     curriculum = Curriculum()
-    curriculum.gates["selector"] = None
-    with pytest.raises(ValueError, match="has a gate 'selector'"):
-        prime_rl.install(curriculum, tasks(8), num_prompts=2, num_rollouts=G)
     curriculum.sampler = collections.Counter()
     with pytest.raises(ValueError, match="asks for a Counter"):
         prime_rl.install(curriculum, tasks(8), num_prompts=2, num_rollouts=G)

@@ -255,12 +255,8 @@ def test_the_category_may_be_a_column(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"id_column": "uid"}, r"id_column='uid'.*\['prompt', 'key'\]"),
-        ({"category_column": "x"}, r"category_column='x'.*\['prompt', 'key'\]; name one of them$"),
         ({"category_column": "key"}, "vade takes no array, not 'category'"),
-        ({"selector_options": {"num_rollouts": 99}}, "num_rollouts"),
         ({"data": ["a"] * 12}, "items: 12 ids, 1 of them"),
-        ({"data": ["a", "b"]}, "3 different rows, the data set has 2"),
         ({"selector": "knapsack"}, "knapsack"),
         ({"selector": "vado"}, "name='vado': did you mean 'vade'"),
         ({"reward_funcs": [form, Right()]}, r"correct=None.*\['form', 'right'\]"),
@@ -274,19 +270,13 @@ def test_mistakes_are_named_before_training(tmp_path, options, message):
         make(tmp_path, **options)
 
 
-def test_a_stream_cannot_be_chosen_from(tmp_path):
-    with pytest.raises(ValueError, match="train_dataset is a IterableDataset"):
-        make(tmp_path, data=rows().to_iterable_dataset())
-
-
 def test_a_trainer_without_the_hooks_is_refused_when_the_class_is_made():
     import trl
 
-    class Old(trl.GRPOTrainer):
-        def _calculate_rewards(self, inputs, completions): ...
+    class Old:
+        _calculate_rewards = trl.GRPOTrainer._calculate_rewards
 
-    message = r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\("
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=r"trl 1\.\d+\.\d+ has no get_train_dataloader"):
         type("Mine", (load().Selecting, Old), {})
 
 
@@ -357,7 +347,7 @@ def test_the_script_of_the_docs(tmp_path):
     run(resume_from_checkpoint=str(saved))
     assert seen == whole[2:]
     (saved / "selector.npz").unlink()
-    with pytest.raises(FileNotFoundError, match="that run had no selector"):
+    with pytest.raises(FileNotFoundError, match=r"selector\.npz"):
         run(resume_from_checkpoint=str(saved))
 
 

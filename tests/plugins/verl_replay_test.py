@@ -115,7 +115,6 @@ def test_validation_teaches_nothing(queue, tmp_path):
 @pytest.mark.parametrize(
     ("correct", "score", "message"),
     [
-        ("right", [[1.0] * G] * B, r"correct='right': the reward function .*\['acc'\]"),
         ("score", None, r"no rm_scores yet .*enable_resource_pool=True"),
     ],
 )
@@ -140,13 +139,3 @@ def test_a_buffer_of_another_mode_is_named(mode, made, wanted):
 
     with pytest.raises(ValueError, match=f"trainer_mode='{mode}' .* to {wanted}$"):
         getattr(verl_replay, made)(trainer_mode=mode)
-
-
-def test_a_buffer_without_the_hook_is_refused_when_the_class_is_made():
-    from vade_jax.plugins import verl_replay
-
-    class Old:
-        def sample(self, batch_size): ...
-
-    with pytest.raises(TypeError, match=r"verl 0\.9\.1 does not fit .*sample\("):
-        type("Mine", (verl_replay.Selecting, Old), {})

@@ -119,9 +119,7 @@ RIGHT = [
     ("dapo", {"refill.ask": "missing"}),
     ("vcrl", {"refill.max_rounds": 1, "selector.options.replay": "next_step"}),
     # options that are held against the answers of the run
-    ("cures", {"selector.options": {"max_rollouts": 6}}),
     ("knapsack", {"num_rollouts": 16, "selector.options": {"min_rollouts": 12}}),
-    ("mopps", {"selector.options": {"band": (0.4, 0.6)}}),
     ("", {"budget": 0.5}),
 ]
 

@@ -12,7 +12,7 @@ from vade_jax.samplers import base, rivals, vade
 
 
 def test_unknown_hyperparameters_are_named():
-    with pytest.raises(ValueError, match="has no option 'decay'"):
+    with pytest.raises(ValueError, match=r"'decay'.*decay_rest"):
         samplers.SAMPLERS["vade"](decay=0.9)
 
 
@@ -48,8 +48,8 @@ def test_every_file_with_a_method_is_listed():
         for package in packages
         for x in pkgutil.iter_modules(package.__path__)
     ]
-    names = {file.SPEC.name for file in files if hasattr(file, "SPEC")}
-    assert names | {"remind", "diva"} == samplers.SAMPLERS.keys()
+    specs = {x.name for file in files for x in vars(file).values() if isinstance(x, base.Spec)}
+    assert specs | {"remind", "diva"} == samplers.SAMPLERS.keys()
 
 
 def test_a_loop_is_told_what_it_lacks():
@@ -71,7 +71,7 @@ def test_a_loop_is_told_what_it_lacks():
             {"rounds": 3, "hints": {"rounds": "set max_rounds"}},
             "set max_rounds, or .*replay",
         ),
-        ("vcrl", {"rounds": 2, "passes": True}, "replay='none'"),
+        ("vcrl", {"rounds": 2, "passes": True}, "one batch"),
     ):
         with pytest.raises(ValueError, match=f"{name} .*{named}"):
             can(name, **loop)

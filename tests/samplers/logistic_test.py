@@ -53,12 +53,9 @@ def test_old_evidence_fades_to_the_prior_and_not_beyond():
     np.testing.assert_allclose(found.mean_D, [0], atol=1e-3)
 
 
-@pytest.mark.parametrize("written_out", [2, 3])
-@pytest.mark.parametrize("num_items", [50, 300, 512])
-def test_the_prediction_by_matrices_and_written_out(monkeypatch, num_items, written_out):
-    monkeypatch.setattr(logistic, "WRITTEN_OUT", written_out)
+def test_the_prediction_is_that_of_the_formula():
     rng = np.random.default_rng(0)
-    x_ID, root_DD = rng.standard_normal((num_items, 3)), rng.standard_normal((3, 3))
+    x_ID, root_DD = rng.standard_normal((50, 3)), rng.standard_normal((3, 3))
     mean_D, cov_DD = rng.standard_normal(3), root_DD @ root_DD.T
     found = logistic.predict(weights(mean_D, cov_DD), jnp.asarray(x_ID, jnp.float32))
     variance_I = np.einsum("id,de,ie->i", x_ID, cov_DD, x_ID)

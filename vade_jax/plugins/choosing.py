@@ -1,8 +1,6 @@
 """Code that the plugins share: it makes a selector for another trainer's rows and counts its answers."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,7 @@ import numpy as np
 from vade_jax import samplers
 from vade_jax.selector import Selector
 
-LACKS = ("variants", "uneven", "weights", "lengths")  # what other trainers cannot give a selector
+LACKS = ("uneven", "weights")  # what other trainers cannot give a selector
 
 
 def make_selector(
@@ -18,39 +16,29 @@ def make_selector(
     name: str,
     *,
     seed: int,
-    num_prompts: int,
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
     category: Sequence[Any] | None = None,
     whole: bool = True,
 ) -> Selector:
-    """Returns a selector for a trainer that rolls out `num_prompts` x `num_rollouts` answers a step.
+    """Returns a selector for a trainer that rolls out `num_rollouts` answers to each row.
 
     Args:
         ids: the id of every row, the same in every run.
         name: name of the selector, a key of `samplers.SAMPLERS` or a user's own (path/to/file.py:NAME).
         seed: seed of the draws, unless `options` has one.
-        num_prompts: different rows in a step.
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
         category: the category of every row, a name or a number, for selectors that take it.
         whole: whether the trainer observes the groups of each step all together.
 
     Raises:
-        ValueError: as `Selector`, the selector cannot work here, or there are fewer rows than a step needs.
+        ValueError: as `Selector`, or the selector cannot work here.
     """
-    arguments: dict[str, Any] = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    arguments: dict[str, Any] = {"seed": seed, **(options or {})}
     if category is not None:
         arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
-    if arguments["num_rollouts"] != num_rollouts:
-        raise ValueError(
-            f"options.num_rollouts: the trainer makes {num_rollouts} answers: leave it out"
-        )
-    if num_prompts > len(ids):
-        raise ValueError(
-            f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}: use a smaller batch"
-        )
-    selector = Selector(ids, name, **arguments)
+    selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
     # Another trainer only asks for rows. Where groups come back one by one, what takes the number of groups
     # for the size of the batch cannot work, as it could not with passes over all items.
     arrays = arguments.get("arrays", ())
@@ -88,23 +76,3 @@ def mixed_share(right_M: np.ndarray, trials_M: np.ndarray) -> float:
 def above(score: np.ndarray, threshold: float) -> np.ndarray:
     """Returns 1 where the score is above `threshold`, 0 where it is not, and NaN where it is NaN."""
     return np.where(np.isnan(score), np.nan, score > threshold)
-
-
-def misfit(package: str, tested: str, problem: str) -> TypeError:
-    """Returns the error for a package version without what a plugin needs; version `tested` works."""
-    return TypeError(
-        f"{package} {metadata.version(package)} does not fit the selector: {problem}. Use {package} {tested}"
-    )
-
-
-def check_hooks(
-    package: str, tested: str, hooks: Mapping[str, tuple[Callable | None, str]]
-) -> None:
-    """Raises `misfit` unless every hook exists with the parameters that the plugin was written for.
-
-    `hooks` maps each name to the function that is there (or None) and its parameters, such as "self, inputs".
-    """
-    for name, (function, expected) in hooks.items():
-        actual = function and ", ".join(inspect.signature(function).parameters)
-        if actual != expected:
-            raise misfit(package, tested, f"it needs {name}({expected}), and has ({actual})")

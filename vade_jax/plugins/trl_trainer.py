@@ -13,29 +13,23 @@ steps. The hooks are methods of `GRPOTrainer` in trl/trainer/grpo_trainer.py.
 
 import pathlib
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from typing import Any
 
 import datasets
 import numpy as np
 from accelerate.utils import broadcast_object_list, gather_object
+from trl import GRPOTrainer
 
 from vade_jax.plugins import choosing
 from vade_jax.rewards import functions
 
 TESTED = "1.16.0"
 FILE = "selector.npz"  # in every checkpoint
-HOOKS = {
-    "get_train_dataloader": "self",
-    "_generate_and_score_completions": "self, inputs",
-    "_calculate_rewards": "self, inputs, prompts, completions, completion_ids_list",
-    "_save_checkpoint": "self, model, trial",
-    "_load_optimizer_and_scheduler": "self, checkpoint",
-}
-
-try:
-    from trl import GRPOTrainer
-except ImportError as error:
-    raise choosing.misfit("trl", TESTED, str(error)) from error
+HOOKS = (
+    *("get_train_dataloader", "_generate_and_score_completions", "_calculate_rewards"),
+    *("_save_checkpoint", "_load_optimizer_and_scheduler"),
+)
 
 
 class Selecting:
@@ -65,15 +59,18 @@ class Selecting:
 
     Raises:
         TypeError: when the class is defined, the trainer lacks a method that this mixin overrides.
-        ValueError: the data has no such ids, `correct` names no reward function, or the selector
-            cannot work in this trainer.
+        ValueError: the ids are not unique, `correct` names no reward function, or the selector cannot work
+            in this trainer.
     """
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         parent = super()
-        hooks = {name: (getattr(parent, name, None), HOOKS[name]) for name in HOOKS}
-        choosing.check_hooks("trl", TESTED, hooks)
+        if missing := [name for name in HOOKS if not hasattr(parent, name)]:
+            # Nothing would call what is overridden here: the run would train on placeholders.
+            raise TypeError(
+                f"trl {metadata.version('trl')} has no {', '.join(missing)}: use trl {TESTED}"
+            )
 
     def __init__(
         self,
@@ -87,18 +84,14 @@ class Selecting:
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        ids = _column(self.train_dataset, "id_column", id_column)
-        category = category_column and _column(
-            self.train_dataset, "category_column", category_column
-        )
+        ids = list(self.train_dataset[id_column])
         self.selector = choosing.make_selector(
             ids,
             selector,
             seed=self.args.seed,
-            num_prompts=self.args.generation_batch_size // self.num_generations,
             num_rollouts=self.num_generations,
             options=selector_options,
-            category=category or None,
+            category=self.train_dataset[category_column] if category_column else None,
         )
         self._right = _verdict(correct, threshold, self.reward_func_names)
         self._verdicts = {}  # name of a reward function -> which answers it calls correct
@@ -183,30 +176,12 @@ class Selecting:
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None or not self.is_world_process_zero():
-            return
-        path = pathlib.Path(checkpoint) / FILE
-        if not path.exists():
-            raise FileNotFoundError(
-                f"{path} is missing: that run had no selector; start a new run from the checkpoint's model"
-            )
-        self.selector.load(path)
+        if checkpoint is not None and self.is_world_process_zero():
+            self.selector.load(pathlib.Path(checkpoint) / FILE)
 
 
 class SelectingGRPOTrainer(Selecting, GRPOTrainer):
     """TRL's GRPOTrainer on the prompts that a selector chooses: see `Selecting`."""
-
-
-def _column(rows: Any, argument: str, column: str) -> list:
-    if not isinstance(rows, datasets.Dataset):
-        raise ValueError(
-            f"train_dataset is a {type(rows).__name__}, and has to be a datasets.Dataset"
-        )
-    if column not in rows.column_names:
-        raise ValueError(
-            f"{argument}={column!r}: the data set has {rows.column_names}; name one of them"
-        )
-    return list(rows[column])
 
 
 def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:

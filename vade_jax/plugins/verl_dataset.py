@@ -13,6 +13,7 @@ verl/trainer/ppo/ray_trainer.py) calls `on_batch_end` instead.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,16 +24,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from vade_jax.plugins import choosing
 
-TESTED = "0.9.1"
 ID = "selector_id"  # key of the row's id in its extra_info
-FIELDS = {"selector", "queue", "answers"}  # of a saved data set
 PATIENCE = 64  # batches without any reward after which the run stops
-
-HOOKS = {
-    "RLHFDataset": (RLHFDataset, "data_files, tokenizer, config, processor, max_samples"),
-    "__getitem__": (RLHFDataset.__getitem__, "self, item"),
-}
-choosing.check_hooks("verl", TESTED, HOOKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +77,15 @@ class SelectingDataset(RLHFDataset):
         super().__init__(data_files, tokenizer, config, processor, max_samples)
         if not chooses:
             return
-        ids = [str(x) for x in _column(self.dataframe, "id_column", self.settings.id_column)]
+        ids = [str(x) for x in _column(self.dataframe, self.settings.id_column)]
         of_rows = self.settings.category_column
         self.selector = choosing.make_selector(
             ids,
             self.settings.name,
             seed=self.settings.seed,
-            num_prompts=config.train_batch_size,
             num_rollouts=self.settings.num_rollouts,
             options=self.settings.options,
-            category=_column(self.dataframe, "category_column", of_rows) if of_rows else None,
+            category=_column(self.dataframe, of_rows) if of_rows else None,
         )
         self._place = {name: i for i, name in enumerate(ids)}
         SelectingDataset.training = self
@@ -142,7 +134,7 @@ class SelectingDataset(RLHFDataset):
         if self.settings.correct == "score":
             score_N = batch.batch["token_level_scores"].sum(-1).float().cpu().numpy()
         else:
-            score_N = verdict(batch.non_tensor_batch, self.settings.correct)
+            score_N = batch.non_tensor_batch[self.settings.correct]
         self.learn(ids_N, score_N)
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,11 +151,6 @@ class SelectingDataset(RLHFDataset):
         """Continues from what `state_dict` returned."""
         if self.selector is None:
             return
-        if set(saved) != FIELDS:
-            raise ValueError(
-                f"the checkpoint has {sorted(saved)} of its data set, not {sorted(FIELDS)}: start a new run from "
-                "its model"
-            )
         self.selector.load_state_dict(saved["selector"])
         self._queue = list(saved["queue"])
         self._answers = [(name, right) for name, right in saved["answers"]]
@@ -178,16 +165,6 @@ class SelectingDataset(RLHFDataset):
         return self.selector.select(self.config.train_batch_size)
 
 
-def verdict(extra: Mapping[str, Any], correct: str) -> Any:
-    """Returns the value that the reward function returned under the name `correct`."""
-    if correct not in extra:
-        raise ValueError(
-            f"data.selector.correct={correct!r}: the reward function returned {list(extra)}; name one of them, or "
-            "score"
-        )
-    return extra[correct]
-
-
 def _settings(config: Any) -> Settings:
     if config.dataloader_num_workers != 0:
         raise ValueError(
@@ -198,23 +175,10 @@ def _settings(config: Any) -> Settings:
         raise ValueError(
             f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
         )
-    values = OmegaConf.to_container(config.get("selector") or OmegaConf.create())
-    names = [field.name for field in dataclasses.fields(Settings)]
-    if "num_rollouts" not in values or set(values) - set(names):
-        raise ValueError(
-            f"data.selector={values}: give num_rollouts, and what you change of {names}"
-        )
-    return Settings(**values)
+    return Settings(**OmegaConf.to_container(config.selector))
 
 
-def _column(rows: Any, setting: str, column: str) -> list[Any]:
+def _column(rows: Any, column: str) -> list[Any]:
+    """Returns the values of a column; "extra_info.level" is a field of a struct."""
     name, *path = column.split(".")
-    if name not in rows.column_names:
-        raise ValueError(f"data.selector.{setting}={column!r}: the files have {rows.column_names}")
-    values = rows.select_columns([name])[name]
-    try:
-        return [functools.reduce(lambda x, key: x[key], path, x) for x in values]
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"data.selector.{setting}={column!r}: not every row has it ({error})"
-        ) from error
+    return [functools.reduce(operator.getitem, path, x) for x in rows.select_columns([name])[name]]

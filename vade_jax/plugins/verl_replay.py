@@ -9,27 +9,17 @@ from typing import Any
 
 import numpy as np
 import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from vade_jax.plugins import choosing, verl_dataset
-
-try:
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
-except ImportError as error:
-    raise choosing.misfit("verl", verl_dataset.TESTED, str(error)) from error
+from vade_jax.plugins import verl_dataset
 
 
 class Selecting:
     """A mixin for replay buffers: `class Mine(Selecting, MyReplayBuffer): pass`.
 
     Raises:
-        TypeError: when the class is defined, the buffer lacks the method that this mixin overrides.
         ValueError: the buffer does not fit the trainer's mode, or the answers have no verdict.
     """
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        hook = getattr(super(), "sample", None), "self, global_steps, partition_id, batch_size"
-        choosing.check_hooks("verl", verl_dataset.TESTED, {"sample": hook})
 
     def __init__(self, trainer_mode: str, **kwargs):
         if isinstance(self, ReplayBufferAsync) == (trainer_mode == "sync"):
@@ -87,7 +77,7 @@ def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
 def _score(value: Any, correct: str) -> float:
     if correct == "score":
         return float(value.sum())
-    return verl_dataset.verdict(value.get("reward_extra_info", {}), correct)
+    return value["reward_extra_info"][correct]
 
 
 def _last_outputs(keys: list[str]) -> list[str]:

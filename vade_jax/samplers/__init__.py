@@ -1,23 +1,20 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
+import functools
+
 from vade_jax import fields, imports
 from vade_jax.samplers import dapo, informed, pooled, uniform, vade
 from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics, require
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
-    cures,
-    dare,
+    counting,
     dps,
     gdro,
     greso,
-    insight,
     kalman,
-    kgps,
     knapsack,
-    mapp,
     mmr1,
-    mopps,
     remind,
     retire,
     sec,
@@ -25,13 +22,16 @@ from vade_jax.samplers.rivals import (
     vcrl,
 )
 
-_FILES = (
-    *(vade, uniform, dapo, pooled, informed, arcus, bots, cures, dare, dps, gdro, greso, insight),
-    *(kalman, kgps, knapsack, mapp, mmr1, mopps, retire, sec, strata, vcrl),
+_SPECS = (
+    *(vade.SPEC, uniform.SPEC, dapo.SPEC, pooled.SPEC, informed.SPEC, arcus.SPEC, bots.SPEC),
+    *(counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
+    *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
+    *(retire.SPEC, sec.SPEC, strata.SPEC, vcrl.SPEC),
 )
-_BASES = {file.SPEC.name: file.SPEC for file in _FILES}
+SAMPLERS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 # ReMind wraps any of the others, so it needs to know them.
-SAMPLERS: dict[str, Spec] = {**_BASES, "remind": remind.spec(_BASES)}
+_remind = functools.partial(remind.selector, dict(SAMPLERS))
+SAMPLERS["remind"] = Spec("remind", remind.RemindOptions, _remind)
 
 
 def find(name: str, setting: str = "selector.name") -> Spec:

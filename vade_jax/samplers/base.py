@@ -15,7 +15,6 @@ has. No other file of the package checks for a selector's name.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -189,13 +188,6 @@ class Spec:
         Raises:
             ValueError: a hyperparameter is unknown or out of its range.
         """
-        known = self.option_names
-        for name in hyperparameters:
-            if name not in known:
-                hint = fields.did_you_mean(name, known)
-                raise ValueError(
-                    f"{self.name} has no option {name!r}: {hint}it takes {', '.join(known)}"
-                )
         return self.build(self.options.from_dict(hyperparameters))
 
 
@@ -209,11 +201,8 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
     spec = specs[options.base]
     if "num_rollouts" in options.base_options:
         raise ValueError("base_options has num_rollouts, which is the same for both: leave it out")
-    shared = {
-        name: vars(options)[name] for name in ("num_rollouts", "seed") if name in vars(options)
-    }
-    shared = {name: x for name, x in shared.items() if name in spec.option_names}
-    return spec(**shared | dict(options.base_options))
+    both = {"num_rollouts", "seed"}.intersection(vars(options), spec.option_names)
+    return spec(**{name: vars(options)[name] for name in both} | dict(options.base_options))
 
 
 def outcome(feedback: types.Feedback) -> Array:
@@ -252,18 +241,13 @@ def keep_varied(state: State, feedback: types.Feedback) -> Array:
 KEEP_ALL = jax.jit(keep_all)
 
 
-def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns nothing: the `believe` of a selector without a posterior."""
-    return {}
-
-
 def compiled(
     init: Callable[..., S],
     propose: Callable[[S, jax.Array, int], types.Proposal],
     update: Callable[[S, types.Feedback], S],
     *,
     keep: Callable[[S, types.Feedback], Array] = keep_all,
-    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = no_belief,
+    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = lambda *_: {},  # no posterior
     needs: Needs = Needs(),
 ) -> Sampler:
     """Returns a selector with its functions compiled.
@@ -280,38 +264,17 @@ def compiled(
         init=initial,
         propose=jax.jit(propose, static_argnums=2),
         keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
-        update=_uncopied(update),
+        update=jax.jit(update),
         believe=jax.jit(believe),
         needs=needs,
     )
-
-
-def _uncopied(update: Callable[[S, types.Feedback], S]) -> Callable[[S, types.Feedback], S]:
-    """Returns `update`, compiled. `jax.jit` would copy what `update` leaves unchanged, such as features."""
-
-    @jax.jit
-    def changes(state: S, feedback: types.Feedback) -> S:
-        new = update(state, feedback)
-        return jax.tree.map(lambda before, after: None if after is before else after, state, new)
-
-    @functools.wraps(changes)
-    def updated(state: S, feedback: types.Feedback) -> S:
-        new = changes(state, feedback)
-        merge = lambda after, before: before if after is None else after
-        return jax.tree.map(merge, new, state, is_leaf=lambda x: x is None)
-
-    return updated
 
 
 METRICS = {"posterior_mean": "vade/posterior_mean", "prob_mixed": "vade/predicted_effective_ratio"}
 
 
 def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
-    """Returns metrics: the mean over the prompts of each value that `Sampler.believe` returned.
-
-    If `believe` was given the state that made the proposal, `vade/predicted_effective_ratio` is a
-    forecast from before the rollouts, and shows whether the posterior is calibrated.
-    """
+    """Returns metrics: the mean over the prompts of each value that `Sampler.believe` returned."""
     metrics = {METRICS[x]: float(np.mean(belief[x])) for x in METRICS if x in belief}
     own = {name: np.asarray(x) for name, x in belief.items() if "/" in name}
     return metrics | {k: float(np.nanmean(x)) for k, x in own.items() if not np.isnan(x).all()}

@@ -6,15 +6,15 @@ any answer, tells much of the pass rate. This selector, which is ours and not fr
 states tell while it trains. With x_i the features of item i and a, b its own decayed counts,
 
     logit mu_i = theta . x_i                           `logistic`: a regression on all answers
-    p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s = `strength` answers
+    p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s answers
 
 Nobody sets s. Each step's answers have a likelihood under each strength of a grid, given what was known
 before; the likeliest so far is taken, where old steps fade as the regression does. Where states tell nothing,
 s falls. Most pass rates are near 0 or near 1, so s is often below 1: then the prior has the shape of a U.
 
-A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. With
-`strength=0` it is VADE without warm-up. Whoever knows which prompts are solved does not come back to them,
-and a policy may unlearn them unseen; `uniform_share` draws a part of each batch uniformly.
+A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. A
+selector that knows which prompts are solved does not come back to them, and a policy may unlearn them
+unseen; `uniform_share` draws a part of each batch uniformly.
 """
 
 import dataclasses
@@ -30,7 +30,6 @@ from vade_jax.types import Array
 
 # The strengths that are compared, evenly in their logarithm
 STRENGTH_K = np.geomspace(0.1, 100, 13).astype(np.float32)
-_ROWS = 4096  # whose features are centred at a time
 LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
 
 
@@ -39,23 +38,12 @@ class InformedOptions(base.Options):
     dimensions: int = fields.number(16, at_least=1)  # Principal components of the features used
     memory: float = fields.fraction(0.98)  # What a step leaves of the evidence about features and s
     variance: float = fields.number(1.0, above=0)  # Of the features' weights, before any evidence
-    # s, how many answers the features count as; -1: the data decide; 0: none, as in VADE
-    strength: float = fields.number(-1.0, at_least=-1)
     # What is left of a chosen item's own counts after a step
     decay_selected: float = fields.fraction(0.2)
     # What is left of any other item's own counts after a step
     decay_rest: float = fields.fraction(0.999)
-    # I(p) of VADE's Eq. 4
-    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
     # Share of a batch that is drawn uniformly from all items, so that what is solved is asked again
     uniform_share: float = fields.fraction(0.0)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if -1 < self.strength < 0:
-            raise ValueError(
-                f"strength={self.strength}: give -1, and the data decide, or 0 or more"
-            )
 
 
 @chex.dataclass(frozen=True)
@@ -69,7 +57,6 @@ class InformedState(beta.BetaState):
 
 def selector(options: InformedOptions) -> base.Sampler:
     """Returns the selector; `init(num_items, features=...)` takes a vector for each item."""
-    info_gain = beta.INFO_GAINS[options.info_gain]
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
     def init(num_items: int, *, features: Array | None = None) -> InformedState:
@@ -85,13 +72,9 @@ def selector(options: InformedOptions) -> base.Sampler:
 
     def propose(state: InformedState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        a_I, b_I = posterior(state, options.strength)
-        if options.strength:
-            p_I = beta.draw_any(keys.draw, a_I, b_I)
-        else:  # as VADE
-            p_I = beta.draw(keys.draw, a_I - 1, b_I - 1)
+        p_I = beta.draw_any(keys.draw, *posterior(state))
         num_uniform = ranking.share_of(options.uniform_share, num_prompts)
-        score_I = ranking.mix_uniform(info_gain(p_I), keys.uniform, num_uniform)
+        score_I = ranking.mix_uniform(beta.info_gain(p_I), keys.uniform, num_uniform)
         return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts, p_I)
 
     def update(state: InformedState, feedback: types.Feedback) -> InformedState:
@@ -105,8 +88,8 @@ def selector(options: InformedOptions) -> base.Sampler:
         return beta.counted(state, feedback, **decays)
 
     def believe(state: InformedState, proposal: types.Proposal) -> dict[str, Array]:
-        index_M, strength = proposal.index_M, strength_of(state, options.strength)
-        a_M, b_M = posterior(state, options.strength, index_M)
+        index_M = proposal.index_M
+        a_M, b_M = posterior(state, index_M)
         prior_M = prior_mean(state, index_M)
         return {
             "alpha": a_M - 1,
@@ -114,7 +97,7 @@ def selector(options: InformedOptions) -> base.Sampler:
             "posterior_mean": a_M / (a_M + b_M),
             "prob_mixed": beta.prob_mixed(a_M - 1, b_M - 1, proposal.num_rollouts_M),
             "informed/prior_mean": prior_M,
-            "informed/strength": jnp.full_like(prior_M, strength),
+            "informed/strength": jnp.full_like(prior_M, strength(state)),
         }
 
     needs = base.Needs(items=(base.PerItem("features", "states"),))
@@ -130,20 +113,17 @@ def prior_mean(state: InformedState, index: Array | slice = slice(None)) -> jax.
     return jnp.clip(mean, LEAST, 1 - LEAST)
 
 
-def strength_of(state: InformedState, option: float) -> Array | float:
-    """Returns s: that of the option, or the likeliest."""
-    return option if option >= 0 else jnp.asarray(STRENGTH_K)[jnp.argmax(state.likelihood_K)]
+def strength(state: InformedState) -> jax.Array:
+    """Returns s, the likeliest number of answers that the features count as."""
+    return jnp.asarray(STRENGTH_K)[jnp.argmax(state.likelihood_K)]
 
 
 def posterior(
-    state: InformedState, option: float, index: Array | slice = slice(None)
-) -> tuple[Array, Array]:
+    state: InformedState, index: Array | slice = slice(None)
+) -> tuple[jax.Array, jax.Array]:
     """Returns a and b, above 0, of the posterior Beta(a, b) of the pass rate of some items or of all."""
-    alpha, beta_ = state.alpha_I[index], state.beta_I[index]
-    if option == 0:  # as VADE
-        return alpha + 1, beta_ + 1
-    strength, mean = strength_of(state, option), prior_mean(state, index)
-    return alpha + strength * mean, beta_ + strength * (1 - mean)
+    s, mean = strength(state), prior_mean(state, index)
+    return state.alpha_I[index] + s * mean, state.beta_I[index] + s * (1 - mean)
 
 
 def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: Array) -> jax.Array:
@@ -162,19 +142,12 @@ def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
     A direction in which items do not differ, but for rounding, is all 0: it would otherwise count like any
     other. So is one that the features do not have. E features of the user's or of the policy.
     """
-    mean_E = feature_IE.mean(0, dtype=np.float64)
-    # A few rows at a time: a million rows of 1,024 numbers would be 8 GB more in float64.
-    starts = range(0, len(feature_IE), _ROWS)
-    centred = lambda start: feature_IE[start : start + _ROWS].astype(np.float64) - mean_E
-    total_EE = np.zeros((len(mean_E),) * 2)
-    for rows in map(centred, starts):
-        total_EE += rows.T @ rows
-    variance_E, axis_EE = np.linalg.eigh(total_EE / len(feature_IE))
+    centred_IE = feature_IE.astype(np.float64)
+    centred_IE -= feature_IE.mean(0, dtype=np.float64)
+    variance_E, axis_EE = np.linalg.eigh(centred_IE.T @ centred_IE / len(feature_IE))
     first = np.argsort(variance_E)[::-1][:dimensions]
     first = first[variance_E[first] > 1e-9 * max(variance_E.max(), 1e-30)]
     feature_ID = np.zeros((len(feature_IE), dimensions + 1), np.float32)
-    axis_ED = axis_EE[:, first] / np.sqrt(variance_E[first])
-    for start in starts:
-        feature_ID[start : start + _ROWS, : len(first)] = centred(start) @ axis_ED
+    feature_ID[:, : len(first)] = centred_IE @ (axis_EE[:, first] / np.sqrt(variance_E[first]))
     feature_ID[:, -1] = 1
     return feature_ID

@@ -15,15 +15,12 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import arrays, types
+from vade_jax import types
 from vade_jax.types import Array
 
 ITERATIONS = 20  # of Newton's method; far answers need some, as their steps are bounded
 # Of any logit in an iteration, so that Newton's method cannot jump across the mode
 LARGEST_STEP = 2.0
-# Most features whose products are written out: XLA then makes one loop over the items, seven times as fast as
-# a product of matrices; of 64 features it would compile for a quarter of a minute.
-WRITTEN_OUT = 24
 
 
 @chex.dataclass(frozen=True)
@@ -82,23 +79,9 @@ def predict(weights: Weights, feature_ID: Array) -> jax.Array:
     E[sigmoid(logit)] is about sigmoid(mean / sqrt(1 + pi variance / 8)) (MacKay 1992, doi
     10.1162/neco.1992.4.5.720).
     """
-    return arrays.in_two(lambda x_ID: _predict(weights, x_ID), feature_ID)
-
-
-def _predict(weights: Weights, feature_ID: Array) -> jax.Array:
-    num_features = feature_ID.shape[1]
-    if num_features > WRITTEN_OUT:
-        logit_I = feature_ID @ weights.mean_D
-        variance_I = jnp.sum((feature_ID @ weights.cov_DD) * feature_ID, axis=1)
-    else:
-        x = [feature_ID[:, d] for d in range(num_features)]
-        logit_I = jnp.asarray(sum(weights.mean_D[d] * x[d] for d in range(num_features)))
-        variance_I = jnp.asarray(
-            sum(
-                x[d] * (c[d] * x[d] + 2 * sum(c[e] * x[e] for e in range(d)))
-                for d, c in enumerate(weights.cov_DD)
-            )
-        )
+    logit_I = jnp.matmul(feature_ID, weights.mean_D, precision="highest")
+    spread_ID = jnp.matmul(feature_ID, weights.cov_DD, precision="highest")
+    variance_I = jnp.sum(spread_ID * feature_ID, axis=1)
     return jax.nn.sigmoid(logit_I / jnp.sqrt(1 + jnp.pi * variance_I / 8))
 
 

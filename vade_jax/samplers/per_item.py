@@ -35,8 +35,6 @@ def filled(num_items: int, **values: float) -> dict[str, Any]:
 # ------------------------------------------------------------------------------ checks
 def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
-    if values is None:
-        raise ValueError(f"{selector} needs the {name} of every item")
     if np.shape(values) != (num_items,):
         raise ValueError(
             f"{name} has shape {np.shape(values)}: {selector} needs one value for each of the {num_items} items"
@@ -54,11 +52,10 @@ def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None
     rows = np.asarray(values)
     if rows.ndim != 2 or len(rows) != num_items or not rows.size or rows.dtype.kind not in "fiu":
         raise ValueError(
-            f"{name} is {rows.dtype}{list(rows.shape)}: {selector} wants a vector of numbers for each of the "
+            f"{name} is {rows.dtype}{list(rows.shape)}: {selector} takes a vector of numbers for each of the "
             f"{num_items} items"
         )
-    with np.errstate(over="ignore"):  # selectors compute in float32, in which 1e39 is infinite
-        is_finite = np.isfinite(rows.astype(np.float32, copy=False)).all(axis=1)
+    is_finite = np.isfinite(rows).all(axis=1)
     if not is_finite.all():
         raise ValueError(f"{name} of item {np.argmin(is_finite)} has a number that is not finite")
 
@@ -69,15 +66,14 @@ def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
     for i, value in enumerate(np.asarray(values).tolist()):
         if not (isinstance(value, int | float) and 0 <= value <= 1):
             raise ValueError(
-                f"{name} of item {i} is {value!r}: {selector} wants numbers from 0 to 1"
+                f"{name} of item {i} is {value!r}: {selector} takes numbers from 0 to 1"
             )
 
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.
 BY_CATEGORY = "family,level|subset"
-WITH_CATEGORY = {
-    "selector.arrays": {"category": BY_CATEGORY}
-}  # what goes with a selector that takes it
+# What goes with a selector that takes it
+WITH_CATEGORY = {"selector.arrays": {"category": BY_CATEGORY}}
 
 
 def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:

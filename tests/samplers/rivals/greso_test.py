@@ -46,7 +46,7 @@ def test_epochs_skipped_are_geometric(streak, keep):
     state = selector.init(size).replace(
         streak_I=jnp.full(size, streak), luck_I=(jnp.arange(size) + 0.5) / size
     )
-    skipped_I = np.asarray(greso.due(state, 0.01))
+    skipped_I = np.asarray(greso.due(state))
     share_K = [np.mean(skipped_I == k) for k in range(4)]
     expected_K = [keep * (1 - keep) ** k for k in range(4)]
     np.testing.assert_allclose(share_K, expected_K, atol=2e-4)

@@ -1,4 +1,4 @@
-"""MMR1: weights by hand, draws by frequency, weights that stay from pass to pass."""
+"""MMR1: weights by hand, draws by frequency, BLEU by its definition."""
 
 import collections
 import math
@@ -18,20 +18,16 @@ def step(selector, state, index_M, successes_M, trials_M, self_bleu_M=None):
     return selector.update(state, feedback)
 
 
-def test_weights_of_the_paper_and_of_the_code():
+def test_weights_by_hand():
     arrays = {"pass_rate": [0.5, 0, 0.25], "self_bleu": [0.4, 0.9, 1.0]}
     state = mmr1.SPEC().init(3, **arrays)
     # .8 (1/4) + .2 x .6, .2 x .1, .8 (3/16)
     np.testing.assert_allclose(state.weight_I, [0.32, 0.02, 0.15], rtol=1e-5)
-    state = mmr1.SPEC(variant="code").init(3, **arrays)
-    # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
-    expected_I = [0.1 / 0.17, 0, 1]
-    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
 
 
 def test_the_papers_weights_come_from_all_items_at_once():
     """.8 P (1 - P) + .2 (1 - self-BLEU): of P = 1/2, 1/4 and, without an answer, their mean."""
-    selector = mmr1.SPEC(momentum=0.5)
+    selector = mmr1.SPEC()
     state = selector.init(3)
     np.testing.assert_allclose(state.weight_I, 0.2)  # .8 / 4, all monotonous
     after = step(selector, state, [0, 1], [4, 4], [8, 8])
@@ -41,11 +37,7 @@ def test_the_papers_weights_come_from_all_items_at_once():
     whole = [1, 0, 2], [2, 4, 0], [8, 8, 0]
     state = step(selector, state, *whole, self_bleu_M=[0.6, 0.1, 0.3])
     first_I = [0.8 / 4 + 0.2 * 0.9, 0.8 * 3 / 16 + 0.2 * 0.4, 0.8 * 7 / 32]
-    np.testing.assert_allclose(state.weight_I, first_I, rtol=1e-6)  # no older ones
-    state = step(selector, state, *whole, self_bleu_M=[1.0, 1.0, 0.3])
-    second_I = [0.8 / 4, 0.8 * 3 / 16, 0.8 * 7 / 32]
-    expected_I = np.add(first_I, second_I) / 2
-    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
+    np.testing.assert_allclose(state.weight_I, first_I, rtol=1e-6)
 
 
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):

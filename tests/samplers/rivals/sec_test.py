@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.samplers import environment
 from vade_jax.samplers.rivals import sec
@@ -11,9 +10,9 @@ from vade_jax.samplers.rivals import sec
 CATEGORY = np.array([2, 0, 1, 0, 2, 2])
 
 
-def updated(variant):
-    """Arms 0 and 2 are drawn; the last answer is not valid."""
-    selector = sec.SPEC(variant=variant, learning_rate=0.5)
+def test_update_by_hand():
+    """r_0 = (.5 + 1.5 + .3) / 3, r_2 = .7; category 1 was not drawn, and the last answer is not valid."""
+    selector = sec.SPEC(learning_rate=0.5)
     state = selector.init(6, category=CATEGORY)
     state = state.replace(value_A=jnp.array([0.2, 0.8, 0.4]))
     proposal = selector.propose(state, jax.random.key(0), 3).replace(
@@ -24,17 +23,9 @@ def updated(variant):
         advantage_N=jnp.array([0.5, -1.5, 0.7, -0.7, 0.3, 9.0]),
         valid_N=jnp.array([True] * 5 + [False]),
     )
-    return selector.update(state, feedback)
-
-
-def test_update_by_hand():
-    """r_0 = (.5 + 1.5 + .3) / 3, r_2 = .7; category 1 was not drawn."""
-    r = (0.5 + 1.5 + 0.3) / 3
-    expected_A = [0.1 + r / 2, 0.8, 0.55]
-    state = updated("paper")
+    state = selector.update(state, feedback)
+    expected_A = [0.1 + (0.5 + 1.5 + 0.3) / 3 / 2, 0.8, 0.55]
     np.testing.assert_allclose(state.value_A, expected_A, rtol=1e-6)
-    expected_A[1] = 0.4  # in the code, its reward is 0
-    np.testing.assert_allclose(updated("code").value_A, expected_A, rtol=1e-6)
     assert state.visits_I.tolist() == [0, 1, 0, 1, 1, 0]
 
 
@@ -67,41 +58,13 @@ def test_an_arm_without_a_number_gets_the_slots_no_other_can_take():
     assert count_A.tolist() == [3, 2, 2]
 
 
-def firsts(visits_I, category_I, count_A, luck_I):
-    """The first of every category, by sorting each category alone."""
-    chosen = set()
-    for category, count in enumerate(count_A):
+def test_a_category_gives_its_least_visited_items_first():
+    """Against a sort of each category alone: 500 items, whose visits are one or two apart."""
+    rng = np.random.default_rng(0)
+    category_I, visits_I = rng.integers(0, 4, 500), rng.integers(0, 3, 500)
+    luck_I = rng.random(500).astype(np.float32)
+    rank_I = np.asarray(sec.rank_in_category(luck_I, category_I, visits_I))
+    for category in range(4):
         inside = np.flatnonzero(category_I == category)
-        order = np.lexsort((luck_I[inside], visits_I[inside]))
-        chosen |= set(inside[order[:count]].tolist())
-    return chosen
-
-
-@pytest.mark.parametrize(
-    ("visits", "fast"),
-    [
-        ([1, 1], True),  # a pass just begun
-        ([0.5, 0.5], True),  # half of it left
-        ([0.001, 1], True),  # a category with few left: the next pass begins
-        ([0.001, 0.001, 1], False),  # visits of one category are two apart
-    ],
-)
-def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
-    """5,000 items in 4 categories; `visits`: the share of each number of visits among the rest."""
-    rng, count_A = np.random.default_rng(0), np.array([30, 0, 17, 3])
-    category_I = rng.choice(4, 5000, p=[0.3, 0.1, 0.5, 0.1]).astype(np.int32)
-    visits_I = np.full(5000, len(visits), np.int32)
-    for number, share in reversed(list(enumerate(visits))):
-        visits_I[(rng.random(5000) < share)] = number
-    luck_I = rng.random(5000).astype(np.float32)
-    state = sec.SecState(value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I)
-    size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
-    real = sec.rank_in_category
-    monkeypatch.setattr(
-        sec, "rank_in_category", lambda *a: (sorted_.append(len(a[0])), real(*a))[1]
-    )
-    find = lambda: sec.next_in_arms(state, jnp.array(luck_I), size_A, count_A, 50)
-    with jax.disable_jit():
-        found = find()
-    assert set(found.tolist()) == firsts(visits_I, category_I, count_A, luck_I)
-    assert sorted_ == [1000 if fast else 5000]
+        order = inside[np.lexsort((luck_I[inside], visits_I[inside]))]
+        assert rank_I[order].tolist() == list(range(len(order)))

@@ -69,12 +69,8 @@ def test_bank_is_that_of_a_loop(replay, momentum):
     assert replays.max() == 2 and replays.sum() > 8
 
 
-def test_replays_can_be_left_to_others_and_nan_is_none():
-    selector = vcrl.SPEC(replay="none")
-    state = selector.init(6).replace(priority_I=jnp.ones(6))
-    proposal = selector.propose(state, jax.random.key(0), 3)
-    state = selector.update(state, environment.counts(proposal.index_M, [0, 0, 4]))
-    assert state.dropped == 0 and not np.any(vcrl.replayed(state, 3))
+def test_nan_is_never_replayed():
+    state = vcrl.SPEC().init(6)
     priority_I = jnp.array([jnp.nan, 0.9, 0.8, 0.7, -jnp.inf, -jnp.inf])
     state = state.replace(priority_I=priority_I, dropped=jnp.int32(2))
     assert np.flatnonzero(vcrl.replayed(state, 3)).tolist() == [1, 2]

@@ -16,7 +16,7 @@ every item psi ~ N(mean, var), at first N(pi/4, pi^2/48), which has the variance
 Once 100 items have been seen, each unseen item gets their mean, and a variance that covers their spread.
 
 The paper leaves open where v and Q start and what clipping does: here v starts at 0 and Q at its floor, and
-clipping a mean does not change var.
+clipping a mean does not change var. The defaults of the options are those of its experiments.
 
 Departures from the paper:
 - The paper rolls out an extra quarter of a batch and trains on the best groups (rho = .25). Here rho = 0, as
@@ -50,8 +50,6 @@ NUM_NEWTON = 10  # exact to rounding unless a batch is most of the data set
 
 @dataclasses.dataclass(frozen=True)
 class ArcusOptions(base.Options):
-    """The hyperparameters of ARCUS, as in its experiments."""
-
     temperature: float = fields.number(0.3, above=0)  # T, temperature of the weighted draw
     learning_rate: float = fields.fraction(0.1)  # beta, learning rate of v and Q
     # epsilon: how much smaller the share of mixed groups may be at the target than at the best one
@@ -82,7 +80,7 @@ def selector(options: ArcusOptions) -> base.Sampler:
 
     def propose(state: ArcusState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = prob_mixed(state.mean_I, state.var_I, num_rollouts)
-        log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + log(mixed_I)
+        log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + jnp.log(mixed_I)
         log_weight_I, keys = log_score_I / options.temperature, rng.selection_keys(key)
         proposal = ranking.drawn(log_weight_I, keys, num_prompts, num_rollouts)
         return proposal.replace(p_M=jnp.sin(state.mean_I[proposal.index_M]) ** 2)
@@ -183,7 +181,8 @@ def prob_mixed(mean_I: Array, var_I: Array, num_rollouts: int | Array) -> jax.Ar
     a_I = 1 + 2 * num_rollouts * var_I
     ends_I = jnp.exp(-num_rollouts * mean_I**2 / a_I)
     ends_I += jnp.exp(-num_rollouts * (np.pi / 2 - mean_I) ** 2 / a_I)
-    return 1 - ends_I / jnp.sqrt(a_I)
+    # A certain posterior at 0 or pi/2 has y = 0, which rounding can make negative; its logarithm is taken.
+    return jnp.maximum(1 - ends_I / jnp.sqrt(a_I), 1e-30)
 
 
 def believe(state: ArcusState, proposal: types.Proposal) -> dict[str, jax.Array]:
@@ -205,11 +204,6 @@ def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
     return 0.5 * jnp.log(width / total_I) - (mean_I - target) ** 2 / (2 * total_I)
 
 
-def log(mixed_I: Array) -> jax.Array:
-    """Returns log y; a certain posterior at 0 or pi/2 has y = 0, which rounding can make negative."""
-    return jnp.log(jnp.maximum(mixed_I, 1e-30))
-
-
 def best_target(
     state: ArcusState, num_rollouts: int, num_prompts: int, temperature: float, slack: float
 ) -> jax.Array:
@@ -223,7 +217,7 @@ def best_target(
     mean_I, var_I = state.mean_I[some], state.var_I[some]
     num_drawn = num_prompts * len(mean_I) / num_items
     mixed_I = prob_mixed(mean_I, var_I, num_rollouts)
-    log_mixed_I = log(mixed_I)
+    log_mixed_I = jnp.log(mixed_I)
 
     def share(target: jax.Array) -> jax.Array:
         log_I = log_nearness(mean_I, var_I, target) + log_mixed_I

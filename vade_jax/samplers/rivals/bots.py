@@ -22,7 +22,8 @@ Departures from the code:
 - A prompt without valid answers is treated as one of the rest.
 - A step in whose prompts the references differ by less than 0.01 does not move c. The code divides by the
   difference, so that one such step could move c by thousands.
-- The option that halves rho while guesses are poor is left out.
+- The options that halve rho while guesses are poor, score the mean, or draw by the distance to 1/2, are left
+  out.
 """
 
 import dataclasses
@@ -46,11 +47,6 @@ class BotsOptions(base.Options):
 
     forget: float = fields.fraction(0.1)  # lambda, the share of every count that a step forgets
     guess_weight: float = fields.fraction(0.1)  # rho, how much a guessed answer counts
-    # The pass rate p that is scored: a Thompson draw or the posterior mean
-    draw: str = fields.choice("thompson", "mean")
-    # 0: the items with p nearest to 1/2. Above 0: a draw without replacement with weights
-    # exp(-|p - 1/2| / temperature)
-    temperature: float = fields.number(0.0, at_least=0)
 
 
 @chex.dataclass(frozen=True)
@@ -76,20 +72,14 @@ def selector(options: BotsOptions) -> base.Sampler:
             return state
         per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
         per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
-        rates = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
-        return state.replace(**dict(zip(("weak_I", "strong_I"), rates, strict=True)))
+        weak_I, strong_I = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
+        return state.replace(weak_I=weak_I, strong_I=strong_I)
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        if options.draw == "thompson":
-            p_I = beta.draw(keys.draw, state.alpha_I, state.beta_I)
-        else:
-            p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
-        score_I = -jnp.abs(p_I - 0.5)
-        if options.temperature:
-            # BOTS draws no uniform share of its batch, so the key `uniform` is free for the noise.
-            score_I = ranking.gumbel_scores(score_I / options.temperature, keys.uniform)
-        return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts, p_I)
+        p_I = beta.draw(keys.draw, state.alpha_I, state.beta_I)
+        nearness_I = -jnp.abs(p_I - 0.5)
+        return ranking.best(nearness_I, keys.ties, num_prompts, options.num_rollouts, p_I)
 
     def update(state: BotsState, feedback: types.Feedback) -> BotsState:
         state = advanced(state, feedback)

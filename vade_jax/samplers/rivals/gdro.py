@@ -5,7 +5,7 @@ one of the k answers was right. Each bin has a score, the moving average of the 
 group advantages of a prompt are multiplied by a weight (`Proposal.weight_M`):
 
     S_b <- (1 - 0.12) S_b + 0.12 x mean loss of bin b      the bins that a step has prompts of; others keep S
-    weight = min(exp(0.65 clip(S_b, -C, C)), 15)
+    weight = exp(0.65 S_b)
 
 Nothing is drawn by these weights: the paper's mixture of them with an even share is not what it applies. As
 in the paper, the weights are not scaled to mean 1. The paper's other half, Rollout-GDRO, splits the answers
@@ -14,9 +14,10 @@ between bins; the paper never joins the two, and it is left out.
 Departures from the paper:
 - The loss of a prompt is the share of its wrong answers. The paper's is the surrogate of advantages divided
   by their standard deviation. Before the first update of a step it is 0 for every group, so all bins tie.
-- With losses from 0 to 1, all weights are from 1 to 1.92. Neither C = 1 nor the bound of 15 ever decides.
-- H, C and the margin by which a rate must leave its bin are not published. Theirs here are ours, and so is
-  the form of the margin.
+- With losses from 0 to 1, all weights are from 1 to 1.92. The paper's bounds, C on |S| and 15 on the weight,
+  would never decide, and are left out.
+- H and the margin by which a rate must leave its bin are not published. Theirs here are ours, and so is the
+  form of the margin.
 - k is the number of answers that a visit has. The paper says 8, and rolls out 4.
 - A prompt's weight comes from the bin that it has before its answers, and its loss counts for that bin. A
   prompt that was never visited has no bin: its weight is 1, and its loss counts for none. So the first pass
@@ -47,8 +48,6 @@ class GdroOptions(base.Options):
     learning_rate: float = fields.fraction(0.12)  # What a step moves S towards the loss of a bin
     # eta, how strongly the scores count in the weights; 0: all are 1
     sharpness: float = fields.number(0.65, at_least=0)
-    clip: float = fields.number(1.0, above=0)  # C, the largest |S| that counts; ours
-    max_weight: float = fields.number(15.0, at_least=1)  # Most that advantages are multiplied by
 
 
 @chex.dataclass(frozen=True)
@@ -71,7 +70,8 @@ def selector(options: GdroOptions) -> base.Sampler:
 
     def weights(state: GdroState, index_M: Array) -> jax.Array:
         bin_M = state.bin_I[index_M]
-        return jnp.where(bin_M == NO_BIN, 1.0, weight(state.score_A, options)[bin_M])
+        weight_A = jnp.exp(options.sharpness * state.score_A)
+        return jnp.where(bin_M == NO_BIN, 1.0, weight_A[bin_M])
 
     def propose(state: GdroState, key: jax.Array, num_prompts: int) -> types.Proposal:
         due_I = ranking.least_visited(state.visits_I)
@@ -95,9 +95,7 @@ def selector(options: GdroOptions) -> base.Sampler:
             score_A=scored(state.score_A, bin_M, feedback, options.learning_rate),
         )
 
-    def believe(state: GdroState, proposal: types.Proposal) -> dict[str, Array]:
-        return {"gdro/weight": weights(state, proposal.index_M)}
-
+    believe = lambda state, proposal: {"gdro/weight": weights(state, proposal.index_M)}
     return base.compiled(init, propose, update, believe=believe, needs=base.Needs(weights=True))
 
 
@@ -131,9 +129,3 @@ def scored(
     count_A, loss_A = total(1.0), total(loss_M)
     moved_A = score_A + learning_rate * (loss_A / jnp.maximum(count_A, 1) - score_A)
     return jnp.where(count_A > 0, moved_A, score_A)
-
-
-def weight(score_A: Array, options: GdroOptions) -> jax.Array:
-    """Returns the factor on the advantages of each bin's groups."""
-    clipped_A = jnp.clip(score_A, -options.clip, options.clip)
-    return jnp.minimum(jnp.exp(options.sharpness * clipped_A), options.max_weight)

@@ -1,7 +1,7 @@
 """GRESO (arXiv 2506.02177): prompts that taught nothing lately are mostly skipped.
 
 An epoch is a shuffled pass over the items, as in uniform. If the latest z visits of an item were all right
-(or all wrong), an epoch visits it only with probability max(p^z, keep_min), where p = p_easy (p_hard), and
+(or all wrong), an epoch visits it only with probability max(p^z, KEEP_MIN), where p = p_easy (p_hard), and
 otherwise skips it. Both probabilities adapt to the share of such groups in the batches.
 
 Departures from Algorithm 1:
@@ -24,30 +24,22 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
+# Of the public code, as are the defaults of the options
+P_MIN, P_MAX = 0.05, 0.95  # bounds of p_easy and p_hard
+KEEP_MIN = 0.01  # lowest probability of a visit
+
 
 @dataclasses.dataclass(frozen=True)
 class GresoOptions(base.Options):
-    """The hyperparameters of GRESO; the defaults are those of its public code."""
-
     # Initial probabilities of visiting an item whose latest visit was all right, or all wrong
-    p_easy: float = 0.5
-    p_hard: float = 0.5
+    p_easy: float = fields.number(0.5, at_least=P_MIN, at_most=P_MAX)
+    p_hard: float = fields.number(0.5, at_least=P_MIN, at_most=P_MAX)
     # Change of p_easy and p_hard in every update, from the second epoch on
     adjustment: float = fields.fraction(0.01)
-    target: float = fields.fraction(0.25)  # Wanted share of groups all right or all wrong
+    target: float = fields.fraction(0.25)  # Preferred share of groups all right or all wrong
     easy_share: float = fields.fraction(1 / 3)  # Share of `target` that is all right
-    p_min: float = fields.fraction(0.05)  # Lower bound of p_easy and p_hard
-    p_max: float = 0.95  # Upper bound of p_easy and p_hard
-    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)  # Lowest such probability
     # Seed that decides which items are skipped; the keys of the run decide the order in an epoch
     seed: int = fields.seed()
-
-    def __post_init__(self):
-        super().__post_init__()
-        low, high = self.p_min, self.p_max
-        fields.Interval(at_least=low, at_most=1).check("p_max", high)
-        fields.Interval(at_least=low, at_most=high).check("p_easy", self.p_easy)
-        fields.Interval(at_least=low, at_most=high).check("p_hard", self.p_hard)
 
 
 @chex.dataclass(frozen=True)
@@ -65,37 +57,37 @@ class GresoState(types.Pytree):
 
 
 def selector(options: GresoOptions) -> base.Sampler:
-    """Returns GRESO, Algorithm 1 of arXiv 2506.02177."""
-
     def init(num_items: int) -> GresoState:
         of_items = {"epoch_I": -1, "streak_I": 0, "luck_I": 0.0}
         shares = {"p_easy": float(options.p_easy), "p_hard": float(options.p_hard)}
         return GresoState(**per_item.filled(num_items, **of_items, **shares, epoch=0, step=0))
 
     def propose(state: GresoState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        due_I = due(state, options.keep_min)
+        due_I = due(state)
         # Overdue items rank like those of the current epoch: the order within an epoch is random, and
         # an item left over from an earlier one does not come first.
         score_I = -jnp.maximum(due_I, current_epoch(state, due_I))
         return ranking.best(score_I, key, num_prompts, options.num_rollouts)
 
     def update(state: GresoState, feedback: types.Feedback) -> GresoState:
-        due_I, index_M = due(state, options.keep_min), feedback.index_M
+        due_I, index_M = due(state), feedback.index_M
         epoch = current_epoch(state, due_I)
         # A batch that crosses the end of an epoch visits some items of the next epoch.
         visited_M = jnp.maximum(due_I[index_M], epoch)
         # Only visited items get new luck: a visit decides how long its item is then skipped.
         luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
         sign_M, asked_M = base.outcome(feedback), feedback.trials_M > 0
-        streak_M = extended(state.streak_I[index_M], sign_M)
-        streak_M = jnp.where(asked_M, streak_M, state.streak_I[index_M])
+        # Another sign begins a new streak, a mixed group ends it.
+        before_M = state.streak_I[index_M]
+        streak_M = jnp.where(before_M * sign_M > 0, before_M, 0) + sign_M
+        streak_M = jnp.where(asked_M, streak_M, before_M)
         # The first epoch visits every item, so its shares say nothing about the skipping.
         change = jnp.where(epoch > 0, options.adjustment, 0.0)
 
         def adjusted(p: jax.Array, sign: int, goal: float) -> jax.Array:
             share = jnp.sum(sign_M == sign) / jnp.maximum(jnp.sum(asked_M), 1)
             step = jnp.where(share >= goal, -change, change)
-            return jnp.clip(p + step * jnp.any(asked_M), options.p_min, options.p_max)
+            return jnp.clip(p + step * jnp.any(asked_M), P_MIN, P_MAX)
 
         easy_goal = options.target * options.easy_share
         hard_goal = options.target * (1 - options.easy_share)
@@ -116,7 +108,7 @@ GOES_WITH = {"refill.max_rounds": 3, "refill.ask": "estimate"}
 SPEC = base.Spec("greso", GresoOptions, selector, goes_with=GOES_WITH)
 
 
-def due(state: GresoState, keep_min: float) -> jax.Array:
+def due(state: GresoState) -> jax.Array:
     """Returns the epoch of every item's next visit, float32.
 
     In the paper, each epoch visits an item with probability `keep`, so it skips at least k epochs with
@@ -124,7 +116,7 @@ def due(state: GresoState, keep_min: float) -> jax.Array:
     part of log(1 - u) / log(1 - keep).
     """
     p_I = jnp.where(state.streak_I > 0, state.p_easy, state.p_hard)
-    keep_I = jnp.maximum(p_I ** jnp.abs(state.streak_I), keep_min)
+    keep_I = jnp.maximum(p_I ** jnp.abs(state.streak_I), KEEP_MIN)
     # Without a streak, keep = 1: the quotient is a finite number over -inf, 0, and no epoch is skipped.
     skipped_I = jnp.floor(jnp.log1p(-state.luck_I) / jnp.log1p(-keep_I))
     return state.epoch_I + 1 + skipped_I
@@ -133,8 +125,3 @@ def due(state: GresoState, keep_min: float) -> jax.Array:
 def current_epoch(state: GresoState, due_I: Array) -> jax.Array:
     """Returns the epoch that the next batch begins in: the earliest with an item due; it never decreases."""
     return jnp.maximum(state.epoch.astype(due_I.dtype), jnp.nanmin(due_I))
-
-
-def extended(streak_M: Array, sign_M: Array) -> jax.Array:
-    """Returns the signed streaks after one more outcome: another sign begins a new one, 0 ends it."""
-    return jnp.where(streak_M * sign_M > 0, streak_M, 0) + sign_M

@@ -1,6 +1,7 @@
 """Knapsack RL (arXiv 2509.25849): the answers of a step go to the prompts where one more is worth most.
 
-B prompts share B G answers. By the paper's equation, N answers to a prompt with pass rate p are worth
+The B prompts of a step, in the order of uniform, share B G answers. By the paper's equation, N answers to a
+prompt with pass rate p are worth
 
     Value(N) = (1 - p^N - (1-p)^N) p (1-p)^2,
 
@@ -11,6 +12,7 @@ Departures from the public code:
 - The solution is exact; the recursion in the code scores a prompt without extra answers as 0.
 - No group exceeds `max_rollouts`.
 - Prompts not yet rolled out get no part of the surplus that goes to prompts all wrong.
+- Prompts all wrong and all right get as few answers as mixed ones at least; the code has a number for each.
 - A batch of only mixed prompts is not an error.
 - If the buffer of newest answers holds a part of a group, all answers of the group count by that share. The
   code knows which came last, but the order of answers in a group means nothing.
@@ -26,32 +28,26 @@ from vade_jax import fields, types
 from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
+MIN_COUNT = 8  # fewest answers from which p counts as known, as in the public code
+
 
 @dataclasses.dataclass(frozen=True)
 class KnapsackOptions(base.Options):
     """The hyperparameters of Knapsack RL. `num_rollouts` is the mean, and the number for unknown prompts."""
 
-    min_rollouts: int = 2  # Fewest answers to a prompt with right and wrong answers
+    min_rollouts: int = 2  # Fewest answers to a prompt whose pass rate is known, before any surplus
     max_rollouts: int = 128  # Most answers to any prompt
-    # Answers to a prompt whose newest answers are all wrong, or all right, before it gets a surplus
-    negative_rollouts: int = 2
-    positive_rollouts: int = 2
     # Beyond min_rollouts a mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers; the rest is a
     # surplus
     confidence: float = fields.number(0.9, at_least=0, at_most=1 - 1e-6)
     # Newest answers, of at most 8 groups, that p is computed from; more if the newest group is larger
-    buffer: int = fields.number(16, at_least=1)
-    min_count: int = fields.number(8, at_least=1)  # Fewest answers from which p counts as known
+    buffer: int = fields.number(16, at_least=MIN_COUNT)
 
     def __post_init__(self):
         super().__post_init__()
         usual = self.num_rollouts
-        for name in ("min_rollouts", "negative_rollouts", "positive_rollouts"):
-            fields.Interval(at_least=2, at_most=usual).check(name, getattr(self, name))
+        fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
         fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
-        held = max(min(self.buffer, 8 * usual), usual)
-        why = "as no more answers are held: no prompt would ever be known"
-        fields.Interval(at_most=held, why=why).check("min_count", self.min_count)
 
 
 @chex.dataclass(frozen=True)
@@ -67,8 +63,6 @@ class KnapsackState(beta.BetaState):
 
 
 def selector(options: KnapsackOptions) -> base.Sampler:
-    """Returns the Knapsack selector: prompts in the order of uniform, with groups of different sizes."""
-
     def init(num_items: int) -> KnapsackState:
         zero_I8 = jnp.zeros((num_items, 8), jnp.float32)
         of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, visits_I=0)
@@ -81,9 +75,15 @@ def selector(options: KnapsackOptions) -> base.Sampler:
 
     def update(state: KnapsackState, feedback: types.Feedback) -> KnapsackState:
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-        wrong_M = feedback.trials_M - feedback.successes_M
-        right_M8 = pushed(state.right_I8[index_M], feedback.successes_M, asked_M)
-        wrong_M8 = pushed(state.wrong_I8[index_M], wrong_M, asked_M)
+
+        def pushed(count_I8: Array, new_M: Array) -> jax.Array:
+            """Returns the counts with the new group in front, and the oldest dropped, if it has answers."""
+            count_M8 = count_I8[index_M]
+            longer_M8 = jnp.concatenate([new_M[:, None], count_M8[:, :-1]], axis=1)
+            return jnp.where(asked_M[:, None], longer_M8, count_M8)
+
+        right_M8 = pushed(state.right_I8, feedback.successes_M)
+        wrong_M8 = pushed(state.wrong_I8, feedback.trials_M - feedback.successes_M)
         share_M8 = held(right_M8 + wrong_M8, options.buffer)
         return KnapsackState(
             alpha_I=state.alpha_I.at[index_M].set(jnp.sum(share_M8 * right_M8, axis=1)),
@@ -100,33 +100,41 @@ def selector(options: KnapsackOptions) -> base.Sampler:
 SPEC = base.Spec("knapsack", KnapsackOptions, selector, goes_with={"batch.answers_per_row": 2})
 
 
+# The answers to a prompt are the cells of one row of [M, G]: cell g stands for answer g + 1. The classes of
+# cells, in the order in which they are filled: the best of the mixed prompts, prompts all wrong, all right or
+# unknown, the others of the mixed prompts. CLOSED cells, of answers that a prompt gets anyway, never are.
+WITHIN, ALL_WRONG, REST, BEYOND, CLOSED = range(5)
+
+
 def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
-    """Returns int32 num_rollouts_M for prompts with `alpha_M` right and `beta_M` wrong newest answers."""
+    """Returns int32 num_rollouts_M for prompts with `alpha_M` right and `beta_M` wrong newest answers.
+
+    Their sum is B G. What is left beyond the fewest answers fills cells in the order of their class, and
+    within a class by gain. Gains fall along a row, so a row is filled from the left.
+    """
     total_M = alpha_M + beta_M
-    known_M = total_M > options.min_count - 0.5  # counts are sums of fractions, so they are inexact
+    known_M = total_M > MIN_COUNT - 0.5  # counts are sums of fractions, so they are inexact
     wrong_M, right_M = known_M & (alpha_M == 0), known_M & (beta_M == 0)
     mixed_M = known_M & ~wrong_M & ~right_M
-    low_M = jnp.select(
-        [mixed_M, wrong_M, right_M],
-        [options.min_rollouts, options.negative_rollouts, options.positive_rollouts],
-        options.num_rollouts,
-    )
+    low_M = jnp.where(known_M, options.min_rollouts, options.num_rollouts)
     p_M = jnp.where(known_M, alpha_M / jnp.maximum(total_M, 1), 0.5)
-    gain_MG = gain(p_M, options.max_rollouts)
+    gain_MG, mixed_M1 = gain(p_M, options.max_rollouts), mixed_M[:, None]
+    free_MG = jnp.arange(options.max_rollouts) >= low_M[:, None]
     # What the mixed prompts cannot use goes evenly to prompts all wrong, or else to the other prompts.
     useful = usable(p_M, mixed_M, options.confidence, options.max_rollouts)
-    order_MG = fill_order(gain_MG, low_M, mixed_M, wrong_M, useful)
+    candidate_MG = jnp.where(free_MG & mixed_M1, gain_MG, -jnp.inf)
+    place_MG = places(-candidate_MG.ravel()).reshape(gain_MG.shape)
+    other_M1 = jnp.where(wrong_M, ALL_WRONG, REST)[:, None]
+    class_MG = jnp.where(mixed_M1, jnp.where(place_MG < useful, WITHIN, BEYOND), other_M1)
+    class_MG = jnp.where(free_MG, class_MG, CLOSED)
     # One more answer to a prompt that is not mixed adds nothing to Value. Among these, the prompt with the
     # fewest answers is next, which spreads the surplus evenly.
     level_G = -jnp.arange(options.max_rollouts, dtype=jnp.float32)
-    gain_MG = jnp.where(mixed_M[:, None], gain_MG, level_G)
-    return fill(gain_MG, low_M, order_MG, options.num_rollouts * len(alpha_M))
-
-
-def pushed(count_M8: Array, count_M: Array, asked_M: Array) -> jax.Array:
-    """Returns the counts with a new group in front, and the oldest dropped, if the group has answers."""
-    longer_M8 = jnp.concatenate([count_M[:, None], count_M8[:, :-1]], axis=1)
-    return jnp.where(asked_M[:, None], longer_M8, count_M8)
+    gain_MG = jnp.where(mixed_M1, gain_MG, level_G)
+    place_Q = places(-gain_MG.ravel(), class_MG.ravel())
+    surplus = options.num_rollouts * len(alpha_M) - jnp.sum(low_M)
+    filled_MG = (place_Q < surplus).reshape(gain_MG.shape)
+    return (low_M + jnp.sum(filled_MG, axis=1)).astype(jnp.int32)
 
 
 def held(count_M8: Array, buffer: int) -> jax.Array:
@@ -137,7 +145,6 @@ def held(count_M8: Array, buffer: int) -> jax.Array:
     return share_M8.at[:, 0].set(1)
 
 
-# The answers to a prompt are the cells of one row of [M, G]: cell g stands for answer g + 1.
 def gain(p_M: Array, max_rollouts: int) -> Array:
     """Returns Value(N + 1) - Value(N) for N = 0 ... max_rollouts - 1; decreasing from N = 1 on."""
     p_MG, n_G = p_M[:, None], jnp.arange(max_rollouts)
@@ -154,36 +161,6 @@ def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> 
     likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
     need_M = jnp.floor(jnp.log1p(-confidence) / jnp.log(likely_M))
     return jnp.sum(jnp.where(mixed_M, jnp.minimum(need_M, max_rollouts), 0))
-
-
-# The classes of cells, in the order in which they are filled: the best of the mixed prompts, prompts all
-# wrong, all right or unknown, the others of the mixed prompts. CLOSED cells are never filled.
-WITHIN, ALL_WRONG, REST, BEYOND, CLOSED = range(5)
-
-
-def fill_order(
-    gain_MG: Array, low_M: Array, mixed_M: Array, wrong_M: Array, useful: Array
-) -> jax.Array:
-    """Returns the class of every cell: the `useful` best ones of the mixed prompts are WITHIN."""
-    free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
-    candidate_MG = jnp.where(free_MG & mixed_M[:, None], gain_MG, -jnp.inf)
-    place_MG = places(-candidate_MG.ravel()).reshape(gain_MG.shape)
-    mixed_MG = jnp.where(place_MG < useful, WITHIN, BEYOND)
-    other_M = jnp.where(wrong_M, ALL_WRONG, REST)
-    return jnp.where(mixed_M[:, None], mixed_MG, other_M[:, None])
-
-
-def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> Array:
-    """Returns int32 num_rollouts_M whose sum is `budget`.
-
-    Each prompt gets `low_M` answers. The rest of the budget fills cells in the order of their class, and
-    within a class by gain. Gains fall along a row, so a row is filled from the left.
-    """
-    free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
-    order_MG = jnp.where(free_MG, order_MG, CLOSED)
-    place_Q = places(-gain_MG.ravel(), order_MG.ravel())
-    filled_MG = (place_Q < budget - jnp.sum(low_M)).reshape(gain_MG.shape)
-    return (low_M + jnp.sum(filled_MG, axis=1)).astype(jnp.int32)
 
 
 def places(*keys: Array) -> jax.Array:

@@ -7,6 +7,8 @@ step do not change them.
 
 Departures from the paper and its code:
 - No item occurs twice in a batch; both draw with replacement.
+- The code takes D = self-BLEU, so that similar answers win, and stretches the weights to [0, 1]. Here D is
+  the paper's, 1 - self-BLEU, and the weights are as they are.
 - Until an item has answers, its P (1 - P) is the mean of the items that have some, and 1/4 at first.
 """
 
@@ -25,16 +27,9 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Mmr1Options(base.Options):
-    """The hyperparameters of MMR1, as in its public code."""
-
     mixture: float = fields.fraction(0.5)  # lambda, the share of a batch that is drawn by weight
     outcome_weight: float = fields.number(0.8, at_least=0)  # alpha, the weight of P (1 - P)
     diversity_weight: float = fields.number(0.2, at_least=0)  # beta, the weight of D
-    # What a pass leaves of the old weights; the first pass replaces them
-    momentum: float = fields.fraction(0.0)
-    # "paper": D = 1 - self-BLEU, and the weights as they are. "code": D = self-BLEU, so that similar
-    # answers win, and the weights are stretched to [0, 1]
-    variant: str = fields.choice("paper", "code")
 
     def __post_init__(self):
         super().__post_init__()
@@ -60,12 +55,12 @@ def selector(options: Mmr1Options) -> base.Sampler:
     """
 
     def weights(state: Mmr1State) -> Array:
-        bleu_I = state.self_bleu_I
-        variance_I = outcome_variance(state.pass_rate_I, state.measured_I)
-        weight_I = options.outcome_weight * variance_I
-        if options.variant == "code":
-            return stretched(weight_I + options.diversity_weight * bleu_I)
-        return weight_I + options.diversity_weight * (1 - bleu_I)
+        variance_I = state.pass_rate_I * (1 - state.pass_rate_I)
+        total = jnp.nansum(jnp.where(state.measured_I, variance_I, 0.0))
+        count = jnp.sum(state.measured_I)
+        mean = jnp.where(count > 0, total / jnp.maximum(count, 1), 0.25)
+        weight_I = options.outcome_weight * jnp.where(state.measured_I, variance_I, mean)
+        return weight_I + options.diversity_weight * (1 - state.self_bleu_I)
 
     def init(
         num_items: int, *, pass_rate: Array | None = None, self_bleu: Array | None = None
@@ -94,8 +89,6 @@ def selector(options: Mmr1Options) -> base.Sampler:
         if not base.is_pass(feedback, len(state.weight_I)):
             return state
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-        # Weights from before the first pass are not measurements, so they have no momentum.
-        stays = jnp.where(jnp.any(state.measured_I), options.momentum, 0.0)
 
         def put(old_I: Array, new_M: Array) -> jax.Array:
             return jnp.asarray(old_I).at[index_M].set(jnp.where(asked_M, new_M, old_I[index_M]))
@@ -107,30 +100,15 @@ def selector(options: Mmr1Options) -> base.Sampler:
             measured_I=put(state.measured_I, asked_M),
             self_bleu_I=state.self_bleu_I if bleu_M is None else put(state.self_bleu_I, bleu_M),
         )
-        return new.replace(weight_I=stays * state.weight_I + (1 - stays) * weights(new))
+        return new.replace(weight_I=weights(new))
 
     bleu = base.PerItem("self_bleu", "measured" if options.diversity_weight > 0 else "optional")
     needs = base.Needs(items=(base.PerItem("pass_rate", "measured"), bleu))
     return base.compiled(init, propose, update, needs=needs)
 
 
-# T, the steps between passes in the paper's main run
+# T, the steps between passes in the paper's main run. The options' defaults are those of its code.
 SPEC = base.Spec("mmr1", Mmr1Options, selector, goes_with={"measure.every": 35})
-
-
-def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
-    """Returns P (1 - P); items without answers get the mean of the others, or 1/4 if no item has any."""
-    variance_I = pass_rate_I * (1 - pass_rate_I)
-    total = jnp.nansum(jnp.where(measured_I, variance_I, 0.0))
-    count = jnp.sum(measured_I)
-    mean = jnp.where(count > 0, total / jnp.maximum(count, 1), 0.25)
-    return jnp.where(measured_I, variance_I, mean)
-
-
-def stretched(weight_I: Array) -> Array:
-    """Returns the weights shifted and scaled to [0, 1]; all 0 if they are equal."""
-    low, high = jnp.nanmin(weight_I), jnp.nanmax(weight_I)
-    return (weight_I - low) / jnp.maximum(high - low, 1e-12)
 
 
 # This runs on the host, in NumPy: answers have different lengths, and passes are rare.
@@ -156,7 +134,8 @@ def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int)
 def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the BLEU (Papineni et al. 2002) of each answer with the others as its references, [G].
 
-    It uses clipped precisions, and the brevity penalty against the reference of the closest length.
+    It uses clipped precisions, and the brevity penalty against the reference of the closest length; of two,
+    the shorter.
     """
     length_G = np.array([len(answer) for answer in answers])
     log_G = np.zeros(len(answers))
@@ -164,7 +143,12 @@ def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
         match_G = matches(answers, order)
         match_G = np.where(match_G > 0, match_G, SMOOTHING)
         log_G += np.log(match_G / np.maximum(length_G - order + 1, 1)) / len(ORDERS)
-    brevity_G = np.minimum(0, 1 - closest(length_G) / np.maximum(length_G, 1))
+    distance_GG = np.abs(length_G[:, None] - length_G) * 1.0
+    np.fill_diagonal(distance_GG, np.inf)
+    # A fraction below 1/2 makes ties go to the shorter; lengths are integers, so it changes nothing else.
+    shorter_G = length_G / (length_G.max() + 1.0) / 2
+    closest_G = length_G[np.argmin(distance_GG + shorter_G, axis=1)]
+    brevity_G = np.minimum(0, 1 - closest_G / np.maximum(length_G, 1))
     # Without a token in common, BLEU is 0.
     return np.where(matches(answers, 1) > 0, np.exp(log_G + brevity_G), 0.0)
 
@@ -174,29 +158,14 @@ def matches(answers: Sequence[np.ndarray], order: int) -> np.ndarray:
 
     Each counts at most as often as it occurs in any one of the other answers.
     """
-    num_answers = len(answers)
     radix = 1 + max(int(answer.max(initial=0)) for answer in answers)
-    runs = []
-    for answer in answers:  # each n-gram becomes one number in base `radix`
+    owners, numbers = [], []
+    for owner, answer in enumerate(answers):  # each n-gram becomes one number in base `radix`
         width = max(len(answer) - order + 1, 0)
-        runs.append(sum(answer[i : i + width] * radix**i for i in range(order)))
-    names, place_Q = np.unique(np.concatenate(runs), return_inverse=True)
-    if not len(names):
-        return np.zeros(num_answers)
-    owner_Q = np.repeat(np.arange(num_answers), [len(x) for x in runs])
-    cell_Q, shape = owner_Q * len(names) + place_Q, (num_answers, len(names))
-    count_GU = np.bincount(cell_Q, minlength=num_answers * len(names)).reshape(shape)
-    # Clipping needs the largest count of every n-gram among the *other* answers. That is the largest count
-    # of all, except for the answer that has it: there it is the second largest.
-    second_U, most_U = np.partition(count_GU, (-2, -1), axis=0)[-2:]
-    others_GU = np.where(count_GU == most_U, second_U, most_U)
+        numbers.append(sum(answer[i : i + width] * radix**i for i in range(order)))
+        owners += [owner] * width
+    names, place_Q = np.unique(np.concatenate(numbers), return_inverse=True)
+    count_GU = np.zeros((len(answers), len(names)), int)
+    np.add.at(count_GU, (owners, place_Q), 1)
+    others_GU = [np.delete(count_GU, i, 0).max(0) for i in range(len(answers))]
     return np.minimum(count_GU, others_GU).sum(1)
-
-
-def closest(length_G: np.ndarray) -> np.ndarray:
-    """Returns, for each answer, the closest length of another answer; of two, the shorter, [G]."""
-    distance_GG = np.abs(length_G[:, None] - length_G) * 1.0
-    np.fill_diagonal(distance_GG, np.inf)
-    # A fraction below 1/2 makes ties go to the shorter; lengths are integers, so it changes nothing else.
-    shorter_G = length_G / (length_G.max() + 1.0) / 2
-    return length_G[np.argmin(distance_GG + shorter_G, axis=1)]

@@ -20,7 +20,6 @@ It leaves these points open:
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import chex
@@ -39,7 +38,8 @@ class RemindOptions(base.AroundOptions):
     """The hyperparameters of ReMind's queue; `base` is any other selector of this package."""
 
     every: int = fields.number(5, at_least=1)  # Steps from one review to the next
-    share: float = fields.fraction(0.1)  # Share of the batch that reviews take in such a step
+    # Share of the batch that reviews take in such a step
+    share: float = fields.number(0.1, above=0, at_most=1)
     enter: float = fields.fraction(0.25)  # Probability that a mastered prompt joins the queue
     # Seed that decides which prompts join the queue, and seed of the wrapped selector; proposals use the
     # keys of the run
@@ -67,16 +67,26 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        if not options.share:
-            return proposal
         size = max(1, ranking.share_of(options.share, num_prompts))
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
-        head_S, there_S = head(state.since_I, head_key, size)
-        there_S &= (state.step + 1) % options.every == 0
+        head_S, is_due_S = head(state.since_I, head_key, size)
+        is_due_S &= (state.step + 1) % options.every == 0
         # Where the wrapped selector chose a prompt that is due for review, its place is taken first.
-        reviewed_I = jnp.zeros(state.since_I.shape, bool).at[head_S].set(there_S)
-        place_S = places(reviewed_I[proposal.index_M], place_key, size)
-        return replaced(proposal, place_S, head_S, there_S)
+        is_due_I = jnp.zeros(state.since_I.shape, bool).at[head_S].set(is_due_S)
+        luck_M = jax.random.uniform(place_key, proposal.index_M.shape)
+        place_S = jnp.argsort(jnp.where(is_due_I[proposal.index_M], -1.0, luck_M))[:size]
+
+        def put(x_M: Array | None, new_S: Array | float) -> Array | None:
+            if x_M is None:
+                return None
+            return jnp.asarray(x_M).at[place_S].set(jnp.where(is_due_S, new_S, x_M[place_S]))
+
+        # The pass rate and weight were those of the replaced item, so they do not apply to the new one.
+        return proposal.replace(
+            index_M=put(proposal.index_M, head_S),
+            p_M=put(proposal.p_M, jnp.nan),
+            weight_M=put(proposal.weight_M, 1.0),
+        )
 
     def update(state: RemindState, feedback: types.Feedback) -> RemindState:
         index_M, after = feedback.index_M, below.update(state.base, feedback)
@@ -85,14 +95,13 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         right_M, since_M = base.outcome(feedback) == 1, state.since_I[index_M]
         # `update` gets no key. The selector's seed and the step decide for every item whether it may join
         # in this step, so a resumed run and feedback in another order give the same queue.
-        key = rng.joining_key(options.seed, state.step)
-        joins_I = jax.random.uniform(key, state.since_I.shape) < options.enter
-        queued_M = jnp.where(right_M, NOT_QUEUED, state.step)
+        luck_I = jax.random.uniform(rng.joining_key(options.seed, state.step), state.since_I.shape)
+        joins_M = luck_I[index_M] < options.enter
+        is_queued_M = jnp.where(since_M != NOT_QUEUED, ~right_M, right_M & joins_M)
+        after_M = jnp.where(is_queued_M, state.step, NOT_QUEUED)
         # A prompt without valid answers was not reviewed: it keeps its place in the queue.
-        queued_M = jnp.where(feedback.trials_M > 0, queued_M, since_M)
-        others_M = jnp.where(right_M & joins_I[index_M], state.step, NOT_QUEUED)
-        since_M = jnp.where(since_M != NOT_QUEUED, queued_M, others_M)
-        since_I = state.since_I.at[index_M].set(since_M)
+        after_M = jnp.where(feedback.trials_M > 0, after_M, since_M)
+        since_I = state.since_I.at[index_M].set(after_M)
         return RemindState(base=after, since_I=since_I, step=state.step + 1)
 
     def believe(state: RemindState, proposal: types.Proposal) -> dict[str, Array]:
@@ -105,38 +114,9 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
     return base.compiled(init, propose, update, keep=keep, believe=believe, needs=below.needs)
 
 
-def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
-    """Returns the entry "remind" of `SAMPLERS`, which can wrap any of `specs`."""
-    return base.Spec("remind", RemindOptions, functools.partial(selector, specs))
-
-
 def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """Returns the first `size` items of the queue, and whether each is really queued (those come first)."""
     order_I = jnp.where(since_I == NOT_QUEUED, -jnp.inf, -since_I.astype(jnp.float32))
     index_S = ranking.top_b(order_I, key, size)
     index_S = index_S[jnp.argsort(since_I[index_S] == NOT_QUEUED, stable=True)]
     return index_S, since_I[index_S] != NOT_QUEUED
-
-
-def places(again_M: Array, key: jax.Array, size: int) -> jax.Array:
-    """Returns `size` places of a batch: first all places in `again_M`, then random ones."""
-    luck_M = jax.random.uniform(key, again_M.shape)
-    return jnp.argsort(jnp.where(again_M, -1.0, luck_M))[:size]
-
-
-def replaced(
-    proposal: types.Proposal, place_S: Array, index_S: Array, there_S: Array
-) -> types.Proposal:
-    """Returns the proposal with items `index_S` in `place_S` where `there_S`; numbers of answers stay."""
-
-    def put(x_M: Array | None, new_S: Array | float) -> Array | None:
-        if x_M is None:
-            return None
-        return jnp.asarray(x_M).at[place_S].set(jnp.where(there_S, new_S, x_M[place_S]))
-
-    # The pass rate and weight were those of the replaced item, so they do not apply to the new one.
-    return proposal.replace(
-        index_M=put(proposal.index_M, index_S),
-        p_M=put(proposal.p_M, jnp.nan),
-        weight_M=put(proposal.weight_M, 1.0),
-    )

@@ -4,11 +4,9 @@ ScaleRL (arXiv 2510.13786) never asks again for a prompt whose pass rate is 0.9 
 (`no_resampling_pass_rate`) the latest group alone decides. This selector is not from a paper; it departs in
 two ways:
 
-- A prompt retires by its posterior and not by luck. Of 8 answers, 0.9 means all 8: a prompt that is right 7
-  times in 10 passes that with probability 0.058 at a visit and 0.45 within ten visits. Here it retires when
-  (right + 1) / (right + wrong + 2) > `rate`, and a visit leaves `decay` of a prompt's earlier counts. One
-  8/8 gives 9/10, so the prompt stays; two give 15/16, so it retires. Within ten visits the prompt above does
-  so with probability 0.0057.
+- A prompt retires by its posterior and not by luck: when (right + 1) / (right + wrong + 2) > `rate`, where a
+  visit leaves `decay` of a prompt's earlier counts. One 8/8 gives 9/10, so the prompt stays; two give 15/16,
+  so it retires.
 - Retired prompts are reviewed, because a policy forgets, and a pool that only shrinks hides it. `review` of
   all places go to those that retired or were last reviewed longest ago. One with a wrong answer comes back;
   one that is all right again goes to the tail of the queue.

@@ -8,7 +8,8 @@ the standard deviation of the group, which is the default of the loop.
 Departures from the paper:
 - No item occurs twice in a batch. If a category gets more slots than it has items, the rest go to random
   categories that still have items.
-- A category without a valid answer counts as not drawn.
+- A category without a valid answer counts as not drawn. It keeps its Q, as in the paper; the code moves the Q
+  of every category that was not drawn towards 0.
 """
 
 import dataclasses
@@ -21,16 +22,12 @@ from vade_jax import fields, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
-POOL = 20  # candidates per prompt of the batch, which are the only items that get sorted
-
 
 @dataclasses.dataclass(frozen=True)
 class SecOptions(base.Options):
     # tau, temperature of the softmax (the paper: 1.0 for countdown, 0.4 for mathematics, 0.2 for puzzles)
     temperature: float = fields.number(1.0, above=0)
     learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
-    # "paper": only the categories drawn are updated. "code": the others too, with r = 0
-    variant: str = fields.choice("paper", "code")
 
 
 @chex.dataclass(frozen=True)
@@ -61,8 +58,9 @@ def selector(options: SecOptions) -> base.Sampler:
         count_A = slots(arm_key, logit_A, size_A, num_prompts)
         # New luck in every step shuffles the rest of each pass again, so no permutation is stored.
         luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
-        index_M = next_in_arms(state, luck_I, size_A, count_A, num_prompts)
-        index_M = jax.random.permutation(tie_key, index_M)
+        rank_I = rank_in_category(luck_I, state.category_I, state.visits_I)
+        chosen_I = (rank_I < count_A[state.category_I]).astype(jnp.float32)
+        index_M = jax.random.permutation(tie_key, jax.lax.top_k(chosen_I, num_prompts)[1])
         return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: SecState, feedback: types.Feedback) -> SecState:
@@ -75,9 +73,8 @@ def selector(options: SecOptions) -> base.Sampler:
         count_A = total(jnp.ones(arm_N.shape))
         reward_A = total(jnp.abs(feedback.advantage_N)) / jnp.maximum(count_A, 1)
         moved_A = state.value_A + options.learning_rate * (reward_A - state.value_A)
-        known_A = True if options.variant == "code" else count_A > 0
         return state.replace(
-            value_A=jnp.where(known_A, moved_A, state.value_A),
+            value_A=jnp.where(count_A > 0, moved_A, state.value_A),
             visits_I=state.visits_I.at[feedback.index_M].add(1),
         )
 
@@ -113,55 +110,6 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
 
     carry = jnp.int32(0), jnp.zeros(size_A.shape, jnp.int32), jnp.int32(num_prompts)
     return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
-
-
-def next_in_arms(
-    state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
-) -> jax.Array:
-    """Returns `index_M`, the first `count_A` items of every category in the order of `rank_in_category`.
-
-    Sorting a million items takes 20 times as long as everything else, so only the items that `likely`
-    finds are sorted. If these are too few or too many, which can happen when the items of a category were
-    visited unevenly, all items are sorted.
-    """
-    category_I, visits_I = state.category_I, state.visits_I
-
-    def first(index_C: Array) -> jax.Array:
-        arm_C = category_I[index_C]
-        rank_C = rank_in_category(luck_I[index_C], arm_C, visits_I[index_C])
-        chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
-        return index_C[jax.lax.top_k(chosen_C, num_prompts)[1]]
-
-    first_of_all = lambda: first(jnp.arange(len(visits_I)))
-    if len(visits_I) <= POOL * num_prompts:
-        return first_of_all()
-    likely_I = likely(state, luck_I, size_A, count_A)
-    likely_A = jnp.bincount(category_I, likely_I, length=len(size_A))
-    enough = jnp.all(likely_A >= count_A) & (jnp.sum(likely_A) <= POOL * num_prompts)
-    # top_k fills up with items that are not likely. That does no harm: they rank after the likely items of
-    # their category, and every category has enough of those.
-    first_of_likely = lambda: first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
-    return jax.lax.cond(enough, first_of_likely, first_of_all)
-
-
-def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
-    """Returns 1.0 for the first items of each category, somewhat more of them than `count_A`.
-
-    Luck is uniform: of the d items with the fewest visits, about n have luck below n / d. So a bound on
-    visits + luck finds about n items without sorting. Asking for 6 standard deviations and 10 items more
-    makes it safe.
-    """
-    category_I, num_arms = state.category_I, len(size_A)
-    level_A = jax.ops.segment_min(state.visits_I, category_I, num_arms)
-    ahead_I = state.visits_I - level_A[category_I]
-    due_I = (ahead_I == 0).astype(jnp.int32)
-    due_A = jax.ops.segment_sum(due_I, category_I, num_arms)
-    wanted_A = jnp.where(count_A > 0, count_A + 6 * jnp.sqrt(count_A) + 10, 0)
-    # The bound within this pass. If too few of its items are left, all of them, and the rest from the next.
-    now_A = wanted_A / jnp.maximum(due_A, 1)
-    later_A = 1 + (wanted_A - due_A) / jnp.maximum(size_A - due_A, 1)
-    bound_A = jnp.where(wanted_A < due_A, now_A, later_A)
-    return (ahead_I + luck_I < bound_A[category_I]).astype(jnp.float32)
 
 
 def rank_in_category(luck_I: Array, category_I: Array, visits_I: Array) -> jax.Array:

@@ -37,9 +37,8 @@ class VcrlOptions(base.Options):
     first_steps: int = fields.number(20, at_least=0)  # Number of steps with `threshold_first`
     momentum: float = fields.fraction(0.9)  # alpha_m, momentum of the priorities in the bank
     max_replays: int = fields.number(2, at_least=0)  # Most times that an item comes out of the bank
-    # When items of the bank come back: in a second round of the "same_step", in the batch of the
-    # "next_step", or never ("none")
-    replay: str = fields.choice("same_step", "next_step", "none")
+    # When items of the bank come back: in a second round of the "same_step", or in the next one's batch
+    replay: str = fields.choice("same_step", "next_step")
 
 
 @chex.dataclass(frozen=True)
@@ -56,7 +55,6 @@ class VcrlState(types.Pytree):
 
 
 def selector(options: VcrlOptions) -> base.Sampler:
-    """Returns VCRL: items in the order of uniform, filtered by variance, with a memory bank."""
     # Whether items of the bank come back in a second round of the step that dropped the groups.
     within = options.replay == "same_step"
 
@@ -92,8 +90,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
         index_M, taken_M = feedback.index_M, taken(state, feedback)
         step = state.step + ~is_second(state)
         # Places of groups that a second round drops stay empty: there is no third round.
-        no_places = is_second(state) | (options.replay == "none")
-        dropped = jnp.where(no_places, 0, jnp.sum(~keep(state, feedback)))
+        dropped = jnp.where(is_second(state), 0, jnp.sum(~keep(state, feedback)))
 
         # The bank: remove the items that were taken, age the others, then add the new ones. An item that
         # was taken and reaches the threshold again enters with its new variance.
@@ -117,11 +114,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
         )
 
     removed_by = {"rounds": "replay='next_step' of vcrl"} if within else {}
-    needs = base.Needs(
-        rounds={"same_step": 2, "next_step": 1}.get(options.replay),
-        passes="any" if options.replay == "none" else "never",
-        removed_by=removed_by | {"passes": "replay='none' of vcrl"},
-    )
+    needs = base.Needs(rounds=2 if within else 1, passes="never", removed_by=removed_by)
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 
 
