@@ -29,7 +29,6 @@ _HOOKS = (
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 GRACE_S = 10  # from SIGTERM to SIGKILL
-_LOG_LINES = 40  # lines of the log that an error shows
 # The run holds the other end of the standard input, which closes when the run ends, in whatever way. Killed
 # processes of vLLM leave others behind, so the whole group is ended last; the pause is for those that remove
 # shared memory.
@@ -82,7 +81,6 @@ class LaunchedServer:
         self.url, self.log_path = url, log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
-            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 ["sh", "-c", _WITH_THE_RUN, "sh", *command],
                 stdin=subprocess.PIPE,
@@ -95,13 +93,6 @@ class LaunchedServer:
     def alive(self) -> bool:
         """Returns whether the server's processes are running; they may still not answer."""
         return self._process.poll() is None
-
-    def log(self) -> str:
-        """Returns the last lines that this server has written."""
-        with self.log_path.open("rb") as file:
-            file.seek(self._log_start)
-            lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES:])
 
     def stop(self) -> None:
         """Asks the server to stop, then kills what is left. Does nothing if it has ended."""
