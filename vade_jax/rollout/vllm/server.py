@@ -98,7 +98,7 @@ class VllmServerEngine:
         self._sleep = sleep
         self._version: int | None = None  # version of the server's weights; None: unknown
         self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
-        self._seconds: collections.Counter[str] = collections.Counter()
+        self._seconds: dict[str, float] = collections.defaultdict(float)
         try:
             self._wait(engine.start_s)
             self._check(requests.probe_body(model, stop_ids[0], longest))
@@ -254,8 +254,8 @@ class VllmServerEngine:
 
     def metrics(self) -> Metrics:
         """Returns the retries of requests and the seconds of syncs since the last call."""
-        seconds, self._seconds = self._seconds, collections.Counter()
-        return {"rollout/retries": self._client.metrics()["retries"]} | seconds
+        seconds, self._seconds = self._seconds, collections.defaultdict(float)
+        return {"rollout/retries": self._client.metrics()["retries"]} | dict(seconds)
 
     def close(self) -> None:
         """Stops the server if this run launched it, and removes the weights that were written for it."""
