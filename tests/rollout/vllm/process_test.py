@@ -109,7 +109,7 @@ def test_a_server_is_gone_when_it_is_stopped(server, tmp_path):
 def test_a_server_that_is_killed_leaves_nothing_behind(server, tmp_path):
     pid, child, memory = started(tmp_path)
     os.kill(pid, signal.SIGKILL)
-    server._process.wait(10)
+    server._process.wait(20)
     assert gone(child, memory)
     assert not server.alive() and "ended with exit status 137" in server.log_path.read_text()
 
@@ -120,7 +120,7 @@ def test_a_hung_server_can_be_stopped(server, tmp_path):
     os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()
     server.stop()
-    assert gone(pid) and time.monotonic() - start < process.GRACE_S + 5
+    assert gone(pid) and time.monotonic() - start < 2 * process.GRACE_S
 
 
 # ------------------------------------------------------------------------------ the run

@@ -29,14 +29,14 @@ _HOOKS = (
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 GRACE_S = 10  # from SIGTERM to SIGKILL
-# The run holds the other end of the standard input, which closes when the run ends, in whatever way. Killed
-# processes of vLLM leave others behind, so the whole group is ended last; the pause is for those that remove
-# shared memory.
+# The run holds the other end of the standard input, which closes when the run ends, in whatever way. A server
+# that is killed (137) leaves others behind, so the whole group is ended last; until then those clean up.
 _WITH_THE_RUN = f"""exec 3<&0
 "$@" 3<&- & server=$!
-(read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 0) &
-wait $server; echo "the server ended with exit status $?"
-trap '' TERM; kill 0; sleep 2; kill -9 0"""
+(read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 $server) &
+wait $server; status=$?; echo "the server ended with exit status $status"
+trap '' TERM; kill 0; sleep 1; [ $status = 137 ] && sleep 4
+kill -9 0"""
 
 
 def launch(
@@ -99,7 +99,7 @@ class LaunchedServer:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_S + 5)
+            self._process.wait(2 * GRACE_S)
         with contextlib.suppress(ProcessLookupError):  # the whole group has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
