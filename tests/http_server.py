@@ -251,12 +251,10 @@ class ScriptedVllm(ScriptedServer):
             answer too few), "abort".
         load_faults: statuses of the next loads of weights.
         problems: what a real server would have died of.
-        probed: fields of the answer to the probe, in place of the usual ones.
     """
 
     def __init__(self, prompts=(), *, model="policy", max_model_len=512, **options):
         self.model, self.max_model_len = model, max_model_len
-        self.probed = options.pop("probed", {})
         self.dev_mode = options.pop("dev_mode", True)
         self.trusting = options.pop("trusting", True)
         self.processed = options.pop("processed", True)
@@ -327,7 +325,7 @@ class ScriptedVllm(ScriptedServer):
             ((token, bias),) = body["logit_bias"].items()
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
-            choice = _choice(0, [int(token)], "stop", logp) | self.probed
+            choice = _choice(0, [int(token)], "stop", logp)
             return 200, {"choices": [choice], "prompt_token_ids": [1]}
         weights = STALE if self.dirty else self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))

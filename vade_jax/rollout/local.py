@@ -146,18 +146,10 @@ class LocalEngine:
             start = stop
 
     def _call(self, weights, prompts, num_rollouts_M, number_N, key, sampling):
-        """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host.
+        """Decodes one call's prompts in fixed shapes; returns what `decode.answers` does, on the host.
 
-        Args:
-            weights: those of the loop, from `Apart`.
-            prompts: at most `prompts_per_call`.
-            num_rollouts_M: the number of answers to each of them.
-            number_N: the number of each answer among all answers of `generate`.
-            key: as in `generate`.
-            sampling: as in `generate`.
-
-        Returns:
-            What `decode.answers` returns, without the empty slots.
+        There are at most `prompts_per_call` prompts. `weights` are from `Apart`, and `number_N` numbers the
+        answers among all answers of `generate`. Empty slots are left out.
         """
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)

@@ -57,7 +57,7 @@ def wait(server, seconds=20):
     """Waits until the server answers."""
     end, asked = time.monotonic() + seconds, Client(server.url, retries=0)
     while isinstance(asked.submit("/health").result(), Failure):
-        assert server.alive() and time.monotonic() < end, server.log()
+        assert server.alive() and time.monotonic() < end, server.log_path.read_text()
         time.sleep(0.05)
 
 
@@ -102,16 +102,16 @@ def test_a_server_is_gone_when_it_is_stopped(server, tmp_path):
     server.stop()
     assert not server.alive()
     assert gone(pid, child, memory)  # what a killed process leaves behind is cleaned up
-    assert "the stand-in is up" in server.log()
+    assert "the stand-in is up" in server.log_path.read_text()
     server.stop()  # nothing more to do
 
 
 def test_a_server_that_is_killed_leaves_nothing_behind(server, tmp_path):
     pid, child, memory = started(tmp_path)
     os.kill(pid, signal.SIGKILL)
-    server._process.wait(10)
+    server._process.wait(20)
     assert gone(child, memory)
-    assert not server.alive() and "ended with exit status 137" in server.log()
+    assert not server.alive() and "ended with exit status 137" in server.log_path.read_text()
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_hung_server_can_be_stopped(server, tmp_path):
     os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()
     server.stop()
-    assert gone(pid) and time.monotonic() - start < process.GRACE_S + 5
+    assert gone(pid) and time.monotonic() - start < 2 * process.GRACE_S
 
 
 # ------------------------------------------------------------------------------ the run

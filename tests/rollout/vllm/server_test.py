@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.http_server import BASE, CHAT, STOP, ScriptedVllm, question
+from tests.http_server import BASE, STOP, ScriptedVllm, question
 from vade_jax import settings
 from vade_jax.rollout.engine import Answer, EngineFailure, EngineLost, Sampling, to_rollouts
 from vade_jax.rollout.vllm import requests, sync
@@ -81,9 +81,6 @@ class Launched:
 
     def alive(self):
         return self.server.running
-
-    def log(self):
-        return "out of memory"
 
     def stop(self):
         self.server.kill()
@@ -277,12 +274,11 @@ def test_the_server_sleeps_while_the_trainer_works(start, connect):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"model": "other"}, rf"{CHAT}: HTTP 404: The model `policy` does not exist"),
-        ({"max_model_len": 15}, rf"{CHAT}: HTTP 400: This model's maximum context length is 15"),
-        ({"dev_mode": False}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
+        ({"model": "other"}, r"HTTP 404: The model `policy` does not exist"),
+        ({"max_model_len": 15}, r"HTTP 400: This model's maximum context length is 15"),
+        ({"dev_mode": False}, r"HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
         ({"processed": False}, r"raw logits.*--logprobs-mode processed_logprobs"),
         ({"trusting": False}, r"--trust-request-chat-template is not set"),
-        ({"probed": {"token_ids": None}}, rf"{CHAT}: a reply of another form"),
     ],
 )
 def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options, words):
@@ -297,7 +293,7 @@ def test_a_server_that_is_still_starting_is_waited_for_and_one_that_is_not_there
     server.kill()
     with pytest.raises(EngineLost, match=r"not ready after 1 s \(engine.start_s\).*Connection"):
         connect(server, start_s=1.0, synced=False)
-    with pytest.raises(EngineFailure, match=r"ended without .*engine.options.*\nout of memory"):
+    with pytest.raises(EngineFailure, match=r"vllm.log, has ended without .*engine.options"):
         connect(server, launched=Launched(server), synced=False)
     threading.Timer(0.6, server.start).start()
     check(connect(server).generate(PROMPTS, COUNTS, KEY, 1))

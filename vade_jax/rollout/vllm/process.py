@@ -29,15 +29,14 @@ _HOOKS = (
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 GRACE_S = 10  # from SIGTERM to SIGKILL
-_LOG_LINES = 40  # lines of the log that an error shows
-# The run holds the other end of the standard input, which closes when the run ends, in whatever way. Killed
-# processes of vLLM leave others behind, so the whole group is ended last; the pause is for those that remove
-# shared memory.
+# The run holds the other end of the standard input, which closes when the run ends, in whatever way. A server
+# that is killed (137) leaves others behind, so the whole group is ended last; until then those clean up.
 _WITH_THE_RUN = f"""exec 3<&0
 "$@" 3<&- & server=$!
-(read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 0) &
-wait $server; echo "the server ended with exit status $?"
-trap '' TERM; kill 0; sleep 2; kill -9 0"""
+(read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 $server) &
+wait $server; status=$?; echo "the server ended with exit status $status"
+trap '' TERM; kill 0; sleep 1; [ $status = 137 ] && sleep 4
+kill -9 0"""
 
 
 def launch(
@@ -82,7 +81,6 @@ class LaunchedServer:
         self.url, self.log_path = url, log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
-            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 ["sh", "-c", _WITH_THE_RUN, "sh", *command],
                 stdin=subprocess.PIPE,
@@ -96,19 +94,12 @@ class LaunchedServer:
         """Returns whether the server's processes are running; they may still not answer."""
         return self._process.poll() is None
 
-    def log(self) -> str:
-        """Returns the last lines that this server has written."""
-        with self.log_path.open("rb") as file:
-            file.seek(self._log_start)
-            lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES:])
-
     def stop(self) -> None:
         """Asks the server to stop, then kills what is left. Does nothing if it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_S + 5)
+            self._process.wait(2 * GRACE_S)
         with contextlib.suppress(ProcessLookupError):  # the whole group has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -98,7 +98,7 @@ class VllmServerEngine:
         self._sleep = sleep
         self._version: int | None = None  # version of the server's weights; None: unknown
         self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
-        self._seconds: collections.Counter[str] = collections.Counter()
+        self._seconds: dict[str, float] = collections.defaultdict(float)
         try:
             self._wait(engine.start_s)
             self._check(requests.probe_body(model, stop_ids[0], longest))
@@ -118,8 +118,8 @@ class VllmServerEngine:
         while isinstance(reply := health.submit("/health").result(), Failure):
             if self._launched and not self._launched.alive():
                 raise EngineFailure(
-                    f"{self} ended without being ready. Its memory is layout.serve_memory, its other "
-                    f"options are engine.options. Last lines of its log:\n{self._launched.log()}"
+                    f"{self}, has ended without being ready: its log says why; its memory is "
+                    "layout.serve_memory, its other options are engine.options"
                 )
             if time.monotonic() > end:
                 raise EngineLost(
@@ -129,19 +129,18 @@ class VllmServerEngine:
 
     def _check(self, probe: dict[str, Any]) -> None:
         """Raises ValueError if the server takes no new weights, or does not answer `probe` as it should."""
-
-        def read(path: str, reader: Callable[[Any], Any], body: Any = None) -> Any:
-            reply = self._client.submit(path, body, reader).result()
-            if isinstance(reply, Failure):
-                raise ValueError(
-                    f"{self} cannot serve this run ({path}: {reply.why}): start it with "
-                    "VLLM_SERVER_DEV_MODE=1 and the options that docs/scale_out.md lists"
-                )
-            return reply
-
-        read("/weight_info", lambda reply: reply["weight_version"])
-        self._wake()  # an earlier run that was killed may have left it asleep
-        if not read(_CHAT, requests.has_processed_logprobs, probe):
+        try:
+            self._ask("/weight_info")
+            self._wake()  # an earlier run that was killed may have left it asleep
+            is_processed = self._ask(_CHAT, probe, requests.has_processed_logprobs)
+        except EngineLost:
+            raise
+        except EngineFailure as error:
+            raise ValueError(
+                f"{error}: start it with VLLM_SERVER_DEV_MODE=1 and the options that docs/scale_out.md "
+                "lists"
+            ) from error
+        if not is_processed:
             raise ValueError(
                 f"{self} returns log-probs of the raw logits, not of the distribution "
                 "drawn from: start it with --logprobs-mode processed_logprobs"
@@ -255,8 +254,8 @@ class VllmServerEngine:
 
     def metrics(self) -> Metrics:
         """Returns the retries of requests and the seconds of syncs since the last call."""
-        seconds, self._seconds = self._seconds, collections.Counter()
-        return {"rollout/retries": self._client.metrics()["retries"]} | seconds
+        seconds, self._seconds = self._seconds, collections.defaultdict(float)
+        return {"rollout/retries": self._client.metrics()["retries"]} | dict(seconds)
 
     def close(self) -> None:
         """Stops the server if this run launched it, and removes the weights that were written for it."""
