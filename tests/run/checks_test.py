@@ -86,7 +86,7 @@ WRONG = [
     ("", {"selector.options.decay_selected": 1.5}, r"decay_selected=1.5"),
     ("", {"selector.options.draw": "best"}, r"draw='best'"),
     ("", {"selector.options.num_rollouts": 4}, r"options.num_rollouts=4: .* set num_rollouts$"),
-    ("", {"selector.name": "uniform"}, r"selector.options: uniform has no option 'decay_"),
+    ("", {"selector.name": "uniform"}, r"options of uniform: there is no setting 'decay_"),
     ("informed", {"selector.arrays": {"features": "x"}}, r"arrays.features='x': .* leave them out"),
     ("", {"refill.max_rounds": 3}, r"refill=.*'max_rounds': 3.* vade drops no group"),
     ("vcrl", {"refill.max_rounds": 1}, r"vcrl .*refill.max_rounds=2, .*'next_step'"),

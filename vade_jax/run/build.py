@@ -69,7 +69,7 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
     try:
         return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
     except ValueError as error:
-        raise ValueError(f"selector.options: {error}") from error
+        raise ValueError(f"selector.options of {spec.name}: {error}") from error
 
 
 def checkpoint_of(run: settings.Run, workdir: str) -> str:

@@ -34,7 +34,7 @@ COUNTERS = [
     "tokens_total",
     "validated",
     "skipped_updates",
-    "extra_visits",
+    "visits",
 ]
 
 

@@ -58,7 +58,7 @@ def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
     group_N = np.repeat(np.arange(8), 4)
     reward_N = rng.choice([0, 0.1, 1], 32).astype(np.float32)
     valid_N = rng.random(32) < 0.9
-    ours_N = hook.advantage(run())(reward_N, group_N, 8, valid_N, np.ones(32, np.int32), proposal)
+    ours_N = hook.advantage(run())(reward_N, group_N, 8, valid_N, proposal.extra_M)
     expected_N = advantages.two_level(
         jnp.asarray(reward_N),
         jnp.asarray(group_N),
@@ -100,11 +100,11 @@ def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
     settings_of_file = run(data__train=str(path))
     source = sources.rows(path)
     items = [source[0], source[1]]
-    hook.check_texts(settings_of_file, items)
-    assert "'steps': 1" in capsys.readouterr().out
     builder = prompts.PromptBuilder(
         tokenizer, instruction="", min_pixels=3136, max_pixels=9999, max_length=400
     )
+    hook.make(settings_of_file, items, builder)
+    assert "'steps': 1" in capsys.readouterr().out
     variant, difficulty = hook.vary(settings_of_file, builder)(
         items[0], 5.0, 4.0, np.random.default_rng(0)
     )
@@ -114,5 +114,4 @@ def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
 def test_rows_without_texts_are_an_error_that_names_the_command():
     rows = [Item("a", "Why?", (), "1", "int")]
     with pytest.raises(ValueError, match=r"'paraphrases'.*experiments\.make_variants"):
-        hook.check_texts(run(data__train="rows.jsonl"), rows)
-    hook.check_texts(run(), rows)  # the built-in data need none
+        hook.make(run(data__train="rows.jsonl"), rows, None)
