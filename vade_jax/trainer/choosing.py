@@ -14,7 +14,7 @@ import numpy as np
 
 from vade_jax import arrays, samplers
 from vade_jax.data import loading
-from vade_jax.types import Item, Prompt, Proposal
+from vade_jax.types import Array, Item, Prompt, Proposal
 
 # (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
 # difficulties that resulted in its `extra_M`.
@@ -63,7 +63,7 @@ class Pool:
             seconds=time.perf_counter() - start,
         )
 
-    def take(self, index_M: np.ndarray, num_rollouts: int) -> Chosen:
+    def take(self, index_M: Array, num_rollouts: int) -> Chosen:
         """Returns prompts that no selector has proposed, all to be answered equally often."""
         num_rollouts_M = np.full(len(index_M), num_rollouts, np.int32)
         plain = dataclasses.replace(self, expand=None)

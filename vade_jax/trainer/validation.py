@@ -42,7 +42,7 @@ def of_items(
     `val-aux/<name>/unknown` is the share of such answers, if there are any.
     """
     asked = Pool(items, build_prompt, map).take(np.arange(len(items)), num_samples)
-    kept, num_rollouts_M = asked.items, asked.proposal.num_rollouts_M
+    kept, num_rollouts_M = asked.items, np.asarray(asked.proposal.num_rollouts_M)
     uid_M = np.array([f"{name}/{item.uid}" for item in kept])
     names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in kept]
     # The metrics' names end in these; "" stands for all items.
