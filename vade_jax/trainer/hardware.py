@@ -63,9 +63,10 @@ def utilisation(
     length_M = np.array([prompt.length for prompt in prompts])
     answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
     work = forwards * flops.decoder(shape.text, length_M, *answers)
-    for prompt in prompts if shape.vision is not None else ():
-        for image in prompt.images:
-            n = image[..., 0].size // prompt.patch**2
+    if shape.vision is not None:
+        images = [(image, prompt.patch) for prompt in prompts for image in prompt.images]
+        for image, patch in images:
+            n = image[..., 0].size // patch**2
             tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
             work += vision_forwards * tower
     return {"perf/mfu": work / (peak * seconds)}

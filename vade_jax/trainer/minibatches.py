@@ -146,9 +146,9 @@ def padding(batches: Sequence[Batch]) -> Metrics:
     prompts = [batch.prompts for batch in batches]
     masks = [batch.mask_NT for batch in batches]
     filled_and_slots = {
-        "prompts": [(p.length_M.sum(), p.token_MP.size) for p in prompts],
-        "answers": [(m.sum(), sum(num_slots(x) for x in m if x.any())) for m in masks],
-        "images": [(p.images.valid_BWS.sum(), p.images.valid_BWS.size) for p in prompts],
+        "prompts": [(float(p.length_M.sum()), p.token_MP.size) for p in prompts],
+        "answers": [(float(m.sum()), sum(num_slots(x) for x in m if x.any())) for m in masks],
+        "images": [(float(v.sum()), v.size) for v in (p.images.valid_BWS for p in prompts)],
     }
     sums = {name: np.sum(pairs, axis=0) for name, pairs in filled_and_slots.items()}
     return {f"perf/padding_{x}": 1 - float(filled / max(n, 1)) for x, (filled, n) in sums.items()}
