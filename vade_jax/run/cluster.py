@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -53,7 +54,7 @@ def join(
     Raises:
         ValueError: some of the three are missing or wrong, or the environment does not provide them.
     """
-    given = {
+    given: dict[str, Any] = {
         "coordinator_address": coordinator_address,
         "num_processes": num_processes,
         "process_id": process_id,
@@ -68,11 +69,13 @@ def join(
             f"{' and '.join(missing)} missing: give --coordinator_address, --num_processes and "
             "--process_id together, or --distributed alone where the cluster tells them"
         )
-    elif not (re.fullmatch(r".+:\d+", coordinator_address) and 0 <= process_id < num_processes):
-        raise ValueError(
-            f"--coordinator_address={coordinator_address} --process_id={process_id}: give HOST:PORT, such as "
-            f"10.0.0.1:8476, and a number from 0 to --num_processes - 1 = {num_processes - 1}"
-        )
+    else:
+        address, count, number = given.values()
+        if not (re.fullmatch(r".+:\d+", address) and 0 <= number < count):
+            raise ValueError(
+                f"--coordinator_address={address} --process_id={number}: give HOST:PORT, such as "
+                f"10.0.0.1:8476, and a number from 0 to --num_processes - 1 = {count - 1}"
+            )
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM: see StopSignal
     _on_abort_say(UNMET.format(why=""), 2)
     try:
