@@ -144,12 +144,13 @@ class Versions:
     def __call__(self, state, prompts, rollouts, advantage_N):
         self.held.append(jax.tree.map(np.array, state.params))
         cut = minibatches.split(prompts, rollouts, advantage_N, self.learner.shape)
-        gaps = [max(self._gap(params, batch) for batch in cut) for params in self.held]
+        of = lambda params: max(self._gap(params, state.frozen, batch) for batch in cut)
+        gaps = [of(params) for params in self.held]
         self.seen.append((int(rollouts.params_version), gaps))
         return self.learner(state, prompts, rollouts, advantage_N)
 
-    def _gap(self, params, batch):
-        logp_NT = np.asarray(self.learner.logprobs(params, self.learner.put(batch)))
+    def _gap(self, params, frozen, batch):
+        logp_NT = np.asarray(self.learner.logprobs(params, frozen, self.learner.put(batch)))
         return np.abs((logp_NT - batch.rollout_logp_NT) * batch.mask_NT).max()
 
 
