@@ -233,11 +233,10 @@ def _source(data: settings.Data, split: str, seed: int, reward: settings.Reward)
             kind=data.kind,
             image_root=data.image_root,
         )
-    source = procedural.Procedural(seed, getattr(data, f"num_{split}"), split, data.mixture)
-    if split != "train" or not data.wrong_golds:
-        return source
-    source = procedural.Mislabelled(source, data.wrong_golds, seed)
-    print(f"train: {source.count()} of {len(source)} golds are wrong on purpose")
+    size, share = getattr(data, f"num_{split}"), data.wrong_golds if split == "train" else 0.0
+    source = procedural.Procedural(seed, size, split, data.mixture, share)
+    if share:
+        print(f"train: {source.count_wrong_golds()} of {size} golds are wrong on purpose")
     return source
 
 

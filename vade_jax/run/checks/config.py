@@ -121,7 +121,7 @@ def _check_built_in(run: settings.Run) -> None:
             weights = procedural.expand_mixture(mixture)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{name}.mixture: {error}") from error
-    known = [f"{family}_{level}" for family, level in weights]
+    known = list(weights)
     for name, value in run.warm_start.noise.items():
         if name not in known:
             raise ValueError(
