@@ -115,7 +115,7 @@ def load(
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward)
         if split == "train" and isinstance(source, sources.Rows) and not reward.functions:
-            _say_unread(source.columns, arrays)
+            _say_unread(source.table.columns, arrays)
         kept, report = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
