@@ -161,7 +161,9 @@ def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
     with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
         pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
         line = pin("runs/modle", url=server.url)
-        assert line.startswith("ValueError: runs/modle is not a path here, and as a name on the hub ")
+        assert line.startswith(
+            "ValueError: runs/modle is not a path here, and as a name on the hub "
+        )
         assert "RepositoryNotFoundError" in line
         assert "RevisionNotFoundError" in pin("a/m@v9", url=server.url)
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):

@@ -109,7 +109,12 @@ def test_a_float32_is_the_shortest_decimal_that_it_is_nearest_to():
 
 
 def test_an_arrow_file_is_mapped_and_threads_read_the_rows_that_one_reads(tmp_path):
-    row = lambda i: {"uid": f"u{i:04}", "question": "?", "answer": str(i), "images": [bytes([i % 256]) * 50_000]}
+    row = lambda i: {
+        "uid": f"u{i:04}",
+        "question": "?",
+        "answer": str(i),
+        "images": [bytes([i % 256]) * 50_000],
+    }
     arrow_files.write(tmp_path / "a.arrow", (row(i) for i in range(400)))  # 20 MB
     before = pa.total_allocated_bytes()
     source = sources.rows(tmp_path / "a.arrow")
@@ -133,9 +138,14 @@ def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path)
     rows = [{"question": "Describe it.", "style": "terse"}, {"question": "x^2?", "answer": "x^2"}]
     path = write(tmp_path / "mine.jsonl", *rows)
     kept = sources.rows(path, has_rules=False, keeps_rows=True)
-    assert [(x.answer, x.kind, x.columns) for x in kept] == [("", "", rows[0]), ("x^2", "", rows[1])]
+    assert [(x.answer, x.kind, x.columns) for x in kept] == [
+        ("", "", rows[0]),
+        ("x^2", "", rows[1]),
+    ]
     assert sources.rows(path, has_rules=False)[0].columns == {}
-    with pytest.raises(columns.RejectedItem, match=r"no answer, .* columns are \['question', 'style'"):
+    with pytest.raises(
+        columns.RejectedItem, match=r"no answer, .* columns are \['question', 'style'"
+    ):
         sources.rows(path)[0]
 
 
@@ -166,7 +176,9 @@ def test_files_that_do_not_go_together_are_one_clear_error(tmp_path):
     for suffix in ("parquet", "arrow"):
         for number, answer in enumerate((1, 2.5)):
             write(tmp_path / suffix / f"{number}.{suffix}", {"question": "q", "answer": answer})
-        with pytest.raises(ValueError, match=rf"0\.{suffix} \(one of 2 files\) cannot be read: Arrow"):
+        with pytest.raises(
+            ValueError, match=rf"0\.{suffix} \(one of 2 files\) cannot be read: Arrow"
+        ):
             sources.rows(tmp_path / suffix)
     write(tmp_path / "parquet" / "a.jsonl", *ROWS)
     with pytest.raises(ValueError, match="has json and parquet files: name one"):
