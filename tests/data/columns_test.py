@@ -74,7 +74,7 @@ def chat(*parts):
         (TOLD | {"answer": 3}, "Which?", "3", "int", 0), (TOLD | {"answer": "A cat"}, "Which?", "A cat", "text", 0),
         (TOLD | {"answer": "x^2"}, "Which?", "x^2", "expr", 0),
         (TOLD | {"answer": "y", "kind": "choice", "choices": ["x", "y"]}, "Which?", "y", "choice", 0),
-        # verl: without the bare question, the user's last turn. EasyR1: a kind that is sure wins over the default.
+        # verl: without the bare question, the user's last turn.
         (VERL | {"kind": "expr"}, "<image>Find x.", r"2 \sqrt { 221 }", "expr", 1),
         (BARE | {"kind": "expr"}, "<image>Find x. You FIRST think.", r"2 \sqrt { 221 }", "expr", 1),
         # Pictures and questions where others have them.

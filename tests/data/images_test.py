@@ -112,7 +112,7 @@ def test_bad_images_are_one_clear_error():
 
 def test_why_a_file_cannot_be_opened_is_the_same_in_every_run():
     for data in (b"no picture", b""):
-        with pytest.raises(ValueError, match="^it is not in a known format$"):
+        with pytest.raises(ValueError, match=r"^it is not in a known format$"):
             images.opened(data)
 
 

@@ -287,7 +287,7 @@ def test_rows_of_another_schema_are_rejects_that_name_their_columns(tmp_path, sc
         (tmp_path / form).write_text(json.dumps(row))
     else:
         FORMS[form](tmp_path / form, pa.Table.from_pylist([row]))
-    with pytest.raises(columns.RejectedItem, match="has no (question|answer), ") as caught:
+    with pytest.raises(columns.RejectedItem, match=r"has no (question|answer), ") as caught:
         sources.rows(tmp_path / form)[0]
     assert str(list(row)) in str(caught.value)
 
