@@ -18,19 +18,15 @@ _AHEAD = 2  # most items per thread that are submitted at a time
 
 
 class Map(Protocol):
-    """Calls a function with each item and returns a list."""
+    """Calls a function with each item and returns a list of all results, in order."""
 
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]:
-        """Returns all results, in order."""
-        ...
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]: ...
 
 
 class Stream(Protocol):
-    """Calls a function with each item and returns results one by one."""
+    """Calls a function with each item and returns results one by one, in order."""
 
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
-        """Returns an iterable of the results, in order."""
-        ...
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]: ...
 
 
 class Threads:
