@@ -181,16 +181,6 @@ def grid(image: np.ndarray, patch: int) -> tuple[int, int]:
     return height // cell, width // cell
 
 
-def patches(image: np.ndarray, patch: int) -> np.ndarray:
-    """Returns uint8 [num_patches, E], ordered by cells: four consecutive patches become one token.
-
-    The published processor's `pixel_values` are these patches, normalised, with each channel's patch twice.
-    """
-    rows, cols = grid(image, patch)
-    blocks = image.reshape(rows, 2, patch, cols, 2, patch, 3)
-    return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3 * patch * patch)
-
-
 def count_windows(image: np.ndarray, patch: int) -> int:
     """Returns how many attention windows of 4 x 4 cells cover the image."""
     rows, cols = grid(image, patch)

@@ -5,6 +5,7 @@ import functools
 import json
 import pathlib
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -304,7 +305,7 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )  # the published pattern, in which every digit is a separate token
-_TEMPLATES = pathlib.Path(__file__).with_name("templates")
+_FILES = pathlib.Path(__file__).with_name("templates")
 
 
 def build(
@@ -346,9 +347,9 @@ def build(
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = _train(texts, num_merged)
     tokenizer.save(str(directory / "tokenizer.json"))
-    name = "vision.jinja" if shows_images else "text.jinja"
-    template = (_TEMPLATES / name).read_text(encoding="utf-8")
-    (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
+    template = _FILES / ("vision.jinja" if shows_images else "text.jinja")
+    shutil.copyfile(template, directory / "chat_template.jinja")
+    shutil.copyfile(_FILES / "tokenizer_config.json", directory / "tokenizer_config.json")
     ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     configs = _configs(ids, patch, min_pixels, max_pixels)
     if not shows_images:
@@ -356,8 +357,7 @@ def build(
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    special, pixels = _read_special(directory), _read_pixels(directory)
-    return Tokenizer(tokenizer, template, special, patch, pixels=pixels)
+    return Tokenizer.load(directory)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
@@ -386,21 +386,8 @@ def _configs(
     ids: Mapping[str, int], patch: int, min_pixels: int, max_pixels: int
 ) -> dict[str, dict[str, Any]]:
     """Returns the content of the JSON files next to tokenizer.json, by file name."""
-    end, text_end = "<|im_end|>", "<|endoftext|>"
     mean, std = map(list, images.PIXELS[patch])
     return {
-        "tokenizer_config.json": {
-            "tokenizer_class": "Qwen2Tokenizer",
-            "add_prefix_space": False,
-            "bos_token": None,
-            "eos_token": end,
-            "pad_token": text_end,
-            "unk_token": None,
-            "errors": "replace",
-            "model_max_length": 32768,
-            "clean_up_tokenization_spaces": False,
-            "split_special_tokens": False,
-        },
         PREPROCESSOR: {
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": "Qwen2_5_VLProcessor" if patch == 14 else "Qwen3VLProcessor",
@@ -412,9 +399,9 @@ def _configs(
             "image_std": std,
         },
         "generation_config.json": {
-            "bos_token_id": ids[text_end],
-            "pad_token_id": ids[text_end],
-            "eos_token_id": [ids[end], ids[text_end]],
+            "bos_token_id": ids["<|endoftext|>"],
+            "pad_token_id": ids["<|endoftext|>"],
+            "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
             "do_sample": True,
             "temperature": 1.0,
             "top_p": 1.0,
