@@ -124,8 +124,7 @@ class Data(Section):
     image_root: str = location()
     num_train: int = number(0, at_least=0)  # Training items; 0: all in the file
     num_validation: int = number(0, at_least=0)  # Validation items; 0: all in the file
-    # Weights of the question types in the built-in data, by "family_level" or by stratum; empty: the
-    # default weights
+    # Weights of the question types in the built-in data, by "family_level"; empty: the default weights
     mixture: Mapping[str, Any] = mapping()
     # Share of built-in training items that get a wrong reference answer on purpose
     wrong_golds: float = fraction(0.0)

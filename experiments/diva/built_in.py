@@ -44,11 +44,11 @@ _PARAPHRASES = {
         "Are the {second} fewer than the {first}?",
     ),
     "subtract": (
-        "All {color} {what} are gone. How many shapes are left?",
-        "How many shapes are left without the {color} {what}?",
-        "Take away all {color} {what}. How many shapes are left?",
-        "How many are left if all {color} {what} are gone?",
-        "Count all shapes but the {color} {what}.",
+        "All {color} shapes are gone. How many shapes are left?",
+        "How many shapes are left without the {color} shapes?",
+        "Take away all {color} shapes. How many shapes are left?",
+        "How many are left if all {color} shapes are gone?",
+        "Count all shapes but the {color} shapes.",
     ),
     "value": (
         "What value is bar {letter}?",
@@ -71,19 +71,12 @@ _PARAPHRASES = {
         "What is the number of degrees of x?",
         "Name the angle x.",
     ),
-    "cell": (
+    "table": (
         "Which number is in row {row} column {letter}?",
         "What number is in column {letter} row {row}?",
         "Row {row}, column {letter}: what number is there?",
         "Name the number in row {row} column {letter}.",
         "Column {letter}, row {row}: which number is it?",
-    ),
-    "sum": (
-        "What is the total of column {letter}?",
-        "Column {letter}: what is the sum?",
-        "What is the sum of all numbers in column {letter}?",
-        "Name the sum of column {letter}.",
-        "Sum all numbers of column {letter}.",
     ),
     "written": (
         "Which number is written?",
@@ -117,9 +110,9 @@ _STEPS = {
         "Is {num_first} more than {num_second}?",
     ),
     "subtract": (
-        "Count all shapes, then the {color} {what}.",
+        "Count all shapes, then the {color} shapes.",
         "The number of all shapes is {total}.",
-        "The number of {color} {what} is {num_gone}.",
+        "The number of {color} shapes is {num_gone}.",
         "The number left is {total} - {num_gone}.",
     ),
     "value": (
@@ -140,17 +133,11 @@ _STEPS = {
         "The sum of both is {sum}.",
         "The angle x is 180 - {sum}.",
     ),
-    "cell": (
+    "table": (
         "Find row {row}.",
         "Row {row} is {listed}.",
         "Find column {letter}.",
         "It is number {column} of the row.",
-    ),
-    "sum": (
-        "Find column {letter}.",
-        "Column {letter} is {listed}.",
-        "The sum of all but the last is {sum}.",
-        "The sum is {sum} + {last}.",
     ),
     "written": (
         "Look at the large number.",
@@ -162,7 +149,7 @@ _STEPS = {
 _GRAINS = {"gaussian", "salt_pepper", "speckle"}
 _NEVER = {
     "written": {"rotate"},  # a digit alone does not say which way is up: 6 and 9
-    **{family: {"rotate", *_GRAINS} for family in ("read", "add", "largest", "larger", "spell")},
+    **{family: {"rotate", *_GRAINS} for family in ("read", "spell")},
     # Characters of 11 to 20 pixels drown in grains: with all else known, a third of the digits of
     # a noisy table could not be told from each other.
     **{family: _GRAINS for family in ("value", "extreme", "triangle", "table")},
@@ -177,8 +164,6 @@ def texts(item: Item) -> Texts:
     """
     sample = procedural.draw_again(item)
     asks, facts = item.metadata["family"], sample.facts
-    if asks == "table":
-        asks = "cell" if "row" in facts else "sum"
     clues = {**facts, **_clues(asks, facts)}
     steps = _STEPS.get(asks, ()) if sample.answer == item.answer else ()
     return Texts(
@@ -194,7 +179,7 @@ def allowed(item: Item) -> frozenset[str]:
 
 def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the steps' texts other than facts of the picture."""
-    middle = canvas.UNITS / 2
+    middle = canvas.SIDE / 2
     match asks:
         case "color" | "shape":
             x, y = facts["centre"]
@@ -223,10 +208,8 @@ def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         case "triangle":
             first, second = facts["angles"]
             return {"first": first, "second": second, "sum": first + second}
-        case "cell" | "sum":
-            *first, last = facts["numbers"]
-            listed = ", ".join(map(str, facts["numbers"]))
-            return {"listed": listed, "sum": sum(first), "last": last}
+        case "table":
+            return {"listed": ", ".join(map(str, facts["numbers"]))}
         case "written":
             low, high = (0, 4) if int(facts["digit"]) < 5 else (5, 9)
             two = _either(facts["digit"], tuple("0123456789"))

@@ -27,7 +27,7 @@ def check(run: settings.Run) -> None:
     for change in _options(run).changes:
         fields.check_word("selector.options.changes", change, pictures.CHANGES)
     mixture = procedural.expand_mixture(run.data.mixture) if run.data.mixture else ()
-    if without := [family for family, _ in mixture if procedural.FAMILIES[family][2] == "text"]:
+    if without := [x for x in mixture if procedural.FAMILIES[x.split("_")[0]][2] == "text"]:
         raise ValueError(
             f"data.mixture with {name}, which varies pictures, and {without[0]!r} has none: leave it out"
         )

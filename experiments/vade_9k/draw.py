@@ -151,7 +151,7 @@ class Drawer:
             step = "opened"
             opened = tuple(map(images.opened, files))
         except (OSError, TypeError, ValueError) as error:
-            detail = f"an image cannot be {step}: {images.why_not(error)}"
+            detail = f"an image cannot be {step}: {error}"
             raise texts.Refused("bad_image", detail) from error
         prompt = self._check(
             types.Item(uid, item["question"], opened, item["answer"], item["kind"])

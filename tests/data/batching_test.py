@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data import files
 from vade_jax import types
-from vade_jax.data import batching, images, prompts, tokens
+from vade_jax.data import batching, prompts, tokens
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_every_image_token_finds_the_patches_of_its_cell(builder, batch):
         is_pad = prompt.token_P == builder.tokenizer.image_pad
         np.testing.assert_array_equal(cell_P[: prompt.length] >= 0, is_pad)
         assert (cell_P[prompt.length :] == -1).all()
-        patches = [images.patches(image, 14) for image in prompt.images]
+        patches = [files.patches(image, 14) for image in prompt.images]
         expected = np.concatenate([np.empty((0, 588), np.uint8), *patches])
         found = cell_CE[cell_P[cell_P >= 0]].reshape(-1, 588)
         np.testing.assert_array_equal(found, expected)

@@ -45,7 +45,7 @@ def test_no_more_is_taken_than_the_threads_are_kept_busy_by(num_threads):
 
 
 @pytest.mark.parametrize("num_threads", [0, 1, 2])
-def test_the_error_is_of_the_first_item_and_names_it(num_threads):
+def test_the_error_is_of_the_first_item(num_threads):
     def fail(item):
         time.sleep(0.02 * (item.uid == "b"))  # d fails before it
         if item.uid in "bd":
@@ -53,9 +53,8 @@ def test_the_error_is_of_the_first_item_and_names_it(num_threads):
 
     items = [types.Item(uid, "q", (), "1", "int") for uid in "abcd"]
     with loading.Threads(num_threads) as pool:
-        with pytest.raises(ValueError, match="broken b") as error:
+        with pytest.raises(ValueError, match="broken b"):
             pool.map(fail, items)
-        assert error.value.__notes__ == ["item: b"]
         assert pool.map(lambda x: x.uid, items) == list("abcd")  # it goes on
 
 

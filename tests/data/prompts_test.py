@@ -137,13 +137,13 @@ def test_an_audit_measures_answers_and_pictures(tokenizer):
     ]
     _, report = prompts.audit(source, _builder(tokenizer))
     of = lambda text: len(tokenizer.encode(text)) + 1
-    assert report.lengths.tolist() == [of(r"\boxed{12345}"), of(r"\boxed{3}")]
-    assert report.sizes.tolist() == [[60, 90, 56, 84], [0, 0, 0, 0]]
+    assert report.notes["length"].tolist() == [of(r"\boxed{12345}"), of(r"\boxed{3}")]
+    assert report.notes["size"].tolist() == [[60, 90, 56, 84], [0, 0, 0, 0]]
     unanswered = [dataclasses.replace(_item(), answer="")]
     _, report = prompts.audit(unanswered, _builder(tokenizer), has_rules=False)
-    assert report.lengths.tolist() == [0]
+    assert report.notes["length"].tolist() == [0]
     _, report = prompts.audit(source, _builder(tokenizer), form="think_boxed")
-    assert report.lengths[1] == of("<think>\n\n</think>\n\n\\boxed{3}")
+    assert report.notes["length"][1] == of("<think>\n\n</think>\n\n\\boxed{3}")
 
 
 def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
@@ -181,7 +181,7 @@ def test_pictures_of_much_another_size_than_the_policy_saw(tmp_path, sizes, low,
     tokenizer = tokens.build(tmp_path, ["?"], 400, min_pixels=12544, max_pixels=12544)
     builder = prompts.PromptBuilder(tokenizer, **limits)
     source = [_item(sizes=(size,), uid=str(i)) for i, size in enumerate(sizes)]
-    size_I4 = prompts.audit(source, builder)[1].sizes
+    size_I4 = prompts.audit(source, builder)[1].notes["size"]
     found = builder.on_pictures(size_I4)
     assert re.search(line, found) if line else not found
     tokenizer = tokens.build(tmp_path / "text", ["?"], 400, shows_images=False)
@@ -190,7 +190,7 @@ def test_pictures_of_much_another_size_than_the_policy_saw(tmp_path, sizes, low,
 
 def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
     def sums(*items):
-        return prompts.audit(items, _builder(tokenizer))[1].checksums.tolist()
+        return prompts.audit(items, _builder(tokenizer))[1].notes["checksum"].tolist()
 
     first, other = _item(uid="a"), _item(uid="b")
     assert sums(first, _item("", uid="empty"), other) == sums(first, other)
@@ -202,7 +202,9 @@ def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
 def test_the_details_of_an_audit_are_of_all_that_a_verdict_may_hang_on(tokenizer):
     def details(**changes):
         item = dataclasses.replace(_item(), **changes)
-        return prompts.audit([item], _builder(tokenizer), has_rules=False)[1].details.item()
+        return (
+            prompts.audit([item], _builder(tokenizer), has_rules=False)[1].notes["details"].item()
+        )
 
     assert details(columns={"x": [1], "file": b"a"}) == details() == details(uid="a")
     changes = (
@@ -218,7 +220,7 @@ def test_the_details_of_an_audit_are_of_all_that_a_verdict_may_hang_on(tokenizer
 
 def test_a_question_is_known_by_its_words_and_pictures_whatever_its_id(tokenizer):
     def asked(*items):
-        return prompts.audit(items, _builder(tokenizer))[1].asked.tolist()
+        return prompts.audit(items, _builder(tokenizer))[1].notes["asked"].tolist()
 
     first = asked(_item(uid="a"))
     assert asked(_item(uid="b", answer="4")) == first

@@ -272,7 +272,8 @@ def test_names_on_the_hub_are_pinned_before_anything_is_read(
     monkeypatch.setattr(hub, "table", table)
     c.model.checkpoint, c.data.train, c.data.validation = "a/m", "a/d", "a/d:test"
     line = fails(c, tmp_path / "run", capsys)
-    assert f"a/d@{commit} has no column 'answer' among ['question']" in line
+    assert f"data.train='a/d@{commit}': none of its 1 rows is usable" in line
+    assert line.rstrip().endswith("no answer, or an empty one; its columns are ['question']")
     assert not (tmp_path / "run" / "run.json").exists()
     assert read[3:] == [(f"a/m@{commit}", "model"), (f"a/d@{commit}", "train")]
 

@@ -273,22 +273,23 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
 
 
 SCHEMAS = {
-    "no column": [{"text": "q", "label": 7}], "columns that hold others": [{"row": GOOD}],
-    "one column": [{"question": "q"}], "upper case": [{"Question": "q", "Answer": "7"}],
-    "a chat": [{"messages": [{"role": "user", "content": "q"}]}], "half of verl's": [{"prompt": [{"role": "user"}]}],
+    "no column": {"text": "q", "label": 7}, "columns that hold others": {"row": GOOD},
+    "one column": {"question": "q"}, "upper case": {"Question": "q", "Answer": "7"},
+    "a chat": {"messages": [{"role": "user", "content": "q"}]}, "half of verl's": {"prompt": [{"role": "user"}]},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["a.jsonl", *FORMS])
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_another_schema_is_one_clear_error(tmp_path, schema, form):
-    rows = SCHEMAS[schema]
+def test_rows_of_another_schema_are_rejects_that_name_their_columns(tmp_path, schema, form):
+    row = SCHEMAS[schema]
     if form == "a.jsonl":
-        (tmp_path / form).write_text("\n".join(map(json.dumps, rows)))
+        (tmp_path / form).write_text(json.dumps(row))
     else:
-        FORMS[form](tmp_path / form, pa.Table.from_pylist(rows))
-    with pytest.raises(ValueError, match=r"has no column '(question|answer)' among"):
-        sources.rows(tmp_path / form)
+        FORMS[form](tmp_path / form, pa.Table.from_pylist([row]))
+    with pytest.raises(columns.RejectedItem, match=r"has no (question|answer), ") as caught:
+        sources.rows(tmp_path / form)[0]
+    assert str(list(row)) in str(caught.value)
 
 
 COLUMNS = {

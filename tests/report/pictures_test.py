@@ -130,7 +130,7 @@ def test_rows_that_are_none_have_no_picture(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [b"\xff", b"5", b'{"prompt": [], "reward_model": {}}', b'{"prompt": [], "reward_model": 1}'],
+    [b"{", b"5", b'{"prompt": [], "reward_model": {}}', b'{"prompt": [], "reward_model": 1}'],
 )
 def test_a_broken_row_hides_no_other_picture(tmp_path, line):
     path = tmp_path / "c.jsonl"

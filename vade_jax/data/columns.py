@@ -8,8 +8,7 @@ import decimal
 import math
 import pathlib
 import re
-from collections.abc import Container, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Container, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -74,21 +73,6 @@ def is_read(name: str) -> bool:
     return _ALIASES.get(name, name) in known or pictures.is_column(name)
 
 
-def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
-    """Raises ValueError if a table lacks a column that every row needs; `label` names the table."""
-    found = {_ALIASES.get(name, name) for name in names}
-    found |= {"question"} if found.intersection(pictures.CHATS) else set()
-    found |= {"answer"} if "solution" in found or is_verl(found) else set()
-    if missing := [name for name in _required(has_rules) if name not in found]:
-        raise ValueError(
-            f"{label} has no column {missing[0]!r} among {list(names)!s:.200}; rename or add it"
-        )
-
-
-def _required(has_rules: bool) -> Sequence[str]:
-    return ("question", "answer") if has_rules else ("question",)
-
-
 # ------------------------------------------------------------------------------ names
 def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row under our names, without its empty columns.
@@ -96,13 +80,18 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         one of `BROKEN`: it is not a row.
     """
-    row = _renamed(columns)
-    row = of_verl(row) if is_verl(row) else row
+    row = {name: value for name, value in columns.items() if name not in _ALIASES}
+    for (
+        alias,
+        name,
+    ) in _ALIASES.items():  # of a column and its alias, the alias fills an empty value
+        if alias in columns and not pictures.listed(row.get(name)):
+            row[name] = columns[alias]
+    if is_verl(row):
+        row |= of_verl(row)
     if not row.get("question") and (asked := pictures.asked(columns)[0]):
         row["question"] = asked
     row["images"] = pictures.listed(row.get("images")) or pictures.elsewhere(columns)
-    if row.get("id") == "":
-        del row["id"]
     return _answered({name: value for name, value in row.items() if value is not None})
 
 
@@ -112,27 +101,17 @@ def is_verl(columns: Container[str]) -> bool:
 
 
 def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row of verl under our names.
+    """Returns the columns of a row of verl under our names.
 
     The question is `extra_info.question` if the row has it, else that of the chat, which may contain an
     instruction. The system's turn is left out.
     """
     asked, _ = pictures.asked({"prompt": row["prompt"]})
-    more = {
+    return {
         "question": (row.get("extra_info") or {}).get("question") or asked or None,
         "answer": (row["reward_model"] or {}).get("ground_truth"),
         "subset": row.get("data_source"),
     }
-    return {name: value for name, value in row.items() if name in (*_COLUMNS, *_UNREAD)} | more
-
-
-def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row without aliases. If it has a column and its alias, the alias fills an empty value."""
-    row = {name: value for name, value in columns.items() if name not in _ALIASES}
-    for alias, name in _ALIASES.items():
-        if alias in columns and not pictures.listed(row.get(name)):
-            row[name] = columns[alias]
-    return row
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:
@@ -157,28 +136,28 @@ def _boxed(row: Mapping[str, Any]) -> str | None:
 # ------------------------------------------------------------------------------ the fields of an item
 def id_of(row: Mapping[str, Any], default: str) -> str:
     """Returns the id of a row, or the default if it has none."""
-    found = row.get("id", default)
-    if not (is_label(found) and len(str(found)) <= _LONGEST_UID and str(found).isprintable()):
-        raise RejectedItem(default, "bad_id", f"{found!r:.80} is not a short, plain text or number")
-    return str(found)
+    name = default if row.get("id") in (None, "") else row["id"]
+    if not (is_label(name) and len(str(name)) <= _LONGEST_UID and str(name).isprintable()):
+        raise RejectedItem(default, "bad_id", f"{name!r:.80} is not a short, plain text or number")
+    return str(name)
 
 
-def question_of(uid: str, row: Mapping[str, Any], *, has_rules: bool) -> str:
-    """Returns the question of a row; rejects the row if a required column is empty."""
-    if missing := [name for name in _required(has_rules) if name not in row]:
-        raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
+def question_of(
+    uid: str, columns: Mapping[str, Any], row: Mapping[str, Any], *, has_rules: bool
+) -> str:
+    """Returns the question of a row; rejects the row if a required column is empty.
+
+    `columns` is the row as the file has it, `row` is it under our names.
+    """
+    for name in ("question", "answer") if has_rules else ("question",):
+        if name not in row:
+            detail = (
+                f"the row has no {name}, or an empty one; its columns are {list(columns)!s:.200}"
+            )
+            raise RejectedItem(uid, "missing_field", detail)
     if not is_label(row["question"]):
         raise RejectedItem(uid, "bad_question", f"{row['question']!r:.80} is not a text")
     return str(row["question"])
-
-
-def answer_of(
-    uid: str, row: Mapping[str, Any], question: str, default_kind: str
-) -> tuple[str, str]:
-    """Returns the answer of a row and its kind, which decides how the built-in rules compare answers."""
-    found = _answer(uid, row["answer"])
-    _check_index(uid, found, row)
-    return found, _kind(uid, question, found, row, default_kind)
 
 
 def images_of(
@@ -199,19 +178,15 @@ def images_of(
     if unread := [name for name in _UNREAD if pictures.listed(row.get(name))]:
         detail = f"the row has {unread[0]}: images are all that is read"
         raise RejectedItem(uid, "not_an_image", detail)
-    found, room = [], pictures.MAX_FILES
-    try:
-        for image in row["images"]:
-            file = pictures.image_bytes(image, directory, root, room)
-            room -= len(file)
-            found.append(images.opened(file))
-    except (OSError, TypeError, ValueError) as error:
-        detail = f"an image cannot be opened: {images.why_not(error):.300}"
-        raise RejectedItem(uid, "bad_image", detail) from error
-    if not found and (name := pictures.unseen(columns, directory)):
+    if not row["images"] and (name := pictures.unseen(columns, directory)):
         detail = f"the column {name!r:.80} holds a picture and is not read: name it images"
         raise RejectedItem(uid, "unread_image", detail)
-    return tuple(found)
+    try:
+        files = (pictures.image_bytes(image, directory, root) for image in row["images"])
+        return tuple(map(images.opened, files))
+    except (OSError, TypeError, ValueError) as error:
+        detail = f"an image cannot be opened: {error!s:.300}"
+        raise RejectedItem(uid, "bad_image", detail) from error
 
 
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,52 +203,56 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _answer(uid: str, answer: Any) -> str:
-    """Returns the answer as text."""
-    if isinstance(answer, bool):
-        return "yes" if answer else "no"
-    if isinstance(answer, decimal.Decimal) and answer.is_finite():  # from a table
-        return f"{answer:f}"
-    if not is_label(answer) or not str(answer).strip():
-        raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is not a text or number")
-    return str(answer).strip()
+# ------------------------------------------------------------------------------ the answer
+def answer_of(
+    uid: str, row: Mapping[str, Any], question: str, default_kind: str
+) -> tuple[str, str]:
+    """Returns the answer of a row and its kind, which decides how the built-in rules compare answers.
 
-
-def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
-    """Raises RejectedItem if the answer is a number that may be an option's index, as in ScienceQA."""
-    options, number = row.get("choices"), _number(answer)
-    if "kind" in row or not isinstance(options, list) or number is None:
-        return
-    if 0 <= number.value <= len(options) and number.value not in map(_value, map(str, options)):
-        detail = f"answer {answer!r:.80} may be the place of one of the choices {options!r:.200}"
+    The kind is the row's own, else the one that is certain, else the default. Without a default, an answer
+    whose row has a solution that ends in a box is a formula, as in MATH.
+    """
+    answer = _text(row["answer"])
+    if not answer:
+        raise RejectedItem(uid, "bad_answer", f"{row['answer']!r:.200} is not a text or number")
+    if "kind" not in row and _may_be_an_index(answer, row.get("choices")):
+        detail = (
+            f"answer {answer!r:.80} may be the place of one of the choices {row['choices']!r:.200}"
+        )
         fix = "write its letter, and the options into the question; or add a column kind"
         raise RejectedItem(uid, "bad_answer", f"{detail}: {fix}")
-
-
-def _number(answer: str) -> Number | None:
-    """Returns the answer as a number, or None if it is not one. An equation such as x = 5 is not."""
-    value = reading.read(answer, numeric=True)
-    return value if isinstance(value, Number) else None
-
-
-def _value(answer: str) -> Fraction | None:
-    number = _number(answer)
-    return number and number.value
-
-
-def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
-    """Returns the kind of the answer: the row's own, else the one that is certain, else the default.
-
-    Without a default, an answer whose row has a solution that ends in a box is a formula, as in MATH.
-    """
     is_math = _boxed(row) is not None
     inferred = "expr" if is_math and "\\" in answer else _infer_kind(question, answer, row)
-    kind = row.get("kind") or inferred or default or ("expr" if is_math else None)
+    kind = row.get("kind") or inferred or default_kind or ("expr" if is_math else None)
     if kind not in list(verify.KINDS):  # a list, because a row's kind need not be hashable
         detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
         fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
         raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
-    return kind
+    return answer, kind
+
+
+def _text(answer: Any) -> str:
+    """Returns an answer as text; "" if it is neither a text nor a number."""
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    if isinstance(answer, decimal.Decimal) and answer.is_finite():  # from a table
+        return f"{answer:f}"
+    return str(answer).strip() if is_label(answer) else ""
+
+
+def _may_be_an_index(answer: str, options: Any) -> bool:
+    """Returns whether an answer is a number that may be the place of an option, as in ScienceQA."""
+    number = _number(answer)
+    if number is None or not isinstance(options, list):
+        return False
+    values = [x.value for x in map(_number, map(str, options)) if x]
+    return 0 <= number.value <= len(options) and number.value not in values
+
+
+def _number(text: str) -> Number | None:
+    """Returns a text as a number, or None if it is not one. An equation such as x = 5 is not."""
+    value = reading.read(text, numeric=True)
+    return value if isinstance(value, Number) else None
 
 
 def _infer_kind(question: str, answer: str, row: Mapping[str, Any]) -> str | None:

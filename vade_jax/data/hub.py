@@ -8,12 +8,11 @@ name: its config.json contains the commit, so a resumed run reads the same files
 own cache (HF_HOME), so a second run downloads nothing and needs no network.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from typing import Any
 
 from vade_jax.data import row_files
 
@@ -48,9 +47,7 @@ def parse(text: str) -> Name | None:
     if os.path.exists(text) or row_files.format_of(pathlib.Path(text)):
         return None
     match = _NAME.fullmatch(text)
-    return (
-        Name(**{part: value or "" for part, value in match.groupdict().items()}) if match else None
-    )
+    return match and Name(**match.groupdict(""))
 
 
 def pin(text: str, kind: str, earlier: str = "") -> str:
@@ -85,25 +82,17 @@ def model(text: str) -> str:
 
 
 def table(name: Name, split: str) -> row_files.Table:
-    """Returns the rows of a data set; images are not decoded.
-
-    Args:
-        name: of the data set.
-        split: the split, if the name has none.
+    """Returns the rows of a data set, of `split` if the name has none; images are not decoded.
 
     Raises:
         ValueError: as in `pin`, or the data set has no such configuration or split.
     """
-    with _one_line(name, "dataset"), row_files.silent():
+    with row_files.one_line(_label(name)):
         import datasets
 
-        rows = datasets.load_dataset(
-            name.repo,
-            name.config or None,
-            revision=name.revision or None,
-            split=name.split or split,
-        )
-    return row_files.of_table(rows.data.table)
+        options: dict[str, Any] = {"revision": name.revision or None, "split": name.split or split}
+        rows = datasets.load_dataset(name.repo, name.config or None, **options)
+        return row_files.of_table(rows.data.table)
 
 
 def cache() -> pathlib.Path:
@@ -114,7 +103,7 @@ def cache() -> pathlib.Path:
 
 
 def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
-    with _one_line(name, kind):
+    with row_files.one_line(_label(name)):
         import huggingface_hub
 
         return huggingface_hub.snapshot_download(
@@ -122,26 +111,5 @@ def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
         )
 
 
-@contextlib.contextmanager
-def _one_line(name: Name, kind: str) -> Iterator[None]:
-    """Turns the many exceptions of the hub's libraries into a ValueError with one line."""
-    try:
-        yield
-    except ImportError as error:
-        raise ValueError(
-            f"{name} is not a path here, and a name on the Hugging Face hub needs what trains: "
-            "pip install -e '.[train]'"
-        ) from error
-    except Exception as error:
-        found = type(error).__name__
-        why = {
-            "RepositoryNotFoundError": f"the hub has no such {kind}, or it is private: hf auth login",
-            "GatedRepoError": "its terms must be accepted on its page, then: hf auth login",
-            "RevisionNotFoundError": f"it has no revision {name.revision!r}",
-            "LocalEntryNotFoundError": "the hub cannot be reached, and no copy is in its cache",
-            "OfflineModeIsEnabled": "the hub is switched off, and no copy is in its cache",
-            "ConnectionError": "the hub cannot be reached, and no copy is in its cache",
-        }.get(found, f"{found}: {' '.join(str(error).split())}")
-        raise ValueError(
-            f"{name} is not a path here, and as a name on the hub: {why:.300}"
-        ) from error
+def _label(name: Name) -> str:
+    return f"{name} is not a path here, and as a name on the hub it"

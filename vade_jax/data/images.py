@@ -94,13 +94,13 @@ def opened(file: bytes) -> Image.Image:
     """Opens the image in a file without decoding it.
 
     Raises:
-        OSError, ValueError: the format is not in `FORMATS`, or the image has over 50 million pixels.
+        ValueError: the format is not in `FORMATS`, or the image has over 50 million pixels.
     """
     try:
         with warnings.catch_warnings(category=Image.DecompressionBombWarning, action="ignore"):
             image = Image.open(io.BytesIO(file), formats=FORMATS)
-    except (OSError, ValueError):
-        raise
+    except UnidentifiedImageError as error:  # its text contains a memory address
+        raise ValueError("it is not in a known format") from error
     except Exception as error:  # Pillow raises SyntaxError, struct.error, OverflowError, ...
         raise ValueError(f"its header is damaged ({error})") from error
     if image.width * image.height > MAX_DECODED:
@@ -116,13 +116,6 @@ def is_picture(head: bytes) -> bool:
     return is_boxed or head.startswith(
         (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM")
     )
-
-
-def why_not(error: Exception) -> str:
-    """Returns why Pillow cannot open a file, in words that are the same in every run."""
-    if isinstance(error, UnidentifiedImageError):  # its text contains a memory address
-        return "it is not in a known format"
-    return str(error)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -186,16 +179,6 @@ def grid(image: np.ndarray, patch: int) -> tuple[int, int]:
             f"{image.shape} is no image that was resized to cells of {cell} pixels; call images.load first"
         )
     return height // cell, width // cell
-
-
-def patches(image: np.ndarray, patch: int) -> np.ndarray:
-    """Returns uint8 [num_patches, E], ordered by cells: four consecutive patches become one token.
-
-    The published processor's `pixel_values` are these patches, normalised, with each channel's patch twice.
-    """
-    rows, cols = grid(image, patch)
-    blocks = image.reshape(rows, 2, patch, cols, 2, patch, 3)
-    return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3 * patch * patch)
 
 
 def count_windows(image: np.ndarray, patch: int) -> int:

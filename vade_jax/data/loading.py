@@ -5,9 +5,6 @@ those of a plain loop, whatever the number of threads: the first item that fails
 """
 
 import collections
-import contextlib
-import functools
-import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Protocol, TypeVar
@@ -18,19 +15,15 @@ _AHEAD = 2  # most items per thread that are submitted at a time
 
 
 class Map(Protocol):
-    """Calls a function with each item and returns a list."""
+    """Calls a function with each item and returns a list of all results, in order."""
 
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]:
-        """Returns all results, in order."""
-        ...
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]: ...
 
 
 class Stream(Protocol):
-    """Calls a function with each item and returns results one by one."""
+    """Calls a function with each item and returns results one by one, in order."""
 
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
-        """Returns an iterable of the results, in order."""
-        ...
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]: ...
 
 
 class Threads:
@@ -55,20 +48,19 @@ class Threads:
             self._threads = futures.ThreadPoolExecutor(num_threads, "loading")
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Returns `function` of each item. An exception gets a note that names the item."""
+        """Returns `function` of each item."""
         return list(self.stream(function, items))
 
     def stream(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yields the results of `map`; takes only as many items ahead as keep the threads busy."""
-        named = functools.partial(_call, function)
         if self._threads is None:
-            yield from map(named, items)
+            yield from map(function, items)
             return
         # Not Executor.map, which would take all items at once, and each may hold megabytes of pixels.
         begun = collections.deque()
         try:
             for item in items:
-                begun.append(self._threads.submit(named, item))
+                begun.append(self._threads.submit(function, item))
                 if len(begun) >= self._most:
                     yield begun.popleft().result()
             while begun:
@@ -90,13 +82,3 @@ class Threads:
 
 
 in_turn: Map = Threads(0).map  # a plain loop in the calling thread
-
-
-def _call(function: Callable[[T], R], item: T) -> R:
-    try:
-        return function(item)
-    except Exception as error:
-        with contextlib.suppress(Exception):  # an error here must not hide the first one
-            name = getattr(item, "uid", None) or reprlib.repr(item)
-            error.add_note(f"item: {name}")
-        raise

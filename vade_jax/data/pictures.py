@@ -19,7 +19,7 @@ from vade_jax import lfs
 from vade_jax.data import images
 
 CHATS = ("messages", "message", "conversations", "conversation", "prompt")
-MAX_FILES = 1 << 28  # most bytes of all image files of a row
+_MAX_FILE = 1 << 28  # most bytes of an image file
 _NUMBERED = re.compile(r"(?:image|img|picture)_?([0-9]+)", re.IGNORECASE)
 _NAMED = re.compile(
     r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
@@ -109,34 +109,46 @@ def _is_shown(value: Any, directory: pathlib.Path) -> bool:
 
 
 # ------------------------------------------------------------------------------ their files
-def image_bytes(
-    image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
-) -> bytes:
+def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
     """Returns the content of an image file.
 
     Args:
         image: a row's value: bytes, a path or file:// URL, a data URL, base64, or a mapping that holds one of
-            these as its bytes, path, image, image_url or url.
+            these under one of `_KEYS`.
         directory: paths are relative to it and may not leave it, not even by a link.
         root: another directory that paths may lead to; "": none.
-        max_bytes: the largest size of the file.
 
     Raises:
         OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
     """
     value = inside(image)
+    if isinstance(value, bytes):
+        return value
     if not isinstance(value, str):
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise TypeError(f"{image!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
-        file = bytes(value)
-    elif value.startswith("data:"):
-        file = base64.b64decode(value.partition(",")[2], validate=True)
-    elif _is_base64(value):
-        file = base64.b64decode("".join(value.split()), validate=True)
-    else:
-        file = _read(value, directory, root, max_bytes)
-    if len(file) > max_bytes:
-        raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
+        raise TypeError(f"{image!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
+    if value.startswith("data:"):
+        return base64.b64decode(value.partition(",")[2], validate=True)
+    if _is_base64(value):
+        return base64.b64decode("".join(value.split()), validate=True)
+    if value.startswith(("http://", "https://")):
+        raise ValueError(f"{value!r:.200} is not fetched: download the pictures, and give paths")
+    if value.startswith("file://"):
+        value = urllib.parse.unquote(urllib.parse.urlsplit(value).path)
+    place = pathlib.Path(os.path.realpath(directory / value))
+    allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
+    if not any(map(place.is_relative_to, allowed)):
+        raise ValueError(
+            f"{value!r:.200} is outside of the data's directory: if you trust the data, allow "
+            "it with data.image_root"
+        )
+    if not os.path.isfile(place):  # reading a pipe or a device might never end
+        raise FileNotFoundError(f"there is no file {value!r:.200}")
+    with place.open("rb") as opened:
+        file = opened.read(_MAX_FILE + 1)
+    if len(file) > _MAX_FILE:
+        raise ValueError(f"{value!r:.200} has over {_MAX_FILE >> 20} MB")
+    if lfs.is_pointer(file):
+        raise ValueError(f"{value!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
     return file
 
 
@@ -153,25 +165,3 @@ def _is_base64(text: str) -> bool:
         return images.is_picture(base64.b64decode(text.lstrip()[:32], validate=True))
     except ValueError:
         return False
-
-
-def _read(path: str, directory: pathlib.Path, root: str, max_bytes: int) -> bytes:
-    """Returns the content of the file at a path or file:// URL."""
-    if path.startswith("file://"):
-        path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
-    if path.startswith(("http://", "https://")):
-        raise ValueError(f"{path!r:.200} is not fetched: download the pictures, and give paths")
-    place = pathlib.Path(os.path.realpath(directory / path))
-    allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
-    if not any(map(place.is_relative_to, allowed)):
-        raise ValueError(
-            f"{path!r:.200} is outside of the data's directory: if you trust the data, allow "
-            "it with data.image_root"
-        )
-    if not os.path.isfile(place):  # reading a pipe or a device might never end
-        raise FileNotFoundError(f"there is no file {path!r:.200}")
-    with place.open("rb") as opened:
-        file = opened.read(max_bytes + 1)
-    if lfs.is_pointer(file):
-        raise ValueError(f"{path!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
-    return file

@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tqdm
@@ -189,7 +189,7 @@ class PromptBuilder:
     def on_pictures(self, size_I4: np.ndarray) -> str:
         """Returns a line if the policy was taught with such pictures in much another size, else "".
 
-        `size_I4` is as in `Report`; the picture of median area decides.
+        `size_I4` is as in `NOTE`; the picture of median area decides.
         """
         size_I4 = size_I4[size_I4[:, 0] > 0]
         if self.tokenizer.pixels is None or not len(size_I4):
@@ -259,6 +259,22 @@ def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict
 
 
 # ------------------------------------------------------------------------------ the audit
+# What an audit notes of a row that is kept.
+NOTE = np.dtype(
+    [
+        ("checksum", np.uint32),  # of the id, question and answer
+        (
+            "details",
+            np.uint32,
+        ),  # of what else the verdict may depend on: kind, metadata, other columns
+        ("asked", np.uint64),  # hash of the question and of its images, as the policy sees them
+        ("length", np.int32),  # tokens of the row's own answer, see `target`; 0: it has none
+        # Height and width of the first image, in its file and as the policy sees it; 0: it has none.
+        ("size", np.int32, 4),
+    ]
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """The result of an audit."""
@@ -266,25 +282,7 @@ class Report:
     num_items: int  # rows checked
     counts: dict[str, int]  # number of rejected rows by reason
     rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} of each rejected row
-    checksums: np.ndarray  # uint32, of the id, question and answer of each kept row
-    # uint32, of what else the verdict on each kept row may depend on: its kind, metadata, other columns
-    details: np.ndarray
-    # uint64, hash of the question of each kept row and of its images, as the policy sees them
-    asked: np.ndarray
-    lengths: np.ndarray  # int32, tokens of each kept row's own answer, see `target`; 0: it has none
-    # int32 [kept, 4], height and width of each kept row's first image, in its file and as the policy sees it
-    sizes: np.ndarray
-
-
-class _Usable(NamedTuple):
-    """What an audit notes of a row; the last five as in `Report`."""
-
-    uid: str
-    checksum: int
-    details: int
-    asked: int
-    length: int
-    size: tuple[int, int, int, int]
+    notes: np.ndarray  # `NOTE` [kept]
 
 
 def audit(
@@ -310,53 +308,44 @@ def audit(
         form: the form of an answer that is asked for, a key of `answers.FORMATS`.
     """
 
-    def usable(index: int) -> _Usable | RejectedItem:
+    def usable(index: int) -> tuple[str, tuple[Any, ...]] | RejectedItem:
         try:
             item = source[index]
             prompt = builder(item)
             if has_rules:
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
-            return _Usable(
-                uid=item.uid,
-                checksum=zlib.crc32(text.encode("utf-8", "replace")),
-                details=_details(item),
-                asked=_hash(item.question, prompt.images),
-                length=len(builder.target(item.answer, form)) if item.answer else 0,
-                size=_sizes(item, prompt),
-            )
+            checksum = zlib.crc32(text.encode("utf-8", "replace"))
+            length = len(builder.target(item.answer, form)) if item.answer else 0
+            asked = _hash(item.question, prompt.images)
+            return item.uid, (checksum, _details(item), asked, length, _size(item, prompt))
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # uid -> index of the row, in the order of the rows
-    notes: list[_Usable] = []
-    rejects = []
+    notes, rejects = [], []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
-    for index, found in enumerate(bar):
-        if not isinstance(found, RejectedItem) and found.uid in kept:
-            found = RejectedItem(found.uid, "same_id", f"row {kept[found.uid]} has this id, too")
-        if not isinstance(found, RejectedItem):
-            kept[found.uid] = index
-            notes.append(found)
-        else:
-            why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
-            rejects.append({"index": index, **why})
-    counts = dict(collections.Counter(why["reason"] for why in rejects))
+    for index, verdict in enumerate(bar):
+        if not isinstance(verdict, RejectedItem):
+            uid, note = verdict
+            if uid not in kept:
+                kept[uid] = index
+                notes.append(note)
+                continue
+            verdict = RejectedItem(uid, "same_id", f"row {kept[uid]} has this id, too")
+        why = {"uid": verdict.uid, "reason": verdict.reason, "detail": verdict.detail}
+        rejects.append({"index": index, **why})
     report = Report(
         num_items=len(source),
-        counts=counts,
+        counts=dict(collections.Counter(why["reason"] for why in rejects)),
         rejects=rejects,
-        checksums=np.array([note.checksum for note in notes], np.uint32),
-        details=np.array([note.details for note in notes], np.uint32),
-        asked=np.array([note.asked for note in notes], np.uint64),
-        lengths=np.array([note.length for note in notes], np.int32),
-        sizes=np.array([note.size for note in notes], np.int32).reshape(-1, 4),
+        notes=np.array(notes, NOTE),
     )
     return np.asarray(list(kept.values()), np.int32), report
 
 
-def _sizes(item: types.Item, prompt: types.Prompt) -> tuple[int, int, int, int]:
+def _size(item: types.Item, prompt: types.Prompt) -> tuple[int, int, int, int]:
     if not item.images:
         return 0, 0, 0, 0
     (before, *_), (after, *_) = item.images, prompt.images

@@ -5,13 +5,12 @@ import functools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
 import jinja2.sandbox
 import tokenizers
 
@@ -75,7 +74,7 @@ class Tokenizer:
         `end_ids` are further ids that end an answer.
         """
         self._tokenizer, self.patch, self.pixels = tokenizer, patch, pixels
-        self._template = _environment().from_string(template)
+        self._template = _environment().from_string(_GENERATION.sub(r"\1\2with\3", template))
         self._special = dict(special)
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
@@ -200,40 +199,18 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     def fail(message: str):
         raise jinja2.exceptions.TemplateError(message)
 
-    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
-    now = lambda form: _DAY.strftime(form)
     names: dict[str, Any] = environment.globals
-    names.update(raise_exception=fail, strftime_now=now)
-    environment.filters["tojson"] = to_json
+    names.update(raise_exception=fail, strftime_now=_DAY.strftime)
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     return environment
 
 
-class _Generation(jinja2.ext.Extension):
-    """The block {% generation %} ... {% endgeneration %} around the assistant's text, shown unchanged.
-
-    As in transformers, the block is a call, so a variable that is set inside is not defined after it.
-    """
-
-    tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType] (it is only read)
-
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_shown"), [], [], body).set_lineno(line)
-
-    def _shown(self, caller: Callable[[], str]) -> str:
-        return caller()
+# The block {% generation %} ... {% endgeneration %} around the assistant's text is shown unchanged. As in
+# transformers, a variable that is set inside is not defined after it, as in a `with` block.
+_GENERATION = re.compile(r"({%[-+]?\s*)(end)?generation(\s*[-+]?%})")
 
 
 def _read_template(directory: pathlib.Path) -> str:
@@ -241,12 +218,11 @@ def _read_template(directory: pathlib.Path) -> str:
     if (path := directory / "chat_template.jinja").is_file():
         return path.read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
-        if (path := directory / name).is_file():
-            template = json.loads(path.read_bytes()).get("chat_template")
-            if isinstance(template, list):  # several templates with names
-                template = {t["name"]: t["template"] for t in template}.get("default")
-            if isinstance(template, str) and template:
-                return template
+        template = _read_json(directory / name).get("chat_template")
+        if isinstance(template, list):  # several templates with names
+            template = {t["name"]: t["template"] for t in template}.get("default")
+        if isinstance(template, str) and template:
+            return template
     raise ValueError(
         "there is none (chat_template.jinja, chat_template.json or tokenizer_config.json)"
     )
@@ -254,16 +230,11 @@ def _read_template(directory: pathlib.Path) -> str:
 
 def _read_special(directory: pathlib.Path) -> dict[str, str]:
     """Returns the special tokens that a template may name, such as `eos_token`, found as in transformers."""
-    found: dict[str, Any] = {**_DEFAULT_TOKENS}
-    config: dict[str, Any] = {}
-    if (path := directory / "tokenizer_config.json").is_file():
-        config = json.loads(path.read_bytes())
-        found |= config
+    config = _read_json(directory / "tokenizer_config.json")
     # special_tokens_map.json is older. It is ignored if tokenizer_config.json defines the added tokens.
-    path = directory / "special_tokens_map.json"
-    if "added_tokens_decoder" not in config and path.is_file():
-        found |= json.loads(path.read_bytes())
-    named = {name: found.get(name) for name in _TOKENS}
+    is_whole = "added_tokens_decoder" in config
+    older = {} if is_whole else _read_json(directory / "special_tokens_map.json")
+    named = {name: (_DEFAULT_TOKENS | config | older).get(name) for name in _TOKENS}
     contents = {name: x["content"] if isinstance(x, dict) else x for name, x in named.items()}
     return {name: content for name, content in contents.items() if content is not None}
 
@@ -271,12 +242,11 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
 def _read_ends(directory: pathlib.Path) -> tuple[int, ...]:
     """Returns the ids that end an answer according to generation_config.json, if there is one."""
     path = directory / "generation_config.json"
-    found = _read_json(path).get("eos_token_id")
-    found = [] if found is None else found
-    ends = tuple(found) if isinstance(found, list) else (found,)
+    ends = _read_json(path).get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if not all(isinstance(end, int) for end in ends):
-        raise ValueError(f"{path}: eos_token_id {found!r:.80} must be ids: download it again")
-    return ends
+        raise ValueError(f"{path}: eos_token_id {ends!r:.80} must be ids: download it again")
+    return tuple(ends)
 
 
 def _read_patch(directory: pathlib.Path) -> int:
@@ -335,34 +305,7 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )  # the published pattern, in which every digit is a separate token
-_TEMPLATE = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' -}}
-  {%- if message.content is string -%}
-    {{- message.content -}}
-  {%- else -%}
-    {%- for part in message.content -%}
-      {%- if part.type == 'image' or 'image' in part or 'image_url' in part -%}
-        {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
-      {%- elif 'text' in part -%}
-        {{- part.text -}}
-      {%- endif -%}
-    {%- endfor -%}
-  {%- endif -%}
-  {{- '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  {{- '<|im_start|>assistant\\n' -}}
-{%- endif -%}
-"""
-_TEXT_TEMPLATE = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  {{- '<|im_start|>assistant\\n' -}}
-{%- endif -%}
-"""
+_FILES = pathlib.Path(__file__).with_name("templates")
 
 
 def build(
@@ -404,8 +347,9 @@ def build(
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = _train(texts, num_merged)
     tokenizer.save(str(directory / "tokenizer.json"))
-    template = _TEMPLATE if shows_images else _TEXT_TEMPLATE
-    (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
+    template = _FILES / ("vision.jinja" if shows_images else "text.jinja")
+    shutil.copyfile(template, directory / "chat_template.jinja")
+    shutil.copyfile(_FILES / "tokenizer_config.json", directory / "tokenizer_config.json")
     ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     configs = _configs(ids, patch, min_pixels, max_pixels)
     if not shows_images:
@@ -413,8 +357,7 @@ def build(
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    special, pixels = _read_special(directory), _read_pixels(directory)
-    return Tokenizer(tokenizer, template, special, patch, pixels=pixels)
+    return Tokenizer.load(directory)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
@@ -443,21 +386,8 @@ def _configs(
     ids: Mapping[str, int], patch: int, min_pixels: int, max_pixels: int
 ) -> dict[str, dict[str, Any]]:
     """Returns the content of the JSON files next to tokenizer.json, by file name."""
-    end, text_end = "<|im_end|>", "<|endoftext|>"
     mean, std = map(list, images.PIXELS[patch])
     return {
-        "tokenizer_config.json": {
-            "tokenizer_class": "Qwen2Tokenizer",
-            "add_prefix_space": False,
-            "bos_token": None,
-            "eos_token": end,
-            "pad_token": text_end,
-            "unk_token": None,
-            "errors": "replace",
-            "model_max_length": 32768,
-            "clean_up_tokenization_spaces": False,
-            "split_special_tokens": False,
-        },
         PREPROCESSOR: {
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": "Qwen2_5_VLProcessor" if patch == 14 else "Qwen3VLProcessor",
@@ -469,9 +399,9 @@ def _configs(
             "image_std": std,
         },
         "generation_config.json": {
-            "bos_token_id": ids[text_end],
-            "pad_token_id": ids[text_end],
-            "eos_token_id": [ids[end], ids[text_end]],
+            "bos_token_id": ids["<|endoftext|>"],
+            "pad_token_id": ids["<|endoftext|>"],
+            "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
             "do_sample": True,
             "temperature": 1.0,
             "top_p": 1.0,

@@ -167,8 +167,8 @@ def of_run(run: Run) -> Find:
             where: dict[str, Any] = {"split": "train", "image_root": data.get("image_root", "")}
             return finder(sources.rows(data["train"], has_rules=False, **where))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
-        items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
-        return finder(procedural.Mislabelled(items, share, seed) if share else items)
+        size, mixture = data["num_train"], data.get("mixture")
+        return finder(procedural.Procedural(seed, size, "train", mixture, share))
     except (ValueError, OSError, TypeError, KeyError):
         return lambda uid: None  # the page says how many pictures are missing
 

@@ -16,35 +16,33 @@ from vade_jax.trainer import processes
 from vade_jax.types import Item
 
 
-def _none() -> np.ndarray:
-    return np.zeros(0, np.uint64)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subset(Sequence):
     """The rows of a source that passed the audit, read on demand."""
 
     source: sources.Source
     index: np.ndarray
-    # Of each row, as in `prompts.Report`.
-    checksums: np.ndarray = dataclasses.field(default_factory=_none)
-    all_details: np.ndarray = dataclasses.field(default_factory=_none)
-    asked: np.ndarray = dataclasses.field(default_factory=_none)
-    lengths: np.ndarray = dataclasses.field(default_factory=_none)
-    sizes: np.ndarray = dataclasses.field(default_factory=_none)
+    notes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, prompts.NOTE))
 
     @property
     def checksum(self) -> int:
-        return zlib.crc32(self.checksums.tobytes())
+        return zlib.crc32(self.notes["checksum"].tobytes())
 
     @property
-    def details(self) -> int:
-        return zlib.crc32(self.all_details.tobytes())
+    def asked(self) -> np.ndarray:
+        return self.notes["asked"]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.notes["length"]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return self.notes["size"]
 
     def where(self, chosen: np.ndarray | slice) -> "Subset":
         """Returns the rows with these indices, in this order."""
-        of_rows = (self.checksums, self.all_details, self.asked, self.lengths, self.sizes)
-        return Subset(self.source, self.index[chosen], *(x[chosen] for x in of_rows))
+        return Subset(self.source, self.index[chosen], self.notes[chosen])
 
     def teachable(self, max_tokens: int) -> "Subset":
         """Returns the rows with an answer of their own that has at most so many tokens."""
@@ -78,10 +76,11 @@ class Datasets:
     def identity(self) -> dict[str, int]:
         """Returns the checksums named in `recorder.BEGINNING`."""
         both = self.train, self.validation
+        details = [zlib.crc32(of.notes["details"].tobytes()) for of in both]
         return {
             "items": self.train.checksum,
             "questions": self.validation.checksum,
-            "details": zlib.crc32(" ".join(str(of.details) for of in both).encode()),
+            "details": zlib.crc32(" ".join(map(str, details)).encode()),
             "pictures": zlib.crc32(b"".join(of.asked.tobytes() for of in both)),
         }
 
@@ -115,7 +114,7 @@ def load(
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward)
         if split == "train" and isinstance(source, sources.Rows) and not reward.functions:
-            _say_unread(source.columns, arrays)
+            _say_unread(source.table.columns, arrays)
         kept, report = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
@@ -233,11 +232,10 @@ def _source(data: settings.Data, split: str, seed: int, reward: settings.Reward)
             kind=data.kind,
             image_root=data.image_root,
         )
-    source = procedural.Procedural(seed, getattr(data, f"num_{split}"), split, data.mixture)
-    if split != "train" or not data.wrong_golds:
-        return source
-    source = procedural.Mislabelled(source, data.wrong_golds, seed)
-    print(f"train: {source.count()} of {len(source)} golds are wrong on purpose")
+    size, share = getattr(data, f"num_{split}"), data.wrong_golds if split == "train" else 0.0
+    source = procedural.Procedural(seed, size, split, data.mixture, share)
+    if share:
+        print(f"train: {source.count_wrong_golds()} of {size} golds are wrong on purpose")
     return source
 
 
@@ -277,8 +275,7 @@ def _subset(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    of_rows = (report.checksums, report.details, report.asked, report.lengths, report.sizes)
-    return Subset(source, kept, *(x[: len(kept)] for x in of_rows))
+    return Subset(source, kept, report.notes[: len(kept)])
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

@@ -163,8 +163,7 @@ class FileRow:
             file = pictures.image_bytes(self[column], self.file.parent)
             images.opened(file).load()
         except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more
-            why = images.why_not(error)
-            raise self.bad(column, f"the image cannot be decoded: {why}") from error
+            raise self.bad(column, f"the image cannot be decoded: {error}") from error
         # Opened again: the decoded pixels of thousands of images would not fit into memory.
         return images.opened(file)
 

@@ -9,13 +9,13 @@ from experiments.diva import built_in
 from vade_jax.data import procedural
 from vade_jax.rewards import answers
 
-PICTURED = {f: n for f, (_, n, stratum) in procedural.FAMILIES.items() if stratum != "text"}
-PARTS = [(f, level) for f, n in PICTURED.items() for level in range(n)]
+STRATUM = {family: stratum for family, (_, _, stratum) in procedural.FAMILIES.items()}
+PARTS = [part for part in procedural.PARTS if STRATUM[part[:-2]] != "text"]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=str)
+@pytest.mark.parametrize("part", PARTS)
 def test_every_item_has_five_other_wordings_and_four_steps(part):
-    stratum = procedural.FAMILIES[part[0]][2]
+    stratum = STRATUM[part[:-2]]
     source = procedural.Procedural(2, 12, "validation", mixture={part: 1})
     for index in range(12):
         item = source[index]
@@ -32,9 +32,7 @@ def right_number(steps):
     return int(first) + int(second) * (1 if sign == "+" else -1)
 
 
-@pytest.mark.parametrize(
-    "part", [p for p in PARTS if p[0] in ("count", "subtract", "triangle")], ids=str
-)
+@pytest.mark.parametrize("part", [p for p in PARTS if p[:-2] in ("count", "subtract", "triangle")])
 def test_numbers_of_the_steps_lead_to_the_answer(part):
     source = procedural.Procedural(0, 20, mixture={part: 1})
     for index in range(20):
@@ -43,9 +41,7 @@ def test_numbers_of_the_steps_lead_to_the_answer(part):
 
 
 @pytest.mark.parametrize(
-    "part",
-    [p for p in PARTS if p[0] in ("color", "shape", "value", "written")],
-    ids=str,
+    "part", [p for p in PARTS if p[:-2] in ("color", "shape", "value", "written")]
 )
 def test_the_last_step_leaves_two_and_the_answer_is_one_of_them(part):
     source = procedural.Procedural(0, 20, mixture={part: 1})
@@ -58,16 +54,14 @@ def test_the_last_step_leaves_two_and_the_answer_is_one_of_them(part):
 
 def test_the_other_families_by_their_steps():
     for index in range(20):
-        item = procedural.Procedural(0, 20, mixture={("compare", 2): 1})[index]
+        item = procedural.Procedural(0, 20, mixture={"compare_1": 1})[index]
         words = built_in.texts(item).steps[-1].rstrip("?").split()
         assert (int(words[1]) > int(words[-1])) == (item.answer == "yes")
-        item = procedural.Procedural(0, 20, mixture={("table", 2): 1})[index]
+        item = procedural.Procedural(0, 20, mixture={"table_2": 1})[index]
         _, row, _, place = built_in.texts(item).steps
         numbers = row.rstrip(".").split(" is ")[1].split(", ")
         assert numbers[int(place.split()[3]) - 1] == item.answer
-        item = procedural.Procedural(0, 20, mixture={("table", 3): 1})[index]
-        assert right_number(built_in.texts(item).steps) == int(item.answer)
-        item = procedural.Procedural(0, 20, mixture={("extreme", 2): 1})[index]
+        item = procedural.Procedural(0, 20, mixture={"extreme_2": 1})[index]
         _, first, second, which = built_in.texts(item).steps
         bars = f"{first} {second}".replace("Bar ", "").replace(".", ",").split(",")
         heights = dict(bar.split(" is ") for bar in map(str.strip, bars) if bar)
@@ -76,7 +70,7 @@ def test_the_other_families_by_their_steps():
 
 
 def test_no_steps_lead_to_a_wrong_gold():
-    source = procedural.Mislabelled(procedural.Procedural(0, 20), 1.0, 0)
+    source = procedural.Procedural(0, 20, wrong_golds=1.0)
     found = [built_in.texts(source[index]) for index in range(20)]
     assert all(text.paraphrases and not text.steps for text in found)
 
@@ -84,7 +78,7 @@ def test_no_steps_lead_to_a_wrong_gold():
 def test_other_items_are_an_error():
     item = procedural.Procedural(0, 1)[0]
     for uid in ("row:3", "test-0-1"):
-        with pytest.raises(ValueError, match=f"'{uid}' is no item of the built-in"):
+        with pytest.raises(ValueError):
             built_in.texts(dataclasses.replace(item, uid=uid))
 
 
@@ -95,4 +89,4 @@ def test_small_letters_get_no_grains_and_a_lone_digit_no_turn():
     for family in ("value", "extreme", "triangle", "table"):
         assert of(family) == {"rotate", "write", "blur"}
     assert "rotate" not in of("written") and "gaussian" in of("written")
-    assert np.all([of(f) for f in PICTURED])
+    assert np.all([of(part[:-2]) for part in PARTS])

@@ -34,7 +34,7 @@ def test_an_unknown_change_is_an_error_before_the_run():
 
 
 def test_questions_without_a_picture_are_an_error():
-    with pytest.raises(ValueError, match="'plus' has none: leave it out"):
+    with pytest.raises(ValueError, match="'plus_0' has none: leave it out"):
         hook.check(run(data__mixture={"color_0": 1, "plus_0": 1}))
 
 
@@ -76,7 +76,7 @@ def tokenizer(tmp_path_factory):
 
 
 def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):
-    item = procedural.Procedural(0, 1, mixture={("count", 1): 1})[0]
+    item = procedural.Procedural(0, 1, mixture={"count_1": 1})[0]
     limits = {"min_pixels": 112 * 112, "max_pixels": 112 * 112, "instruction": ""}
     long, short = (
         hook.vary(run(), prompts.PromptBuilder(tokenizer, max_length=n, **limits))

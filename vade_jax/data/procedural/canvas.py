@@ -1,14 +1,13 @@
-"""A square drawing surface of 112 x 112 units, independent of the number of pixels."""
+"""A square drawing surface of 112 x 112 pixels."""
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-UNITS = 112
+SIDE = 112  # pixels
 PAPER = (255, 255, 255)
 INK = (0, 0, 0)
 GRAY = (128, 128, 128)
@@ -38,23 +37,19 @@ class Sample:
 
 
 class Canvas:
-    """Draws in units; (0, 0) is the upper left corner.
+    """Draws in pixels of the finished picture; (0, 0) is the upper left corner.
 
-    Args:
-        size: pixels per side of the finished picture.
-        supersample: 2 draws at twice the size and averages, which smooths slanted lines.
+    `supersample=2` draws at twice the size and averages, which smooths slanted lines.
     """
 
-    def __init__(self, size: int, supersample: int = 1):
-        self._supersample = supersample
-        self._scale = size * supersample / UNITS
-        side = size * supersample
-        self._image = Image.new("RGB", (side, side), PAPER)
+    def __init__(self, supersample: int = 1):
+        self._scale = supersample
+        self._image = Image.new("RGB", (SIDE * supersample, SIDE * supersample), PAPER)
         self._draw = ImageDraw.Draw(self._image)
 
     def finish(self) -> Image.Image:
         """Returns the picture in its final size."""
-        return self._image.reduce(self._supersample)
+        return self._image.reduce(self._scale)
 
     def _pixels(self, *points: Sequence[float]) -> list[tuple[float, float]]:
         return [(x * self._scale, y * self._scale) for x, y in points]
@@ -97,8 +92,3 @@ def font(pixels: int) -> ImageFont.FreeTypeFont:
     found = ImageFont.load_default(size=pixels)
     assert isinstance(found, ImageFont.FreeTypeFont)  # always, if a size is given
     return found
-
-
-def direction(degrees: float) -> tuple[float, float]:
-    """Returns the unit vector at an angle, counted counter-clockwise from the right; y points down."""
-    return math.cos(math.radians(degrees)), -math.sin(math.radians(degrees))

@@ -1,9 +1,6 @@
-"""Questions about bar charts, tables, triangles, and numbers that are written or hidden.
+"""Questions about bar charts, tables, triangles, and numbers that are written or hidden."""
 
-A family is a function (rng, level, size) -> `canvas.Sample`. The order of its draws from `rng` is part of
-the data: with another order, the same seed gives another data set.
-"""
-
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,19 +15,14 @@ _HIGHEST = 10
 
 # ------------------------------------------------------------------------------ bar charts
 def _draw_bars(
-    rng: np.random.Generator,
-    values: np.ndarray,
-    size: int,
-    *,
-    ticks: Sequence[int],
-    labels: bool,
+    rng: np.random.Generator, values: np.ndarray, *, ticks: Sequence[int] = (), labels: bool = False
 ) -> Image.Image:
     """Returns a chart with bars A, B, ...; `ticks` are lines, `labels` write each value above its bar."""
 
     def y_of(value):
         return BOTTOM - (BOTTOM - TOP) * value / _HIGHEST
 
-    picture = canvas.Canvas(size)
+    picture = canvas.Canvas()
     for tick in ticks:
         picture.line((LEFT, y_of(tick)), (RIGHT, y_of(tick)), canvas.PALE)
         if tick % 2 == 0:
@@ -49,7 +41,7 @@ def _draw_bars(
     return picture.finish()
 
 
-def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def value(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the value of a bar.
 
     Levels: the value is written above the bar; it is read from a fine grid; it is a multiple of 0.5, read
@@ -61,7 +53,7 @@ def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         values = np.maximum(2, values - 0.5 * rng.integers(0, 2, num))
     chosen = rng.integers(num)
     ticks = ((), range(0, 11), range(0, 11, 2))[level]
-    image = _draw_bars(rng, values, size, ticks=ticks, labels=level == 0)
+    image = _draw_bars(rng, values, ticks=ticks, labels=level == 0)
     letter = LETTERS[chosen]
     return canvas.Sample(
         image,
@@ -73,14 +65,14 @@ def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     )
 
 
-def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def extreme(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the tallest or the shortest of 3, 4 or 5 bars; at higher levels it differs less."""
     num, gap = ((3, 3), (4, 2), (5, 1))[level]
     rest = int(rng.integers(1 + gap, _HIGHEST - gap))  # height of the other bars, +- 1
     values = np.clip(rest + rng.integers(-1, 2, num), 1 + gap, _HIGHEST - gap)
     chosen, tallest = rng.integers(num), bool(rng.integers(2))
     values[chosen] = values.max() + gap if tallest else values.min() - gap
-    image = _draw_bars(rng, values, size, ticks=(), labels=False)
+    image = _draw_bars(rng, values)
     which, options = "tallest" if tallest else "shortest", tuple(LETTERS[:num])
     return canvas.Sample(
         image,
@@ -93,16 +85,16 @@ def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 # ------------------------------------------------------------------------------ tables
-def table(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for a cell of a 2 x 2, 3 x 3 or 4 x 4 table; at level 3, for the sum of a column of three."""
-    side = (2, 3, 4, 3)[level]
+def table(rng: np.random.Generator, level: int) -> canvas.Sample:
+    """Asks for a cell of a 2 x 2, 3 x 3 or 4 x 4 table."""
+    side = (2, 3, 4)[level]
     values = rng.integers(0, 10, (side, side))
     row, col = rng.integers(side, size=2)
-    picture = canvas.Canvas(size)
-    step = (canvas.UNITS - 2) / (side + 1)
+    picture = canvas.Canvas()
+    step = (canvas.SIDE - 2) / (side + 1)
     height = min(20, 0.7 * step)
-    picture.box(0, 0, canvas.UNITS, step, canvas.PALE)
-    picture.box(0, 0, step, canvas.UNITS, canvas.PALE)
+    picture.box(0, 0, canvas.SIDE, step, canvas.PALE)
+    picture.box(0, 0, step, canvas.SIDE, canvas.PALE)
     for i in range(side):
         middle = (i + 1.5) * step
         picture.text(middle, step / 2, LETTERS[i], height, canvas.COLORS["blue"])
@@ -110,19 +102,17 @@ def table(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         for j in range(side):
             picture.text((j + 1.5) * step, middle, str(values[i, j]), height)
     for i in range(1, side + 1):
-        picture.line((0, i * step), (canvas.UNITS, i * step), canvas.GRAY)
-        picture.line((i * step, 0), (i * step, canvas.UNITS), canvas.GRAY)
+        picture.line((0, i * step), (canvas.SIDE, i * step), canvas.GRAY)
+        picture.line((i * step, 0), (i * step, canvas.SIDE), canvas.GRAY)
     letter = LETTERS[col]
-    if level == 3:
-        question = f"What is the sum of column {letter}?"
-        answer = values[:, col].sum()
-        facts = {"letter": letter, "numbers": values[:, col].tolist()}
-    else:
-        question = f"What number is in row {row + 1} column {letter}?"
-        answer = values[row, col]
-        facts = {"letter": letter, "row": row + 1, "column": col + 1}
-        facts["numbers"] = values[row].tolist()
-    return canvas.Sample(picture.finish(), question, str(answer), "int", facts=facts)
+    facts = {"letter": letter, "row": row + 1, "column": col + 1, "numbers": values[row].tolist()}
+    return canvas.Sample(
+        picture.finish(),
+        f"What number is in row {row + 1} column {letter}?",
+        str(values[row, col]),
+        "int",
+        facts=facts,
+    )
 
 
 # ------------------------------------------------------------------------------ triangles
@@ -136,18 +126,18 @@ def _angles(rng: np.random.Generator, level: int) -> tuple[int, int, int]:
             return int(first), int(second), int(third)
 
 
-def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def triangle(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the third angle of a triangle, x; the other two are written at their corners."""
     angles = _angles(rng, level)
     turn = rng.uniform(0, 360)
     # The corners are on a circle, so an angle is half of the arc opposite to it.
     arcs = turn + 2 * np.cumsum([0, angles[2], angles[0]])
-    corners = np.array([canvas.direction(arc) for arc in arcs])
+    corners = np.array([(math.cos(arc), -math.sin(arc)) for arc in map(math.radians, arcs)])
     low, high = corners.min(0), corners.max(0)
     scale = 96 / (high - low).max()
-    corners = (corners - (low + high) / 2) * scale + canvas.UNITS / 2
+    corners = (corners - (low + high) / 2) * scale + canvas.SIDE / 2
     centre = corners.mean(0)
-    picture = canvas.Canvas(size, supersample=2)
+    picture = canvas.Canvas(supersample=2)
     for i in range(3):
         picture.line(corners[i], corners[(i + 1) % 3], width=1.5)
         # The label is on the line that halves the angle, and further inside if the angle is narrow.
@@ -169,11 +159,11 @@ def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
 
 
 # ------------------------------------------------------------------------------ known pass rates
-def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def written(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a digit that is written large in the picture: every policy soon solves this."""
     del level
     answer = str(rng.integers(0, 10))
-    picture = canvas.Canvas(size)
+    picture = canvas.Canvas()
     color = list(canvas.COLORS.values())[rng.integers(len(canvas.COLORS))]
     x, y = rng.uniform(40, 72, 2)
     picture.text(x, y, answer, 64, color)
@@ -181,11 +171,11 @@ def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     return canvas.Sample(picture.finish(), "What number is written?", answer, "int", facts=facts)
 
 
-def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def hidden(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a number that a box covers: a policy can only guess, and is right once in 900 times."""
     del level
     answer = str(rng.integers(100, 1000))
-    picture = canvas.Canvas(size)
+    picture = canvas.Canvas()
     x, y = rng.uniform(44, 68, 2)
     picture.text(x, y, answer, 36)
     picture.box(x - 36, y - 22, x + 36, y + 22, canvas.GRAY)

@@ -1,8 +1,4 @@
-"""Questions about scattered shapes: naming, counting, comparing, subtracting and spelling.
-
-A family is a function (rng, level, size) -> `canvas.Sample`. The order of its draws from `rng` is part of
-the data: with another order, the same seed gives another data set.
-"""
+"""Questions about scattered shapes: naming, counting, comparing, subtracting and spelling."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,12 +14,12 @@ PLURAL = {s: "crosses" if s == "cross" else f"{s}s" for s in canvas.SHAPES}
 
 
 def _draw(
-    rng: np.random.Generator, things: Sequence[Thing], size: int
+    rng: np.random.Generator, things: Sequence[Thing]
 ) -> tuple[Image.Image, list[tuple[float, float]]]:
     """Draws things in random places of a jittered grid, without overlap; also returns their centres."""
-    picture = canvas.Canvas(size)
+    picture = canvas.Canvas()
     side = max(2, int(np.ceil(np.sqrt(len(things)))))
-    step = canvas.UNITS / side
+    step = canvas.SIDE / side
     places = rng.permutation(side * side)[: len(things)]
     scales = rng.uniform(0.65, 0.95, len(things))
     jitter = rng.uniform(-1, 1, (len(things), 2))
@@ -47,7 +43,7 @@ def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]
     return [pool[i] for i in rng.integers(len(pool), size=num)]
 
 
-def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canvas.Sample:
+def _unique(rng: np.random.Generator, level: int, asked: int) -> canvas.Sample:
     """Asks for the color (`asked` 0) or the shape (1) of a thing; the question names the other of the two.
 
     No other thing has the color or shape that is named.
@@ -55,7 +51,7 @@ def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canv
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
     named = 1 - asked
     others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[named] != target[named])
-    picture, centres = _draw(rng, [target, *others], size)
+    picture, centres = _draw(rng, [target, *others])
     return canvas.Sample(
         picture,
         ("What color is the {1}?", "What shape is the {0} one?")[asked].format(*target),
@@ -71,51 +67,37 @@ color = functools.partial(_unique, asked=0)
 shape = functools.partial(_unique, asked=1)
 
 
-def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the number of equal things, of all things, of one color, or of one color and shape."""
+def count(rng: np.random.Generator, level: int) -> canvas.Sample:
+    """Asks for the number of equal things, or of all things."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
-    num = int(rng.integers(*((1, 4), (1, 7), (0, 6), (0, 7))[level]))
+    num = int(rng.integers(*((1, 4), (1, 7))[level]))
     if level == 0:
         things, what = [(color, shape)] * num, PLURAL[shape]
-    elif level == 1:
+    else:
         things, what = _things(rng, num, lambda t: True), "shapes"
-    elif level == 2:
-        things = _things(rng, num, lambda t: t[0] == color)
-        things += _things(rng, int(rng.integers(2, 5)), lambda t: t[0] != color)
-        what = f"{color} shapes"
-    else:  # all distractors share either the color or the shape
-        things = [(color, shape)] * num
-        num_near = int(rng.integers(3, 8))
-        things += _things(rng, num_near, lambda t: (t[0] == color) != (t[1] == shape))
-        what = f"{color} {PLURAL[shape]}"
-    picture, centres = _draw(rng, things, size)
+    picture, centres = _draw(rng, things)
     return canvas.Sample(
         picture,
         f"How many {what} are there?",
         str(num),
         "int",
-        facts={"what": what, "heights": [y for _, y in centres[:num]]},
+        facts={"what": what, "heights": [y for _, y in centres]},
     )
 
 
-def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks whether there are more of one shape than of another. Half are "yes".
-
-    The counts are closer at higher levels, and level 2 adds other shapes.
-    """
+def compare(rng: np.random.Generator, level: int) -> canvas.Sample:
+    """Asks whether there are more of one shape than of another, closer at level 1. Half are "yes"."""
     first, second = rng.permutation(canvas.SHAPES)[:2]
-    low, high = ((4, 7), (2, 4), (1, 2))[level]
+    low, high = ((4, 7), (2, 4))[level]
     gap, fewer = int(rng.integers(low, high)), int(rng.integers(0, 4))
     yes = bool(rng.integers(2))
     more, less = (first, second) if yes else (second, first)
     things = _things(rng, fewer + gap, lambda t: t[1] == more)
     things += _things(rng, fewer, lambda t: t[1] == less)
-    if level == 2:
-        things += _things(rng, 3, lambda t: t[1] not in (first, second))
     num = [sum(thing[1] == shape for thing in things) for shape in (first, second)]
     facts = {"first": PLURAL[first], "second": PLURAL[second]}
     return canvas.Sample(
-        _draw(rng, things, size)[0],
+        _draw(rng, things)[0],
         "Are there more {first} than {second}?".format(**facts),
         "yes" if yes else "no",
         "yesno",
@@ -123,23 +105,18 @@ def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     )
 
 
-def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks how many are left when all things of a color, at level 2 of a color and shape, are removed."""
-    color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
-    gone, left = rng.integers(1, (3, 5, 5)[level]), rng.integers(0, (4, 7, 9)[level])
-
-    def hit(thing):
-        return thing[0] == color and (level < 2 or thing[1] == shape)
-
-    things = _things(rng, int(gone), hit)
-    things += _things(rng, int(left), lambda t: not hit(t))
-    what = "shapes" if level < 2 else PLURAL[shape]
+def subtract(rng: np.random.Generator, level: int) -> canvas.Sample:
+    """Asks how many are left when all things of a color are removed."""
+    color, _ = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
+    gone, left = int(rng.integers(1, (3, 5)[level])), int(rng.integers(0, (4, 7)[level]))
+    things = _things(rng, gone, lambda t: t[0] == color)
+    things += _things(rng, left, lambda t: t[0] != color)
     return canvas.Sample(
-        _draw(rng, things, size)[0],
-        f"Remove all {color} {what}. How many are left?",
+        _draw(rng, things)[0],
+        f"Remove all {color} shapes. How many are left?",
         str(left),
         "int",
-        facts={"color": color, "what": what, "num_gone": int(gone), "num_left": int(left)},
+        facts={"color": color, "num_gone": gone, "num_left": left},
     )
 
 
@@ -150,28 +127,25 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 _ORDINALS = ("first", "second", "third", "last")
 
 
-def letter(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def letter(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the first, second, third or last letter of the name of a color."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
-    facts = {"which": _ORDINALS[level], "shape": shape}
     return canvas.Sample(
-        _draw(rng, [(color, shape)], size)[0],
-        "The {which} letter of the {shape}'s color?".format(**facts),
+        _draw(rng, [(color, shape)])[0],
+        f"The {_ORDINALS[level]} letter of the {shape}'s color?",
         color[-1 if level == 3 else level],
         "text",
-        facts=facts,
     )
 
 
-def initials(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def initials(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the first letters of two or three colors, in the order in which the question names shapes."""
     shapes = [canvas.SHAPES[i] for i in rng.permutation(len(canvas.SHAPES))[: level + 2]]
     colors = [_pick(rng, _COLORS) for _ in shapes]
     named = ", ".join(shapes)
     return canvas.Sample(
-        _draw(rng, list(zip(colors, shapes, strict=True)), size)[0],
+        _draw(rng, list(zip(colors, shapes, strict=True)))[0],
         f"The colors' first letters: {named}?",
         "".join(color[0] for color in colors),
         "text",
-        facts={"named": named},
     )

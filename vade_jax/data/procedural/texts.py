@@ -2,9 +2,6 @@
 
 All but the rows are for language models that somebody pretrained. A small one knows some of the answers,
 gives others now and then, and never finds the products of two numbers of two digits.
-
-A family is a function (rng, level, size) -> `canvas.Sample`; the size of pictures says nothing here. The
-order of its draws from `rng` is part of the data: with another order, the same seed gives another data set.
 """
 
 import numpy as np
@@ -21,26 +18,26 @@ _NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry")
 _GOODS = ("apples", "books", "coins", "eggs", "marbles", "pens", "stamps", "tickets")
 
 
-def plus(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def plus(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the sum of two numbers of one digit, below 20, of two digits or of three."""
     a, b = rng.integers(*_RANGES[level], 2)
     return _asked(f"What is {a} + {b}?", a + b)
 
 
-def minus(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def minus(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a difference that is not negative, of numbers as in `plus`."""
     b, a = np.sort(rng.integers(*_RANGES[level], 2))
     return _asked(f"What is {a} - {b}?", a - b)
 
 
-def times(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def times(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a product of one digit and one, one and two, or two and two."""
     a = rng.integers(2, 10) if level < 2 else rng.integers(11, 100)
     b = rng.integers(2, 10) if level < 1 else rng.integers(11, 100)
     return _asked(f"What is {a} * {b}?", a * b)
 
 
-def following(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def following(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the next number of four in equal steps: up by one, up by less than 10, or down."""
     step = int((1, *rng.integers(2, 10, 2))[level]) * (-1 if level == 2 else 1)
     start = int(rng.integers(1, 30)) + (4 * -step if level == 2 else 0)
@@ -48,24 +45,22 @@ def following(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     return _asked(f"What number comes next: {row}?", start + 4 * step)
 
 
-def letters(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def letters(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for the number of letters of a word."""
     word = _WORDS[rng.integers(len(_WORDS))]
     return _asked(f'How many letters are in the word "{word}"?', len(word))
 
 
-def story(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Tells a story of numbers below 10 with one step, or with two."""
+def story(rng: np.random.Generator, level: int) -> canvas.Sample:
+    """Tells a story of two numbers below 10."""
+    del level
     name, goods = (x[rng.integers(len(x))] for x in (_NAMES, _GOODS))
-    a, b, c = rng.integers(2, 10, 3)
-    text, left = f"{name} has {a} {goods} and gets {b} more.", a + b
-    if level:
-        c = min(c, left)
-        text, left = f"{text} Then {name} gives {c} away.", left - c
-    return _asked(f"{text} How many {goods} does {name} have now?", left)
+    a, b = rng.integers(2, 10, 2)
+    text = f"{name} has {a} {goods} and gets {b} more. How many {goods} does {name} have now?"
+    return _asked(text, a + b)
 
 
-def numbers(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+def numbers(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for 3, 8, 18 or 38 numbers in order: the longer the answer, the likelier a mistake."""
     start, length = int(rng.integers(1, 60)), (3, 8, 18, 38)[level]
     row = range(start, start + length)

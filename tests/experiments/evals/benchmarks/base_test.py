@@ -146,7 +146,7 @@ def test_odd_values(tmp_path, name, change, message):
 
 def test_files_that_are_no_benchmark(tmp_path):
     for name, text, why in (
-        ("a.txt", "x", "is not a file of rows"),
+        ("a.txt", "x", "is not a file or directory of rows"),
         ("a.parquet", "PAR1", "cannot be read"),
         ("a.json", "[]", "has no rows"),
         ("a.jsonl", "[1]\n{", "has no column"),
