@@ -7,12 +7,13 @@ from PIL import Image
 
 from tests.data import files
 from vade_jax import types
-from vade_jax.data import batching, prompts, tokens
+from vade_jax.data import batching, prompts
+from vade_jax.models.qwen import tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory):
-    tokenizer = tokens.build(tmp_path_factory.mktemp("tiny"), ["what is it?"], 400)
+    tokenizer = tiny_tokenizer.build(tmp_path_factory.mktemp("tiny"), ["what is it?"], 400)
     return prompts.PromptBuilder(
         tokenizer, instruction="", min_pixels=3136, max_pixels=10**6, max_length=500
     )

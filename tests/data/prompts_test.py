@@ -12,11 +12,12 @@ from PIL import Image
 
 from vade_jax import types
 from vade_jax.data import images, prompts, tokens
+from vade_jax.models.qwen import tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    return tokens.build(tmp_path_factory.mktemp("tiny"), ["How many?", "a b c"], 400)
+    return tiny_tokenizer.build(tmp_path_factory.mktemp("tiny"), ["How many?", "a b c"], 400)
 
 
 def _builder(tokenizer, instruction="", max_length=200):
@@ -55,7 +56,7 @@ def test_control_tokens_in_a_question_make_no_special_tokens(tokenizer):
 
 
 def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_path):
-    tokens.build(tmp_path, ["How many?"], 400)
+    tiny_tokenizer.build(tmp_path, ["How many?"], 400)
     file = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     file.add_tokens(["<think>", "</think>"])  # as Qwen3's has them
     file.save(str(tmp_path / "tokenizer.json"))
@@ -148,7 +149,7 @@ def test_an_audit_measures_answers_and_pictures(tokenizer):
 
 def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
     def text(template_end, answer="7"):
-        tokens.build(tmp_path, ["How many?"], 400)
+        tiny_tokenizer.build(tmp_path, ["How many?"], 400)
         path = tmp_path / "chat_template.jinja"
         path.write_text(path.read_text() + template_end)
         tokenizer = tokens.Tokenizer.load(tmp_path)
@@ -178,13 +179,13 @@ def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
 )  # fmt: skip
 def test_pictures_of_much_another_size_than_the_policy_saw(tmp_path, sizes, low, high, line):
     limits = {"instruction": "", "min_pixels": low, "max_pixels": high, "max_length": 500}
-    tokenizer = tokens.build(tmp_path, ["?"], 400, min_pixels=12544, max_pixels=12544)
+    tokenizer = tiny_tokenizer.build(tmp_path, ["?"], 400, min_pixels=12544, max_pixels=12544)
     builder = prompts.PromptBuilder(tokenizer, **limits)
     source = [_item(sizes=(size,), uid=str(i)) for i, size in enumerate(sizes)]
     size_I4 = prompts.audit(source, builder)[1].notes["size"]
     found = builder.on_pictures(size_I4)
     assert re.search(line, found) if line else not found
-    tokenizer = tokens.build(tmp_path / "text", ["?"], 400, shows_images=False)
+    tokenizer = tiny_tokenizer.build(tmp_path / "text", ["?"], 400, shows_images=False)
     assert not prompts.PromptBuilder(tokenizer, **limits).on_pictures(size_I4)
 
 
@@ -243,7 +244,7 @@ def test_a_busy_machine_costs_no_row(monkeypatch):
 
 
 def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
-    text_model = tokens.build(tmp_path, ["How many?"], 400, shows_images=False)
+    text_model = tiny_tokenizer.build(tmp_path, ["How many?"], 400, shows_images=False)
     assert not tokens.Tokenizer.load(tmp_path).shows_images
     build = _builder(text_model, instruction="Box it.")
     prompt = build(_item(sizes=()))

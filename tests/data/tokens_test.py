@@ -7,6 +7,7 @@ import pytest
 import tokenizers
 
 from vade_jax.data import tokens
+from vade_jax.models.qwen import tiny_tokenizer
 
 TEXTS = ["How many red circles are there?", "\\boxed{7}", "\\boxed{yes}"] * 20
 SAMPLES = [
@@ -19,7 +20,7 @@ SAMPLES = [
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny")
-    tokens.build(path, TEXTS, 400)
+    tiny_tokenizer.build(path, TEXTS, 400)
     return path
 
 
@@ -27,7 +28,7 @@ def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(directory)
     ours = tokens.Tokenizer.load(directory)
-    assert len(theirs) == len(ours) <= 400 - tokens.SPARE_ROWS
+    assert len(theirs) == len(ours) <= 400 - tiny_tokenizer.SPARE_ROWS
     assert theirs.eos_token_id == ours.im_end and theirs.pad_token_id == ours.pad
     for text in SAMPLES:
         ids = ours.encode(text)
@@ -155,7 +156,7 @@ def test_a_template_that_asks_for_today_gives_the_same_prompt_every_day(director
 
 
 def test_options_reach_the_template(tmp_path):
-    tokens.build(tmp_path, TEXTS, 400, shows_images=False)
+    tiny_tokenizer.build(tmp_path, TEXTS, 400, shows_images=False)
     path = tmp_path / "chat_template.jinja"
     closed = "{%- if enable_thinking is false %}<think></think>{% endif -%}"
     path.write_text(path.read_text() + closed)
@@ -227,12 +228,12 @@ def test_bad_checkpoints_and_sizes_are_one_clear_error(tmp_path):
     with pytest.raises(ValueError, match="is not a tokenizer"):
         tokens.Tokenizer.load(tmp_path)
     with pytest.raises(ValueError, match=r"vocab_size=200.*at least 288"):
-        tokens.build(tmp_path, TEXTS, 200)
+        tiny_tokenizer.build(tmp_path, TEXTS, 200)
 
 
 @pytest.mark.parametrize("text", ["{% for x %}", "{{ unclosed"])
 def test_a_broken_chat_template_names_the_checkpoint(tmp_path, text):
-    tokens.build(tmp_path, ["a b c"], 384)
+    tiny_tokenizer.build(tmp_path, ["a b c"], 384)
     (tmp_path / "chat_template.jinja").write_text(text)
     with pytest.raises(ValueError, match="bad chat template"):
         tokens.Tokenizer.load(tmp_path)
@@ -252,7 +253,7 @@ def test_a_broken_chat_template_names_the_checkpoint(tmp_path, text):
     ],
 )
 def test_a_damaged_file_is_named_and_is_no_fault_of_the_template(tmp_path, name, text, message):
-    tokens.build(tmp_path, TEXTS, 400)
+    tiny_tokenizer.build(tmp_path, TEXTS, 400)
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         tokens.Tokenizer.load(tmp_path)
@@ -260,7 +261,7 @@ def test_a_damaged_file_is_named_and_is_no_fault_of_the_template(tmp_path, name,
 
 def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp_path):
     """No token of pictures; a turn ends with the eos_token, a text with two more ids."""
-    tokens.build(tmp_path, TEXTS, 400, shows_images=False)
+    tiny_tokenizer.build(tmp_path, TEXTS, 400, shows_images=False)
     path = tmp_path / "tokenizer.json"
     names = {"<|im_end|>": "<|eot|>", "<|endoftext|>": "<|end|>", "<|image_pad|>": "<|other|>"}
     text = path.read_text()
@@ -296,7 +297,7 @@ def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp
     ],
 )
 def test_the_sizes_of_pictures_that_a_model_saw(tmp_path, limits, pixels):
-    tokens.build(tmp_path, ["How many?"], 400)
+    tiny_tokenizer.build(tmp_path, ["How many?"], 400)
     path = tmp_path / "preprocessor_config.json"
     path.unlink() if limits is None else path.write_text(json.dumps(limits | {"patch_size": 14}))
     assert tokens.Tokenizer.load(tmp_path).pixels == pixels

@@ -11,7 +11,8 @@ from experiments import build_data
 from experiments.vade_9k import settings
 from tests.experiments.vade_9k import build_test
 from vade_jax import settings as run_settings
-from vade_jax.data import loading, tokens
+from vade_jax.data import loading
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.run import build
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def built(tmp_path_factory):
     """A checkpoint, and a directory that the command has made of a subset and of rows of one's own."""
     root = tmp_path_factory.mktemp("published")
     build_test.write_all(root)
-    tokens.build(root / "tokens", ["Find x."], 512)
+    tiny_tokenizer.build(root / "tokens", ["Find x."], 512)
     command = [sys.executable, "-m", "experiments.build_data", "--config=configs/vade_9k.py"]
     command += [
         f"--target={root / 'target'}",

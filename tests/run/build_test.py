@@ -10,7 +10,7 @@ from configs import tiny_gspo
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen import files, presets
+from vade_jax.models.qwen import files, presets, tiny_tokenizer
 from vade_jax.run import build, checks
 from vade_jax.trainer.policy import compute_dtype
 from vade_jax.types import Item
@@ -42,7 +42,7 @@ def test_answers_near_the_limit_of_8_tokens_cost(reward, expected):
 
 def thinking(directory, opening="<think>\\n"):
     """Writes a tokenizer whose template opens the tag, as those of reasoning models do; returns it."""
-    tokens.build(directory, ["3 + 4?"], 400)
+    tiny_tokenizer.build(directory, ["3 + 4?"], 400)
     path = directory / "chat_template.jinja"
     path.write_text(path.read_text().replace("assistant\\n'", f"assistant\\n{opening}'"))
     return tokens.Tokenizer.load(directory)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vade_jax import fields, settings
-from vade_jax.data import tokens
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.run import build, checks, datasets
 
 NO_SECTIONS = fields.FrozenDict({})
@@ -14,7 +14,7 @@ NO_SECTIONS = fields.FrozenDict({})
 @pytest.fixture
 def load(tmp_path):
     """Returns a function from two lists of questions to a run's data."""
-    tokens.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
+    tiny_tokenizer.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
 
     def load(train, validation, sections=NO_SECTIONS, answer="1", **data):
         for name, questions in {"train": train, "validation": validation}.items():
@@ -43,7 +43,7 @@ def test_questions_in_both_splits_are_counted_whatever_their_ids(load, capsys):
 
 
 def test_columns_that_nothing_reads_are_named(tmp_path, capsys):
-    tokens.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
+    tiny_tokenizer.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
     row = {
         "question": "a?",
         "answer": "1",

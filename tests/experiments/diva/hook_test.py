@@ -9,7 +9,8 @@ import pytest
 
 from experiments.diva import advantages, hook
 from vade_jax import samplers, settings
-from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.data import procedural, prompts, sources
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.types import Item
 
 
@@ -72,7 +73,7 @@ def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     texts = [item.question for item in procedural.Procedural(0, 50)]
-    return tokens.build(tmp_path_factory.mktemp("tokens"), texts, 512)
+    return tiny_tokenizer.build(tmp_path_factory.mktemp("tokens"), texts, 512)
 
 
 def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):

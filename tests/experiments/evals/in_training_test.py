@@ -11,7 +11,7 @@ from experiments.evals.benchmarks import BENCHMARKS
 from tests.experiments.evals.benchmarks import files
 from tests.trainer.validation_test import Engine, own
 from vade_jax import settings
-from vade_jax.data import tokens
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.rollout.engine import Sampling
 
 TEXTS = ["How many? Answer the question with a single word.", r"\boxed{10}"]
@@ -36,7 +36,7 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
     rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
     vista = files.save(tmp_path / "vista.parquet", *rows)
     run = make_run(f"chartqa:{path},mathvista:{vista}", benchmark_items=2, num_samples=4)
-    tokenizer = tokens.build(tmp_path / "tokens", TEXTS, 512)
+    tokenizer = tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512)
     made = in_training.make(run.eval, run.data, tokenizer)
     validations = [own([""]), *made]
     # the fake engine's token 1 stands for what is right for the first items
@@ -65,7 +65,7 @@ def test_pictures_of_benchmarks_are_not_kept_decoded(path, tmp_path, monkeypatch
     run, items = make_run(f"chartqa:{path}"), BENCHMARKS["chartqa"].read(path)
     read = dataclasses.replace(BENCHMARKS["chartqa"], read=lambda path: items)
     monkeypatch.setitem(BENCHMARKS, "chartqa", read)
-    in_training.make(run.eval, run.data, tokens.build(tmp_path / "tokens", TEXTS, 512))
+    in_training.make(run.eval, run.data, tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512))
     images = [image for item in items for image in item.images]
     assert len(images) == 3
     assert not any(image.fp is None for image in images)  # Pillow lets the file go once it is read

@@ -14,6 +14,7 @@ from tests.experiments.evals.benchmarks import files as benchmark_files
 from tests.experiments.vade_9k import files
 from vade_jax import settings as vade_settings
 from vade_jax.data import prompts, sources, tokens
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.run import datasets
 
 CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
@@ -22,7 +23,7 @@ CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tokens")
-    tokens.build(directory, ["Find x.", "How many are left? Choices: (A) (B)"], 512)
+    tiny_tokenizer.build(directory, ["Find x.", "How many are left? Choices: (A) (B)"], 512)
     return directory
 
 

@@ -13,8 +13,8 @@ import shutil
 import jax
 import jax.numpy as jnp
 
-from vade_jax.data import images, procedural, tokens
-from vade_jax.models.qwen import files, model, presets
+from vade_jax.data import images, procedural
+from vade_jax.models.qwen import files, model, presets, tiny_tokenizer
 
 CELLS = 4  # cells per side of every image
 READER = "tiny_reader"
@@ -51,7 +51,7 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     building = directory.with_name(f".{directory.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        tokenizer = tokens.build(
+        tokenizer = tiny_tokenizer.build(
             building,
             texts,
             shape.text.vocab_size,
