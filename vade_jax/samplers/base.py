@@ -148,7 +148,7 @@ class Sampler(NamedTuple):
     @property
     def drops(self) -> bool:
         """Whether `keep` may return False for a group."""
-        return self.keep is not KEEP_ALL
+        return self.keep is not keep_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,11 +192,7 @@ class Spec:
 
 
 def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
-    """Returns the selector that `options` wraps, with the G of `options` and, if both have one, its seed.
-
-    Raises:
-        ValueError: `base` is not in `specs`, or has no such option.
-    """
+    """Returns the selector that `options` wraps, with the G of `options` and, if both have one, its seed."""
     fields.check_word("base", options.base, specs)
     spec = specs[options.base]
     if "num_rollouts" in options.base_options:
@@ -222,6 +218,7 @@ def is_pass(feedback: types.Feedback, num_items: int) -> bool:
     return len(feedback.index_M) == num_items
 
 
+@jax.jit
 def keep_all(state: State, feedback: types.Feedback) -> Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
     return jnp.ones(feedback.index_M.shape, bool)
@@ -236,9 +233,6 @@ def keep_varied(state: State, feedback: types.Feedback) -> Array:
     """Returns True for groups whose training rewards differ, so that their advantages are not all 0."""
     num_groups = len(feedback.index_M)
     return arrays.varies(feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N)
-
-
-KEEP_ALL = jax.jit(keep_all)
 
 
 def compiled(
@@ -263,7 +257,7 @@ def compiled(
     return Sampler(
         init=initial,
         propose=jax.jit(propose, static_argnums=2),
-        keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
+        keep=keep if keep is keep_all else jax.jit(keep),
         update=jax.jit(update),
         believe=jax.jit(believe),
         needs=needs,

@@ -19,8 +19,9 @@ from vade_jax import arrays, types
 from vade_jax.types import Array
 
 ITERATIONS = 20  # of Newton's method; far answers need some, as their steps are bounded
-# Of any logit in an iteration, so that Newton's method cannot jump across the mode
-LARGEST_STEP = 2.0
+LARGEST_STEP = (
+    2.0  # of any logit in an iteration, so that Newton's method cannot jump across the mode
+)
 
 
 @chex.dataclass(frozen=True)
