@@ -28,14 +28,7 @@ EXAMPLE = 300  # characters of the first prompt and answer
 # With all of its numbers it fits a terminal of 80 columns.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 # Fields of `Progress` that a checkpoint has as JSON.
-COUNTERS = [
-    "step",
-    "rollouts_total",
-    "tokens_total",
-    "validated",
-    "skipped_updates",
-    "visits",
-]
+COUNTERS = ("step", "rollouts_total", "tokens_total", "validated", "skipped_updates", "visits")
 
 
 def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
