@@ -177,5 +177,5 @@ def test_a_step_ahead_every_answer_is_of_the_version_that_it_says(tmp_path, monk
     for version, gaps in made[0].seen:
         own = gaps.pop(version)
         assert own < 1e-4 and all(gap > 1e-2 for gap in gaps)
-    waits = [record["timing_s/wait_rollouts"] for record in metrics.read(tmp_path / "run")[1:]]
-    assert len(waits) == 4
+    waits = ["timing_s/wait_rollouts" in record for record in metrics.read(tmp_path / "run")]
+    assert waits == [False, True, True, True, False]  # the last batch is made during step 3
