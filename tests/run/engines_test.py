@@ -72,7 +72,7 @@ def test_a_run_whose_server_is_killed_at_random_moments_ends_like_one_left_alone
     c = tiny_gspo.get_config("smoke")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.num_steps, c.eval.every, c.checkpoint.every = 3, 2, 100
-    c.warm_start.num_steps, c.loss.kl_coef, c.optimizer.learning_rate = 0, 0.01, 3e-4
+    c.loss.kl_coef, c.optimizer.learning_rate = 0.01, 3e-4
     train.main(c, str(tmp_path / "alone"))
     make, moments = engines.make, itertools.count()
     kills = np.random.default_rng(0).choice(30, 3, replace=False)

@@ -352,7 +352,7 @@ def test_the_shapes_of_the_learner_and_of_the_selector_are_few():
     run.order.selector, run.order.init = selector, lambda: selector.init(64)
     run.learner = Given()
     run(num_steps=4, max_rounds=4)
-    functions = selector.keep, selector.update.__wrapped__
+    functions = selector.keep, selector.update
     sizes = [f._cache_size() for f in functions]
     run(num_steps=24, max_rounds=4)
     assert [f._cache_size() for f in functions] == sizes
