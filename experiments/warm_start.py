@@ -55,7 +55,7 @@ class Lessons(Section):
     def mixed(self, run: settings.Run) -> Mapping[str, Any]:
         """Returns the mixture of built-in questions; raises ValueError if the teacher errs in others."""
         mixture = self.mixture or run.data.mixture
-        kinds = [f"{family}_{level}" for family, level in procedural.expand_mixture(mixture)]
+        kinds = list(procedural.expand_mixture(mixture))
         for name, share in self.noise.items():
             fields.check_word("lessons.noise", name, kinds)
             fields.Interval(at_least=0, below=1).check(f"lessons.noise.{name}", share)
