@@ -1,14 +1,12 @@
 """A run whose batches are made a step ahead: the whole program, with the built-in engine."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from tests.experiments.train_test import latest, smoke
 from vade_jax import run, settings
-from vade_jax.store import metrics
+from vade_jax.store import checkpoints, metrics
 
 STALENESS = "training/off_policy/trajectory_staleness/mean"
 
@@ -29,9 +27,8 @@ def runs(one_device, small_checkpoint, tmp_path_factory):
 
 def test_a_run_with_a_lag_resumes_with_the_batch_that_waits(runs, capsys):
     base, job = runs
-    saved = base / "resumed" / "checkpoints" / "2"
-    queued = json.loads((saved / "queued" / "metadata").read_text())["batches"]
-    assert queued["round_M"] == [1] * job.num_prompts
+    content = checkpoints.Checkpointer(base / "resumed" / "checkpoints").content(2)
+    assert content["waiting"]["round_M"] == [1] * job.num_prompts
     assert run.train(job, str(base / "resumed")) and run.train(job, str(base / "whole"))
     said = capsys.readouterr().out
     assert "resuming after step 2, 1 made ahead" in said

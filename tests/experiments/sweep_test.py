@@ -33,9 +33,9 @@ folder = pathlib.Path(workdir)
 if c["selector"]["name"] == "mopps":
     sys.exit("error: no luck")
 assert not c["model"]["preset"] and pathlib.Path(c["model"]["checkpoint"], "config.json").exists()
-(folder / "policy").mkdir(parents=True)  # once
-(folder / "policy" / "config.json").write_text("{}")
-(folder / "config.json").write_text(json.dumps(c))
+folder.mkdir(parents=True)  # once
+done = {"state": "done", "num_items": 16, "step": c["num_steps"], "rollouts_total": 8 * c["num_steps"]}
+(folder / "run.json").write_text(json.dumps(done | {"settings": c}))
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
           "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
@@ -90,7 +90,7 @@ def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
     failed, _ = sweep.make(runs(tmp_path, arms="uniform", seeds="9,1"), 1)
     assert [one.program.name for one in failed] == ["warm start of seed 9"]
     assert not (tmp_path / "w/clean/gspo/uniform_seed9").exists()
-    assert (tmp_path / "w/clean/gspo/uniform_seed1/policy").exists()
+    assert (tmp_path / "w/clean/gspo/uniform_seed1/run.json").exists()
 
 
 def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):

@@ -157,7 +157,7 @@ def test_a_directory_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, c
 def test_what_a_run_forked_does_not_keep_its_lock(tmp_path):
     """As the workers of a reward function's pool, where the run was killed."""
     code = (
-        "import os, sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1]); o.__enter__()\n"
+        "import os, sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1])\n"
         "if not os.fork():\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"
         "    time.sleep(60)"
@@ -183,17 +183,16 @@ def test_a_directory_of_runs_is_left_alone(tmp_path):
 
 
 def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):
-    code = "import sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1]); o.__enter__(); print(1); "
+    code = "import sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1]); print(1); "
     command = [sys.executable, "-uc", code + "time.sleep(60)", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        locked = pytest.raises(ValueError, match=f"--workdir={tmp_path} is another run's")
-        with locked, directory.own(str(tmp_path)):
-            pass
+        with pytest.raises(ValueError, match=f"--workdir={tmp_path} is another run's"):
+            directory.own(str(tmp_path))
         other.kill()
-    again = directory.own(str(tmp_path))
-    with directory.own(str(tmp_path)), pytest.raises(ValueError, match="another run's"), again:
-        pass
+    with directory.own(str(tmp_path)), pytest.raises(ValueError, match="another run's"):
+        directory.own(str(tmp_path))
+    directory.own(str(tmp_path)).close()
     assert not list(tmp_path.iterdir())
 
 

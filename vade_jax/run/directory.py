@@ -6,7 +6,7 @@ import fcntl
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vade_jax import atomic, settings
@@ -45,18 +45,18 @@ _locks: set[int] = set()  # open descriptors, each of which holds the lock of a 
 
 
 # ------------------------------------------------------------------------------ the lock
-def _release() -> None:
-    while _locks:
-        os.close(_locks.pop())
+def _release(descriptor: int) -> None:
+    if descriptor in _locks:
+        _locks.remove(descriptor)
+        os.close(descriptor)
 
 
 # A process that a reward function forks would keep the lock, and if the run is killed nobody could go on.
-os.register_at_fork(after_in_child=_release)
+os.register_at_fork(after_in_child=lambda: [*map(_release, tuple(_locks))])
 
 
-@contextlib.contextmanager
-def own(workdir: str, name: str = "--workdir") -> Iterator[None]:
-    """Locks a directory for this run until the context ends or the process dies.
+def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
+    """Locks a directory for this run until the returned context ends or the process dies.
 
     Some network file systems cannot lock a directory: then a warning says so.
 
@@ -67,32 +67,28 @@ def own(workdir: str, name: str = "--workdir") -> Iterator[None]:
     Raises:
         ValueError: another run holds the lock.
     """
-    opened: list[int] = []
+    with contextlib.ExitStack() as stack:
 
-    def lock():
-        make(workdir, name)
-        opened.append(os.open(workdir, os.O_RDONLY))
-        _locks.update(opened)
-        try:
-            fcntl.flock(opened[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, or give another "
-                "directory"
-            ) from None
-        except OSError as error:
-            print(
-                f"WARNING: {name}={workdir}: this file system cannot lock it ({error.strerror}), so nothing "
-                "keeps a second run out: do not start one there"
-            )
+        def lock():
+            make(workdir, name)
+            descriptor = os.open(workdir, os.O_RDONLY)
+            _locks.add(descriptor)
+            stack.callback(_release, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, or give another "
+                    "directory"
+                ) from None
+            except OSError as error:
+                print(
+                    f"WARNING: {name}={workdir}: this file system cannot lock it ({error.strerror}), so nothing "
+                    "keeps a second run out: do not start one there"
+                )
 
-    try:
         processes.on_leader(lock)
-        yield
-    finally:
-        for descriptor in _locks & {*opened}:
-            _locks.remove(descriptor)
-            os.close(descriptor)
+        return stack.pop_all()
 
 
 def make(directory: str | os.PathLike, name: str) -> None:
