@@ -1,8 +1,10 @@
 """The selector object: equal to the loop's own choices, exact after a restart, safe with threads."""
 
+import copy
 import hashlib
 import io
 import json
+import pickle
 from concurrent import futures
 
 import chex
@@ -84,7 +86,9 @@ def through_json(first):
     return again
 
 
-@pytest.mark.parametrize("copied", [through_torch, through_json])
+@pytest.mark.parametrize(
+    "copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, through_torch, through_json]
+)
 def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
     """MoPPS has the seed among its options."""
     first = Selector(IDS, "mopps", seed=3)

@@ -30,7 +30,8 @@ class Selector:
     """Chooses the items to roll out next, and learns from the number of right answers.
 
     With the same seed, the n-th `select` draws what step n of `trainer.loop` draws. Its result depends
-    only on the seed, on n and on the observations so far. Any thread may call any method.
+    only on the seed, on n and on the observations so far. Any thread may call any method. It can be pickled
+    and copied: a copy has a state of its own, and chooses what the original would have chosen.
 
     Args:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
@@ -56,6 +57,7 @@ class Selector:
         **options: Any,
     ):
         seed, arrays = operator.index(seed), dict(arrays or {})
+        arguments = {"name": name, "seed": seed, "arrays": arrays, **options}
         fields.SEED.check("seed", seed)
         spec = samplers.find(name, "name")
         if "seed" in spec.option_names:
@@ -77,10 +79,14 @@ class Selector:
             "ids": _digest(self._ids),
             "arrays": {name: _digest(np.asarray(x)) for name, x in sorted(arrays.items())},
         }
+        self._arguments = {"items": self._ids, **arguments}
         self._key = jax.random.key(seed)
         self._state = self._functions.init(len(self._ids), **arrays)
         self._selections = 0
         self._lock = threading.Lock()
+
+    def __reduce__(self):
+        return _made_again, (type(self), self._arguments, self.state_dict())
 
     @property
     def needs(self) -> samplers.Needs:
@@ -230,6 +236,15 @@ class Selector:
         # Groups of the same id are merged: an update takes every item once.
         index_M, slot = np.unique(self._places(ids), return_inverse=True)
         return counted(index_M, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
+
+
+def _made_again(
+    kind: type[Selector], arguments: Mapping[str, Any], state: Mapping[str, Any]
+) -> Selector:
+    """Returns a selector from a pickle or for a copy."""
+    selector = kind(**arguments)
+    selector.load_state_dict(state)
+    return selector
 
 
 def _plain(ids: Any) -> list:
