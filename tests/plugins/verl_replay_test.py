@@ -137,5 +137,5 @@ def test_answers_without_the_verdict_are_named(queue, tmp_path, correct, score, 
 def test_a_buffer_of_another_mode_is_named(mode, made, wanted):
     from vade_jax.plugins import verl_replay
 
-    with pytest.raises(ValueError, match=f"trainer_mode='{mode}' .* to {wanted}$"):
+    with pytest.raises(ValueError, match=f"trainer_mode='{mode}'.* to {wanted}$"):
         getattr(verl_replay, made)(trainer_mode=mode)
