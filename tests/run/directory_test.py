@@ -80,6 +80,20 @@ def test_a_run_that_saved_a_step_owns_its_directory(tmp_path):
     assert (tmp_path / "run.json").read_bytes() == before
 
 
+def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
+    saved(tmp_path)
+    content = run_file.read(tmp_path)
+    del content["settings"]["optimizer"]["remainders"], content["settings"]["measure"]
+    run_file.write(tmp_path, content)
+    start(tmp_path)
+    with pytest.raises(ValueError, match=r"optimizer.remainders: True there, False now"):
+        start(tmp_path, optimizer=settings.Optimizer(remainders=False))
+    content["settings"]["warm_start"] = {}
+    run_file.write(tmp_path, content)
+    with pytest.raises(ValueError, match=r"of another version \(there is no setting 'warm_start'"):
+        start(tmp_path)
+
+
 def test_a_kill_between_the_first_checkpoint_and_its_note_loses_nothing(tmp_path):
     start(tmp_path, seed=1)
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)

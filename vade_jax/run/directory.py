@@ -51,8 +51,13 @@ def _release(descriptor: int) -> None:
         os.close(descriptor)
 
 
+def _release_all() -> None:
+    for descriptor in tuple(_locks):
+        _release(descriptor)
+
+
 # A process that a reward function forks would keep the lock, and if the run is killed nobody could go on.
-os.register_at_fork(after_in_child=lambda: [*map(_release, tuple(_locks))])
+os.register_at_fork(after_in_child=_release_all)
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
@@ -158,7 +163,13 @@ def check_settings(run: settings.Run, workdir: str, is_done: Callable[[], bool])
         if not content:
             _check_free(workdir)
             return
-        others = run_file.differences(content["settings"], run.to_dict(), MAY_CHANGE)
+        try:  # a field that an earlier version did not have is its default
+            there = settings.Run.from_dict(content["settings"]).to_dict()
+        except ValueError as error:
+            raise ValueError(
+                f"{workdir} is of another version ({error}): give another --workdir"
+            ) from error
+        others = run_file.differences(there, run.to_dict(), MAY_CHANGE)
         if content["state"] == run_file.NEW and not _has_checkpoint(workdir):
             if others:
                 print(

@@ -65,7 +65,7 @@ def differences(
     """
     return [
         f"{name}: {a!r} there, {b!r} now"
-        for name, a, b in _differing(old, json.loads(json.dumps(new)))
+        for name, a, b in _differing(*(json.loads(json.dumps(x)) for x in (old, new)))
         if not {name, name.split(".")[0]} & set(may_differ)
     ]
 

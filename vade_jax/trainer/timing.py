@@ -60,9 +60,9 @@ class Clock:
         }
 
 
-def count_compiled(bar: tqdm.tqdm, count: int = 1) -> None:
+def count_compiled(bar: tqdm.tqdm) -> None:
     """Adds to a bar what took the time of compiling, which its estimate of the rest then leaves out."""
-    bar.n += count
+    bar.n += 1
     bar.initial = bar.last_print_n = bar.n
     bar.start_t = bar.last_print_t = time.time()  # tqdm's clock
     bar.refresh()
