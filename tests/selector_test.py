@@ -1,7 +1,6 @@
 """The selector object: equal to the loop's own choices, exact after a restart, safe with threads."""
 
 import copy
-import hashlib
 import io
 import json
 import pickle
@@ -125,29 +124,6 @@ def test_arrays_are_ids_and_counts_too(tmp_path):
     assert len(Selector(np.int64(9)).select(9)) == 9
 
 
-@pytest.mark.parametrize(
-    ("items", "as_saved"),
-    [
-        (3, "[0, 1, 2]"),
-        (range(3), "[0, 1, 2]"),
-        (list(np.arange(3)), "[0, 1, 2]"),
-        (["a", "b"], "['a', 'b']"),
-        (list(np.array(["a", "b"])), "['a', 'b']"),
-    ],
-)
-def test_equal_ids_have_one_digest(items, as_saved):
-    """Files have it, so it stays as it was."""
-    expected = hashlib.sha256(as_saved.encode()).hexdigest()[:16]
-    assert Selector(items, "uniform").state_dict()["ids"] == expected
-
-
-def test_threads_save_one_after_another(fresh, tmp_path):
-    with futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: fresh.save(tmp_path / "selector.npz"), range(40)))
-    fresh.load(tmp_path / "selector.npz")
-    assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
-
-
 def test_groups_of_one_id_are_added():
     twice, once = Selector(10, warmup="none"), Selector(10, warmup="none")
     twice.observe([3, 5, 3], correct=[1, 2, 4], trials=[4, 8, 8])
@@ -215,15 +191,6 @@ def test_threads_never_choose_alike_and_lose_nothing():
     state = selector.state_dict()["state"]
     assert sum(state["alpha_I"]) == sum(state["beta_I"]) == 40 * 4
     assert selector.state_dict()["selections"] == 40
-
-
-@pytest.mark.parametrize("name", ["vade", "arcus"])
-def test_nothing_observed_is_no_step(name):
-    made = Selector(9, name)
-    made.observe([0, 1], [3, 8], 8)
-    before = made.state_dict()["state"]
-    made.observe([], [], 8)
-    chex.assert_trees_all_equal(made.state_dict()["state"], before)
 
 
 def test_what_the_selector_thinks_of_every_item_can_be_read():

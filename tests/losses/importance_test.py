@@ -57,11 +57,6 @@ def test_a_masked_token_says_nothing():
         np.testing.assert_array_equal(found, expected)
 
 
-def test_unknown_name():
-    with pytest.raises(ValueError, match=r"'word'.*sequence"):
-        importance.weights("word", OLD, ROLLOUT, MASK)
-
-
 def test_metrics_by_hand():
     """Weights 1, 1.5, 0, 1 and 1.1, 0, 1: IcePop leaves out 0.4 and 6."""
     weight_NT = importance.weights("icepop", *map(jnp.log, (BEFORE, ENGINE)), TOKENS)

@@ -30,8 +30,3 @@ def test_k3_of_a_token_that_the_policy_prefers_by_far(difference, value):
     """By hand e^x - x - 1 of x = -difference: 10 and flat from 11 on, and not cut at any x before."""
     found = kl.k3(jnp.array([[-1.0]]), jnp.array([[-1.0 - difference]]))
     np.testing.assert_allclose(found, [[value]], rtol=1e-6)
-
-
-def test_unknown_name():
-    with pytest.raises(ValueError, match=r"'k4'.*k3"):
-        kl.estimate(jnp.zeros((1, 1)), jnp.zeros((1, 1)), "k4")

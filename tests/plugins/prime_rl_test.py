@@ -137,17 +137,6 @@ def test_what_came_back_is_observed_in_the_size_of_a_batch():
     assert_same(curriculum, selector)
 
 
-def test_where_all_tasks_are_out_or_wait_the_selector_learns_from_fewer():
-    """10 tasks, of which 8 are out: two groups that came back are all that can be learned from."""
-    curriculum = made(10, 8)
-    chosen = take(curriculum, 10)
-    for task in chosen[:2]:
-        curriculum.on_result(of(task, 1))
-    assert set(keys(take(curriculum, 2))) == set(keys(chosen[:2]))
-    state = curriculum.sampler.selector.state_dict()["state"]
-    assert sum(state["alpha_I"]) == 2
-
-
 def test_the_categories_of_tasks_reach_the_selector():
     curriculum = made(6, 2, name="pooled", category=lambda task: ["even", "odd"][task.data % 2])
     state = curriculum.sampler.selector.state_dict()["state"]
@@ -189,13 +178,6 @@ def test_a_lost_group_is_given_up_after_some_batches():
     take(curriculum, 1)  # a proposal learns
     (visits_I,) = curriculum.sampler.selector.state_dict()["state"].values()
     assert visits_I[int(lost.key.removeprefix("task-"))] == 1 and sorted(visits_I) == [0, 1, 1, 1]
-
-
-def test_when_all_tasks_are_out_the_oldest_are_handed_out_again():
-    curriculum = made(5, 2)
-    first = keys(take(curriculum, 5))
-    assert sorted(keys(take(curriculum, 2))) == sorted(first[:2])
-    assert sorted(keys(take(curriculum, 2))) == sorted(first[2:4])
 
 
 def test_a_long_run_with_stragglers_and_lost_groups_never_blocks():
@@ -303,15 +285,6 @@ def test_a_selector_that_filters_is_a_gate(name):
     assert not curriculum.on_result(one)
 
 
-def test_the_others_have_no_gate_and_leave_those_that_are_there():
-    curriculum = Curriculum()
-    curriculum.gates["mine"] = SIMPLE(admit=lambda group: False)
-    prime_rl.install(curriculum, tasks(8), num_prompts=2, num_rollouts=G)
-    assert list(curriculum.gates) == ["mine"]
-    assert not curriculum.on_result(of(next(curriculum.sampler), 2))
-    assert curriculum.sampler.metrics()["in_flight"] == 0  # observed nevertheless
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -326,10 +299,3 @@ def test_what_cannot_work_is_refused(changes, message):
     given = {"tasks": tasks(8), "num_prompts": 2, "num_rollouts": G, **changes}
     with pytest.raises(ValueError, match=message):
         prime_rl.SelectingSampler(**given)
-
-
-def test_a_place_that_is_taken_is_named():
-    curriculum = Curriculum()
-    curriculum.sampler = collections.Counter()
-    with pytest.raises(ValueError, match="asks for a Counter"):
-        prime_rl.install(curriculum, tasks(8), num_prompts=2, num_rollouts=G)

@@ -235,16 +235,6 @@ def test_the_judge_of_the_rewards_page(tmp_path, monkeypatch):
     assert (sum(state["alpha_I"]), sum(state["beta_I"])) == (0, 12)
 
 
-def test_other_selectors_and_their_arrays(tmp_path):
-    options = {"arrays": {"category": [i % 2 for i in range(NUM_ROWS)]}, "seed": 9}
-    trainer = make(tmp_path, selector="sec", selector_options=options)
-    trainer.train()
-    selector = Selector(IDS, "sec", num_rollouts=G, **options)
-    for ids, right_M in groups(trainer.reward_funcs[0].seen):
-        assert ids == selector.select(3)
-        selector.observe(ids, right_M, G)
-
-
 def test_the_category_may_be_a_column(tmp_path):
     data = rows().add_column("level", [f"level {i % 3}" for i in range(NUM_ROWS)])
     trainer = make(tmp_path, selector="pooled", category_column="level", data=data)

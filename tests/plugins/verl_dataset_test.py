@@ -211,13 +211,6 @@ def test_mistakes_are_named(tmp_path, changes, message):
         dataset(config(tmp_path, **changes))
 
 
-def test_a_validation_file_is_needed(tmp_path):
-    data = config(tmp_path)
-    data.val_files = data.train_files
-    with pytest.raises(ValueError, match="give validation a file of its own"):
-        dataset(data)
-
-
 def test_a_loop_that_never_answers_is_named(tmp_path):
     rows = dataset(config(tmp_path))
     with pytest.raises(RuntimeError, match=r"no reward came back.*SelectingReplayBuffer"):

@@ -1,17 +1,14 @@
 """The page in a real browser: it draws, filters, fits a phone, and nothing in it complains."""
 
 import contextlib
-import dataclasses
 import shutil
 import time
 
 import pytest
-from PIL import Image
 
 from tests.report import report_run
 from tests.report.report_run import make
 from vade_jax import report
-from vade_jax.store import rollout_log
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -156,21 +153,6 @@ def test_filters_work(chromium, run):
         found(page, "41 answers")
 
 
-def test_answers_without_a_verdict_are_not_wrong(chromium, tmp_path):
-    make(tmp_path)
-    path = rollout_log.path(tmp_path, 3)
-    rows = rollout_log.read(path)
-    rows["correct"] = [None] * len(rows["correct"])
-    rollout_log.write(path, rows)
-    with opened(chromium, report.write(tmp_path, items=report_run.ITEMS)) as page:
-        page.select_option("[name=step]", "3")
-        found(page, "6 answers to 3 groups")
-        shown = page.locator("#list .verdict").all_text_contents()
-        assert set(shown) == {"no verdict"}
-        page.select_option("[name=verdict]", "wrong")
-        found(page, "No answer here matches")
-
-
 def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
     with opened(chromium, run) as page:
         legend = page.locator("[data-chart=ratio] .legend")
@@ -195,38 +177,6 @@ def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
         assert "hacked" not in page.title()
         shown = page.locator("#list pre").first.text_content()
         assert shown.startswith("</script><script>document.title")
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_long_words_and_thin_pictures_fit(chromium, tmp_path, width):
-    picture = Image.new("RGB", (4, 2000))
-    thin = [dataclasses.replace(item, images=(picture,)) for item in report_run.ITEMS]
-    make(tmp_path)
-    for step in range(1, 7):
-        rows = report_run.table(step, "w" * 4000 + "{}")
-        rows |= {name: ["w" * 500] * 12 for name in ("extracted", "reason")}
-        rows["metadata"] = [{"family": "w" * 500}] * 12
-        rollout_log.write(rollout_log.path(tmp_path, step), rows)
-    path = report.write(tmp_path, items=thin)
-    with opened(chromium, path, width=width) as page:
-        assert is_as_wide_as(page, width)
-        heights = "[...document.images].map(i => i.getBoundingClientRect().height)"
-        assert 0 < max(page.evaluate(heights)) < 300
-
-
-def test_a_variant_is_shown_as_one(chromium, tmp_path):
-    make(tmp_path, rollouts=False)
-    rows = report_run.table(1)
-    rows["uid"] = [f"{uid} picture turned 90" for uid in rows["uid"]]
-    rows["metadata"] = [{"variant": "picture turned 90"}] * 12
-    rollout_log.write(rollout_log.path(tmp_path, 1), rows)
-    with opened(chromium, report.write(tmp_path, items=report_run.ITEMS)) as page:
-        until(page, "document.querySelector('#list .card img').naturalWidth === 40")
-        card = page.locator("#list .card").first
-        said = card.locator(".picture").text_content()
-        assert said == "the original; the model saw it changed: turned 90"
-        warning = card.locator(".warn").first.text_content()
-        assert warning == "variant: picture turned 90"
 
 
 def test_a_comparison_is_drawn(chromium, tmp_path):

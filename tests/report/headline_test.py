@@ -49,12 +49,6 @@ def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
 
 
-def test_the_summary_counts_the_steps_that_left_the_policy_as_it_was():
-    records = [{"step": step, "vade/skipped_updates": step // 2} for step in range(4)]
-    assert headline.summary(records) == "  spent  3 steps (1 taught nothing)"
-    assert headline.summary(records[:2]) == "  spent  1 steps"
-
-
 def test_what_was_forgotten_is_told_with_the_families_that_lost_most(tmp_path):
     name = "val-aux/validation/{}forgotten"
     records = [
@@ -82,12 +76,6 @@ def test_facts_of_the_page(known):
     assert facts["Spent on prompts never right"].value == "33 %"
 
 
-def test_the_data_are_counted_as_the_run_had_them(known):
-    """The config may ask for more rows than the file has."""
-    facts = {fact.name: fact for fact in headline.facts(dataclasses.replace(known, num_items=12))}
-    assert facts["Prompts asked"][1:] == ("3", "of 12 in the data")
-
-
 def test_phases_make_up_the_step(known):
     inside, beside = headline.phases(known)
     totals = {phase.name: phase.total for phase in inside}
@@ -104,16 +92,6 @@ def test_batches_made_ahead_are_beside_the_step(known):
     totals = {phase.name: phase.total for phase in inside}
     assert totals == {"update_actor": 15.0, "wait_rollouts": 6.0, "rest": 3.0}
     assert [phase.name for phase in beside] == ["gen", "judge"]
-
-
-def test_the_cost_of_answers_on_the_page(tmp_path):
-    lengths = {f"response_length/p{q}": float(q) for q in (50, 95, 99)}
-    costs = {"timing_s/step": 2.0, "perf/device_seconds": 60.0}
-    records = [{"step": step, **lengths, **costs} for step in (1, 2)]
-    facts = {fact.name: fact for fact in headline.facts(run.Run(tmp_path, records=records))}
-    assert facts["Time"][1:] == ("4 s", "2 steps, 2 s each (median); 2 min 00 s of all devices")
-    told = ("50 tokens", "95 % of a step's answers have at most 95, 99 % at most 99")
-    assert facts["Answer length"][1:] == told
 
 
 def test_durations_and_counts_read_well():

@@ -77,12 +77,6 @@ def test_a_thumbnail_is_upright():
     assert red > 200 > 50 > blue
 
 
-def test_a_thumbnail_has_no_color_profile():
-    image = Image.new("RGB", (40, 40), "red")
-    image.info["icc_profile"] = bytes(100_000)
-    assert len(pictures.thumbnail(image).data) < 1_000
-
-
 def test_pictures_are_kept_beside_the_run(tmp_path):
     assert pictures.read(tmp_path) == ({}, [])
     kept = {"a": pictures.thumbnail(report_run.item("train-0-1").images[0])}
@@ -138,30 +132,6 @@ def test_a_broken_row_hides_no_other_picture(tmp_path, line):
     path.write_bytes(b"\n".join([line, good, b""]))
     find = pictures.finder(sources.rows(path, has_rules=False))
     assert find("a").question == "q" and find("c:0") is None
-
-
-@pytest.mark.parametrize("answer", [True, False, " 7 ", 7, "True"])
-def test_golds_that_the_rules_read_otherwise_are_the_same(tmp_path, answer):
-    path = tmp_path / "c.jsonl"
-    row = {"question": "q?", "answer": answer, "kind": "text", "images": [image_url()]}
-    path.write_text(json.dumps(row) + "\n")
-    gold = sources.rows(path)[0].answer
-    run = Run(pathlib.Path(), config={"data": {"train": str(path)}})
-    found = choose("q?", uid="c:0", gold=gold, find=pictures.of_run(run))
-    assert isinstance(found, pictures.Picture)
-
-
-def test_data_of_the_hub_are_looked_for_in_its_cache_alone(monkeypatch):
-    opened = []
-    monkeypatch.setattr(pictures.sources, "rows", lambda name, **_: opened.append(name) or [])
-    run = Run(pathlib.Path(), config={"data": {"train": "owner/name:train"}})
-    for setting in ("", "0"):
-        monkeypatch.setenv("HF_HUB_OFFLINE", setting)
-        assert pictures.of_run(run)("train-0-0") is None
-    assert opened == []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    pictures.of_run(run)
-    assert opened == ["owner/name:train"]
 
 
 @pytest.mark.parametrize(

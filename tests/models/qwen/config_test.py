@@ -37,14 +37,6 @@ def test_transformers_reads_ours_and_we_read_theirs(name):
     assert config.Config.from_hf(nested) == shape
 
 
-def test_a_null_of_the_decoder_hides_no_id_and_the_first_end_is_the_end():
-    ids = {"image_token_id": 447, "eos_token_id": [322, 320]}
-    nested = {"text_config": {"image_token_id": None, "bos_token_id": None}}
-    found = config.Config.from_hf(TINY.to_hf() | ids | nested)
-    assert (found.image_token_id, found.eos_token_id) == (447, 322)
-    assert found.bos_token_id == TINY.bos_token_id
-
-
 def hf(**changes):
     fields = TINY.to_hf()
     vision = {**fields["vision_config"], **changes.pop("vision", {})}
@@ -147,21 +139,6 @@ def test_a_size_without_a_name_is_read_from_its_file():
         shape.vision == presets.PRESETS["qwen3vl-8b"].vision
         and shape not in presets.PRESETS.values()
     )
-
-
-@pytest.mark.parametrize(("name", "mlp_width"), [("3b", 3420), ("7b", 3420), ("32b", 3456)])
-def test_what_transformers_4_49_leaves_out_is_its_default(name, mlp_width):
-    """As it saved the 3B and the 7B, and as the 32B is published: what its class has is not in the file."""
-    fields = presets.PRESETS[name].to_hf()
-    whole = dict(fields["vision_config"])
-    for left_out in ("depth", "num_heads", "fullatt_block_indexes", "window_size", "patch_size"):
-        del whole[left_out]
-    if mlp_width == 3420:
-        del whole["intermediate_size"]
-    if whole["out_hidden_size"] == 3584:
-        del whole["out_hidden_size"]
-    shape = config.Config.from_hf({**fields, "vision_config": whole})
-    assert shape == presets.PRESETS[name] and shape.vision.mlp_width == mlp_width
 
 
 def test_a_llama_may_name_its_rotation_by_the_older_key_and_no_first_token():

@@ -69,23 +69,6 @@ def test_saving_again_replaces_weights_and_keeps_the_tokenizer(tmp_path, params)
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
-def test_what_a_link_points_to_is_replaced(tmp_path, params):
-    """People link a policy to a larger disk, also before there is anything."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "tokenizer.json").write_text("{}")
-    link = tmp_path / "run" / "policy"
-    link.parent.mkdir()
-    link.symlink_to(tmp_path / "disk")
-    for scale in (1, 2):
-        scaled = jax.tree.map(lambda x, scale=scale: scale * x, params)
-        files.copy_tokenizer(tmp_path / "source", link)
-        files.save(link, SMALL, scaled)
-        assert_equal(files.load(tmp_path / "disk")[1], scaled)
-    assert link.is_symlink() and (tmp_path / "disk" / "tokenizer.json").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "run", "source"]
-    assert list(link.parent.iterdir()) == [link]
-
-
 def test_a_failed_save_leaves_the_old_one(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params)
     broken = {**params, "embedding": np.zeros((3, 3), np.float32)}
@@ -93,21 +76,6 @@ def test_a_failed_save_leaves_the_old_one(tmp_path, params):
         files.save(tmp_path / "hf", SMALL, broken)
     assert_equal(files.load(tmp_path / "hf")[1], params)
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
-
-
-def test_beside_an_old_index_the_single_file_is_read_as_transformers_does(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    shape = oracle.text(presets.PRESETS["tiny_qwen3"], num_layers=2)
-    old, new = (weights.to_params(shape, oracle.random_tensors(shape, seed)) for seed in (0, 1))
-    files.save(tmp_path / "hf", shape, old, shard_bytes=10**6)
-    files.save(tmp_path / "new", shape, new)
-    shutil.copy(tmp_path / "new" / files.SINGLE, tmp_path / "hf")
-    assert (tmp_path / "hf" / files.INDEX).exists()
-    _, ours = files.load(tmp_path / "hf")
-    assert_equal(ours, new)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").state_dict()
-    for name, x in files.open_tensors(tmp_path / "new").items():
-        np.testing.assert_array_equal(theirs[name], x)
 
 
 @pytest.mark.parametrize("listed", ["model-00001-of-00001.safetensors", files.SINGLE])
@@ -122,13 +90,6 @@ def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
         ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json are"
     ):
         files.check_is_one(tmp_path)
-
-
-def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, params):
-    files.save(tmp_path / "hf", SMALL, params)
-    path = tmp_path / "hf" / files.CONFIG
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert files.load_config(tmp_path / "hf") == SMALL
 
 
 @pytest.mark.parametrize("shape", [SMALL, small.QWEN3VL], ids=["qwen2.5", "qwen3"])
@@ -174,27 +135,6 @@ def test_text_models_go_to_transformers_and_back(tmp_path, name):
     again, loaded = files.load(tmp_path / "theirs")
     assert (again.text, again.vision) == (shape.text, None)
     assert_equal(loaded, params)
-
-
-@pytest.mark.eight_devices
-def test_from_disk_onto_a_mesh_and_back(tmp_path, params):
-    """What is on the devices is what NumPy reads, and the files of both are the same."""
-    files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16, shard_bytes=10**6)
-    devices = mesh.make(data=2, fsdp=2, tensor=2)
-    where = mesh.shardings(devices, model.abstract(SMALL))
-    _, expected = files.load(tmp_path / "hf")
-    shape, found = files.load(tmp_path / "hf", np.float32, where)
-    assert shape == SMALL
-    assert_equal(found, expected)
-    assert jax.tree.all(jax.tree.map(lambda x, s: x.sharding == s, found, where))
-    files.save(tmp_path / "x", SMALL, found, ml_dtypes.bfloat16, shard_bytes=10**6)
-    for path in (tmp_path / "hf").iterdir():
-        assert path.read_bytes() == (tmp_path / "x" / path.name).read_bytes(), path
-
-
-def test_only_the_writer_writes(tmp_path, params):
-    files.save(tmp_path / "hf", SMALL, params, write=False)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "checksums.json"])
@@ -243,15 +183,6 @@ def test_loaded_parameters_outlive_their_files(tmp_path, params):
         file.write(bytes(path.stat().st_size))
     for found in loaded:
         assert_equal(found, params)
-
-
-def test_safetensors_reads_the_same(tmp_path, params):
-    """Our writer against the format's own reader."""
-    files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16)
-    found = safetensors.numpy.load_file(tmp_path / "hf" / files.SINGLE)
-    expected = dict(weights.from_params(SMALL, params, ml_dtypes.bfloat16))
-    assert found.keys() == expected.keys()
-    assert_equal(found, expected)
 
 
 def cut(path):

@@ -105,15 +105,6 @@ def test_the_target_is_the_hardest_that_brings_enough():
     assert aims(mean_I, var, 0.2, size) < aims(mean_I, var, 0.03, size) < QUARTER
 
 
-def test_a_part_of_many_items_stands_for_all(monkeypatch):
-    """Of 400 items, each there four times, every fourth is taken, and a quarter of the batch."""
-    mean_I = np.random.default_rng(1).uniform(0, np.pi / 2, 400)
-    all_four = aims(np.repeat(mean_I, 4), 0.01, 0.1, 320)
-    assert all_four != aims(mean_I, 0.01, 0.1, 320)
-    monkeypatch.setattr(arcus, "MAX_ITEMS", 400)
-    assert aims(np.repeat(mean_I, 4), 0.01, 0.1, 320) == all_four
-
-
 def test_the_target_waits_for_a_pass_and_then_moves_slowly():
     selector, rng = arcus.SPEC(), np.random.default_rng(0)
     state, targets = selector.init(100), []

@@ -87,17 +87,6 @@ def test_every_fifth_step_the_head_takes_places_of_the_base():
     assert seconds == {7, 3, 9}
 
 
-def test_a_prompt_is_never_there_twice_and_a_short_queue_takes_less():
-    """Of 8 items 7 are chosen: most of the queue is among them already."""
-    selector = make(share=0.5)
-    for since_I in ([0, 1, 2, OUT, OUT, OUT, OUT, OUT], [OUT] * 7 + [0], [OUT] * 8):
-        queued = {i for i, since in enumerate(since_I) if since != OUT}
-        for seed in range(12):
-            found = selector.propose(queue(selector, since_I), jax.random.key(seed), 7)
-            assert len(set(found.index_M.tolist())) == 7
-            assert queued <= set(found.index_M.tolist())
-
-
 def choice(selector, key):
     return selector.propose(selector.init(40), key, 4).index_M.tolist()
 
@@ -111,16 +100,6 @@ def test_a_review_has_no_draw():
     place = found.index_M.tolist().index(0)
     assert np.isnan(found.p_M[place])
     np.testing.assert_array_equal(np.delete(found.p_M, place), np.delete(before.p_M, place))
-
-
-def test_a_review_has_the_answers_of_its_place():
-    selector = make(base="knapsack", share=0.5)
-    state = queue(selector, [0] + [OUT] * 39)
-    alpha_I, beta_I = jnp.full(40, 6.0).at[:20].set(1.0), jnp.full(40, 10.0).at[::3].set(0.0)
-    state = state.replace(base=state.base.replace(alpha_I=alpha_I, beta_I=beta_I))
-    found = selector.propose(state, jax.random.key(0), 8)
-    assert 0 in found.index_M.tolist() and found.num_rollouts_M.sum() == 64
-    assert len(set(found.num_rollouts_M.tolist())) > 1
 
 
 def test_the_base_learns_filters_and_believes_as_by_itself():

@@ -114,16 +114,6 @@ def test_forty_steps_are_those_of_a_plain_loop(num_prompts, rate, decay, review)
     assert all(loop.events[name] >= 3 for name in rare), loop.events
 
 
-def test_small_batches_review_every_few_steps():
-    """Of 3 places .15 are a review: steps 7, 14 and 20 of twenty have one."""
-    state = retired([0] * 3 + [OUT] * 9)
-    reviews = [
-        sum(item < 3 for item in chosen(state.replace(step=jnp.int32(t)), 3)) for t in range(20)
-    ]
-    assert np.flatnonzero(reviews).tolist() == [6, 13, 19] and sum(reviews) == 3
-    assert chosen(state.replace(step=jnp.int32(6)), 3, selector=retire.SPEC(review=0.0))[0] > 2
-
-
 def test_reviews_are_counted_exactly_in_a_long_run():
     steps = np.array([0, 2, 3, 9_999, 10_000, 16_777_217, 2_000_000_001, 2_147_483_646])
     for part in (1, 2500, 4000, 6667, 9999):
