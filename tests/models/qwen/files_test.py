@@ -316,13 +316,13 @@ def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["3b", "qwen3vl-2b"])
-def test_a_large_one_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_path, name):
-    """Bit for bit, beside the arrays under 2 GB; 8 GB of disk."""
+def test_a_large_one_goes_through_the_devices_with_a_file_in_memory_at_a_time(tmp_path, name):
+    """Bit for bit, with less than 4 GB next to the arrays; 8 GB of disk."""
     shape, dtype = presets.PRESETS[name], np.dtype(ml_dtypes.bfloat16)
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     sizes = dict(weights.names_and_shapes(shape))
-    tensors = (large.tensor(name, size) for name, size in sizes.items())
+    tensors = ((name, large.tensor(name, size)) for name, size in sizes.items())
     files._write_shards(source, shape, tensors, dtype, 4 * 10**9)
     (source / files.CONFIG).write_text(json.dumps(shape.to_hf()))
     command = [sys.executable, "-m", "tests.models.qwen.large", name, source, target]
@@ -336,7 +336,7 @@ def test_a_large_one_goes_through_the_devices_in_little_more_than_its_own_memory
     assert not sizes
     shutil.rmtree(target)
     assert found["load_peak"] < found["arrays"] + 2e9
-    assert found["save_peak"] < found["arrays"] + 2e9
+    assert found["save_peak"] < found["arrays"] + 4e9
 
 
 @pytest.mark.parametrize(

@@ -181,17 +181,3 @@ def test_each_device_reads_its_own_slices():
     shards = [s.data for x in jax.tree.leaves(found) for s in x.addressable_shards]
     assert 0 < read["bytes"] <= sum(x.nbytes for x in shards)
     assert read["most"] == max(x.nbytes for x in tensors.values()) // 4
-
-
-@pytest.mark.eight_devices
-@pytest.mark.parametrize("on_mesh", [False, True])
-def test_large_tensors_leave_in_blocks(monkeypatch, on_mesh):
-    tensors = oracle.random_tensors(UNTIED, 0)
-    monkeypatch.setattr(weights, "BLOCK_BYTES", 30_000)
-    where = shardings(UNTIED, fsdp=4, tensor=2) if on_mesh else None
-    params = weights.to_params(UNTIED, tensors, np.float32, where)
-    blocks = list(weights.from_params_in_blocks(UNTIED, params))
-    assert max(x.nbytes for _, x in blocks) <= 30_000
-    assert sum(name == "lm_head.weight" for name, _ in blocks) == 9  # of 512 x 128
-    for name, x in weights.from_params(UNTIED, params):
-        assert_same_bits(x, tensors[name])

@@ -3,24 +3,23 @@
 Directories that are written here also have a checksums.json, which `check` uses.
 
 A safetensors file consists of the header's size (8 bytes, little-endian), the header (JSON: name -> dtype,
-shape and offsets after the header) and the values (https://github.com/huggingface/safetensors). The
-library can only write a file from tensors that are all in memory, so `write_tensors` does it in a stream.
+shape and offsets after the header) and the values (https://github.com/huggingface/safetensors).
 """
 
 import collections
 import json
-import math
 import mmap
 import os
 import pathlib
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import safetensors
+from safetensors.numpy import save_file
 
 from vade_jax import atomic, lfs, types
 from vade_jax.data import images, tokens
@@ -36,8 +35,7 @@ DTYPES = {
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(jnp.bfloat16),
 }
-_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_SHARD_BYTES = 5_000_000_000
+_SHARD_BYTES = 2_000_000_000
 _SAMPLE_BYTES = 4096  # bytes of each tensor that `identity` reads
 
 
@@ -277,7 +275,7 @@ def save(
     """Writes a checkpoint directory for transformers and vLLM; others see all of it or nothing.
 
     Other files that the directory already has, such as a tokenizer, are kept; old weights are replaced.
-    The weights leave their devices in blocks of 128 MB.
+    One file of weights is in the host's memory at a time.
 
     Args:
         directory: where to write; it may exist. If it is a link, its target is replaced.
@@ -291,10 +289,9 @@ def save(
         ValueError: the parameters do not fit `shape`.
     """
     dtype = np.dtype(dtype)
-    stream = weights.from_params_in_blocks(shape, params, dtype)
-    blocks = (block for _, block in stream)
+    tensors = weights.from_params(shape, params, dtype)
     if not write:
-        collections.deque(blocks, maxlen=0)  # runs the generator and keeps nothing
+        collections.deque(tensors, maxlen=0)  # runs the generator and keeps nothing
         return
     directory = pathlib.Path(os.path.realpath(directory))
     with atomic.replacing_directory(directory) as fresh:
@@ -304,7 +301,7 @@ def save(
             elif not _is_replaced(path.name):
                 shutil.copy2(path, fresh / path.name)
         _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": dtype.name})
-        _write_shards(fresh, shape, blocks, dtype, shard_bytes)
+        _write_shards(fresh, tensors, dtype, shard_bytes)
         sums = {path.name: _crc32(path) for path in sorted(fresh.iterdir()) if path.is_file()}
         _write_json(fresh / CHECKSUMS, sums)
 
@@ -322,65 +319,42 @@ def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> N
             shutil.copy(path, directory / path.name)
 
 
-def write_tensors(
-    path: str | os.PathLike,
-    sizes: Mapping[str, tuple[int, ...]],
-    dtype: np.dtype,
-    blocks: Iterator[np.ndarray],
-) -> None:
-    """Writes one safetensors file, a block at a time.
+def shards(
+    tensors: Iterable[tuple[str, types.Array]], dtype: np.dtype, shard_bytes: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the tensors in dicts of at most `shard_bytes`, or of one tensor that is larger.
 
-    Args:
-        path: of the file.
-        sizes: the shape of each tensor, in the order of the file.
-        dtype: of all tensors.
-        blocks: the values in that order; a block has values of one tensor only. The iterator may have
-            more blocks, of later files: only those of this file are taken.
+    Each dict is one file. It is emptied when the next one is asked for, so that only one is in memory.
     """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, size in sizes.items():
-        start, end = end, end + dtype.itemsize * math.prod(size)
-        offsets = {"data_offsets": [start, end]}
-        header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(size), **offsets}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # aligns the values in the mapped file
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        # Blocks do not cross tensors, so the last block of this file ends exactly at its end.
-        while end > 0:
-            block = next(blocks).reshape(-1).view(np.uint8)
-            file.write(block.data)
-            end -= block.size
+    shard, size = {}, 0
+    for name, tensor in tensors:
+        tensor = np.ascontiguousarray(tensor, dtype)
+        if shard and size + tensor.nbytes > shard_bytes:
+            yield shard
+            shard.clear()
+            size = 0
+        shard[name] = tensor
+        size += tensor.nbytes
+    if shard:
+        yield shard
 
 
 def _write_shards(
-    directory: pathlib.Path,
-    shape: config.Config,
-    blocks: Iterator[np.ndarray],
-    dtype: np.dtype,
-    shard_bytes: int,
+    directory: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], dtype: np.dtype, most: int
 ) -> None:
-    # File names contain the number of files, so tensors are assigned to files before the first is written.
-    shards: list[dict[str, tuple[int, ...]]] = [{}]
-    room = shard_bytes
-    for name, size in weights.names_and_shapes(shape):
-        need = dtype.itemsize * math.prod(size)
-        if shards[-1] and need > room:
-            shards.append({})
-            room = shard_bytes
-        shards[-1][name] = size
-        room -= need
+    files: list[list[str]] = []
+    size = 0
+    for shard in shards(tensors, dtype, most):
+        save_file(shard, directory / str(len(files)), metadata={"format": "pt"})
+        files.append(list(shard))
+        size += sum(x.nbytes for x in shard.values())
     weight_map: dict[str, str] = {}
-    for i, sizes in enumerate(shards, start=1):
-        file = f"model-{i:05}-of-{len(shards):05}.safetensors"
-        file = SINGLE if len(shards) == 1 else file
-        write_tensors(directory / file, sizes, dtype, blocks)
-        weight_map |= dict.fromkeys(sizes, file)
-    if len(shards) > 1:
-        values = sum(math.prod(size) for sizes in shards for size in sizes.values())
-        metadata = {"total_size": dtype.itemsize * values}
-        index = {"metadata": metadata, "weight_map": weight_map}
+    for i, names in enumerate(files):  # file names contain the number of files
+        name = SINGLE if len(files) == 1 else f"model-{i + 1:05}-of-{len(files):05}.safetensors"
+        (directory / str(i)).rename(directory / name)
+        weight_map |= dict.fromkeys(names, name)
+    if len(files) > 1:
+        index = {"metadata": {"total_size": size}, "weight_map": weight_map}
         _write_json(directory / INDEX, index)
 
 

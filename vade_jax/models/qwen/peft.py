@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 from flax import traverse_util
+from safetensors.numpy import save_file
 
 from vade_jax import settings, types
-from vade_jax.models.qwen import config, files, lora, model, weights
+from vade_jax.models.qwen import config, lora, model, weights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # precedes the module's name in the name of every tensor
@@ -74,10 +75,8 @@ def save(
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tensors = dict(_tensors(shape, adapter, params))
-    sizes = {name: tensor.shape for name, tensor in tensors.items()}
-    dtype, blocks = np.dtype(np.float32), iter(tensors.values())
-    files.write_tensors(directory / TENSORS, sizes, dtype, blocks)
-    modules = (name.rpartition(".lora_")[0].removeprefix(_PREFIX) for name in sizes)
+    save_file(tensors, directory / TENSORS, metadata={"format": "pt"})
+    modules = (name.rpartition(".lora_")[0].removeprefix(_PREFIX) for name in tensors)
     # One pattern for all layers: a layer's number is the first number between two dots.
     patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name), count=1) for name in modules}
     content = {

@@ -12,7 +12,6 @@ there, and written into its layer of the parameter.
 """
 
 import functools
-import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from vade_jax import types
 from vade_jax.models.qwen import config, lora, model
 
-BLOCK_BYTES = 128_000_000  # largest part of a tensor that leaves the devices at a time
 _MAX_LISTED = 8  # most problems that an error names
 
 
@@ -258,33 +256,12 @@ def from_params(
     Raises:
         ValueError: a parameter is missing or has another shape; raised before the first tensor.
     """
-    sizes = dict(names_and_shapes(shape))
-    stream = from_params_in_blocks(shape, params, dtype)
-    for name, group in itertools.groupby(stream, operator.itemgetter(0)):
-        _, first = next(group)
-        if first.shape == sizes[name]:
-            yield name, first
-            continue
-        # Filled block by block, because concatenating would hold the tensor twice.
-        whole, done = np.empty(sizes[name], first.dtype), 0
-        for _, block in itertools.chain([(name, first)], group):
-            whole[done : done + len(block)] = block
-            done += len(block)
-        yield name, whole
-
-
-def from_params_in_blocks(
-    shape: config.Config, params: types.Params, dtype: Any = None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the tensors of `from_params` in blocks of consecutive rows, at most 128 MB at a time."""
     check_params(shape, params)
     for entry in _entries(shape):
         value = _Value(get(params, entry.path), *_adapter_of(params, entry.path))
         kind = np.dtype(value.kernel.dtype if dtype is None else dtype)
         for i, name in enumerate(entry.names):
-            layer = i if entry.stacked else None
-            for block in _blocks(value, layer, entry.transform, entry.tensor_size, kind):
-                yield name, block
+            yield name, _tensor(value, i if entry.stacked else None, entry.transform, kind)
 
 
 class _Value(NamedTuple):
@@ -312,41 +289,28 @@ def _adapter_of(params: types.Params, path: str) -> tuple:
     return beside[lora.NAME][lora.A], beside[lora.NAME][lora.B]
 
 
-def _blocks(value: _Value, layer, transform, size, dtype) -> Iterator[np.ndarray]:
-    """Yields the tensor of one layer of `value` (`layer` None: of all of it), some rows at a time.
-
-    `size` is the shape of the tensor.
-    """
-    step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(size[1:]))))
-    for first in range(0, size[0], step):
-        count = min(step, size[0] - first)
-        if isinstance(kernel := value.kernel, jax.Array):
-            # If other processes hold a part, the rows are replicated: every process gets all of them.
-            everywhere = None
-            if not kernel.is_fully_addressable:
-                assert isinstance(kernel.sharding, NamedSharding)
-                everywhere = kernel.sharding.mesh
-            take = _reader(transform, count, dtype, layer is not None, everywhere)
-            yield np.asarray(take(value, layer or 0, first))
-        else:
-            tensor = transform.invert((value if layer is None else value.of(layer)).sum())
-            block = tensor[first : first + count]
-            yield np.ascontiguousarray(block.astype(dtype, copy=False))
+def _tensor(value: _Value, layer: int | None, transform: Transform, dtype: np.dtype) -> np.ndarray:
+    """Returns the tensor of one layer of `value`; `layer` None: of all of it."""
+    kernel = value.kernel
+    if not isinstance(kernel, jax.Array):
+        tensor = transform.invert((value if layer is None else value.of(layer)).sum())
+        return np.ascontiguousarray(tensor.astype(dtype, copy=False))
+    # If other processes hold a part, the tensor is replicated: every process gets all of it.
+    everywhere = None
+    if not kernel.is_fully_addressable:
+        assert isinstance(kernel.sharding, NamedSharding)
+        everywhere = kernel.sharding.mesh
+    take = _reader(transform, dtype, layer is not None, everywhere)
+    return np.asarray(take(value, layer or 0))
 
 
 @functools.cache
-def _reader(transform, count, dtype, stacked, mesh):
-    """Returns a jitted function that takes `count` rows of a tensor.
+def _reader(transform, dtype, stacked, mesh):
+    """Returns a jitted function that takes a tensor; with a `mesh`, it is replicated on all its devices."""
 
-    With a `mesh`, the rows are replicated on all its devices.
-    """
-
-    def take(value, layer, first):
-        # The starts of the slices are traced, so all layers and blocks share one program.
-        if stacked:
-            value = value.of(layer)
-        tensor = transform.invert(value.sum())
-        return jax.lax.dynamic_slice_in_dim(tensor, first, count).astype(dtype)
+    def take(value, layer):
+        # The layer is traced, so all layers share one program.
+        return transform.invert((value.of(layer) if stacked else value).sum()).astype(dtype)
 
     return jax.jit(take, out_shardings=mesh and NamedSharding(mesh, PartitionSpec()))
 

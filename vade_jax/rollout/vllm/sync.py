@@ -3,13 +3,13 @@
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import jax
 import numpy as np
 import safetensors
 from safetensors import numpy as safetensors_numpy
 
+from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.types import Array
 
@@ -46,29 +46,13 @@ def write(
     shutil.rmtree(path.parent, ignore_errors=True)
     try:
         path.mkdir(parents=True)
-        for i, shard in enumerate(_shards(tensors, dtype, shard_bytes)):
+        for i, shard in enumerate(files.shards(tensors, dtype, shard_bytes)):
             file = path / f"model-{i:05}.safetensors"
             safetensors_numpy.save_file(shard, file, metadata={"format": "pt"})
             file.chmod(0o644)  # the engine may run as another user
-            shard.clear()  # frees its memory for the next shard
     except (OSError, safetensors.SafetensorError) as error:
         raise EngineFailure(
             f"version {version} of the weights was not written to {path} ({error}): free space there, "
             "or choose another engine.sync_directory"
         ) from error
     return str(path)
-
-
-def _shards(tensors, dtype, shard_bytes) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the tensors of one file at a time, on the host."""
-    shard, room = {}, shard_bytes
-    for name, value in tensors:
-        need = dtype.itemsize * value.size
-        if shard and need > room:
-            yield shard
-            shard, room = {}, shard_bytes
-        # Cast on the device, so that bfloat16 halves the traffic from the device to the host.
-        shard[name] = np.ascontiguousarray(jax.device_get(value.astype(dtype, copy=False)))
-        room -= need
-    if shard:
-        yield shard
