@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax import samplers
-from vade_jax.samplers import precedence, vade
+from vade_jax import rng, samplers
+from vade_jax.samplers import beta, precedence, vade
 
 # 30 % solved, 40 % hopeless, the rest in between: uniform's ratio is about 0.27
 RATE = np.random.default_rng(7).permutation(
@@ -108,13 +108,21 @@ def test_greedy_and_mean_choose_by_hand():
 
 def test_thompson_chooses_in_proportion_to_the_chance_of_being_best():
     """Beta(2, 2) against Beta(9, 1): how often each wins, against numpy's draws."""
-    rng = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     gain = lambda p: p * (1 - p) ** 2
-    expected = np.mean(gain(rng.beta(2, 2, 10**6)) > gain(rng.beta(9, 1, 10**6)))
+    expected = np.mean(gain(random.beta(2, 2, 10**6)) > gain(random.beta(9, 1, 10**6)))
     selector, state = make(), state_of([1, 8], [1, 0])
     keys = jax.random.split(jax.random.key(0), 4000)
     index_KM = jax.vmap(lambda key: selector.propose(state, key, 1).index_M)(keys)
     assert abs(np.mean(index_KM == 0) - expected) < 4 * np.sqrt(0.25 / 4000)
+
+
+def test_draws_and_ties_have_keys_of_their_own():
+    """With one key for both, which of two tied items gets in would depend on what was drawn."""
+    state, key = state_of([1, 8, 3], [1, 0, 2]), jax.random.key(4)
+    proposal = make().propose(state, key, 2)
+    drawn_I = beta.draw(rng.selection_keys(key).draw, state.alpha_I, state.beta_I)
+    np.testing.assert_array_equal(proposal.p_M, drawn_I[proposal.index_M])
 
 
 @pytest.mark.parametrize(
