@@ -77,10 +77,13 @@ def _decoding(run: settings.Run, policy: Policy):
     shardings = lora.together(policy.base_shardings, policy.shardings)
     params = jax.tree.map(_placed, params, shardings)
     apart = local.Apart(policy.merge)
-    layer, ends = apart.layer.lower(params, np.int32(0)), apart.ends.lower(params)
-    layer, weights = (
-        jax.tree.map(_placed, x.out_info, x.compile().output_shardings) for x in (layer, ends)
+    order = policy.merge(params).order
+    stacks = {stack: apart.layer.lower(params, stack, np.int32(0)) for stack, _ in order}
+    weights, *kinds = (
+        jax.tree.map(_placed, x.out_info, x.compile().output_shardings)
+        for x in (apart.ends.lower(params), *stacks.values())
     )
+    layers = dict(zip(stacks, kinds, strict=True))
     decode = local.compile_answers(
         policy.merge, policy.mesh, stop_ids=(0,), banned_ids=policy.tokenizer.banned_ids
     )
@@ -89,7 +92,7 @@ def _decoding(run: settings.Run, policy: Policy):
     where = local.rows_sharding(policy.mesh)
     return decode.lower(
         params,
-        weights._replace(layers=[layer] * policy.shape.text.num_layers),
+        weights._replace(layers=[layers[stack] for stack, _ in order]),
         *jax.tree.map(lambda x: _placed(x, where), inputs),
         jax.eval_shape(lambda: jax.random.key(0)),
         sampling=Sampling(**run.sampling.to_dict()),

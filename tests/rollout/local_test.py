@@ -30,12 +30,12 @@ class Scripted:
         which_M = prompts.token_MP[:, 0]
         return self.logits_MTV[which_M, 0], Which(which_M)
 
-    num_layers = 0
+    order = ()
 
     def ends_apart(self):
         return Ends((), jnp.eye(V))
 
-    def own_cache(self, num_rows, group_size, length):
+    def own_cache(self, rows, group_size, length):
         return ()
 
     def decode(self, weights, rows, own, token_N, step):
@@ -270,10 +270,10 @@ def test_answers_and_their_caches_are_split():
         def prefill(self, prompts):
             return inner.prefill(prompts)
 
-        num_layers, layer_apart, ends_apart = inner.num_layers, inner.layer_apart, inner.ends_apart
+        order, layer_apart, ends_apart = inner.order, inner.layer_apart, inner.ends_apart
 
-        def own_cache(self, num_rows, group_size, length):
-            return inner.own_cache(num_rows, group_size, length)
+        def own_cache(self, rows, group_size, length):
+            return inner.own_cache(rows, group_size, length)
 
         def decode(self, weights, rows, own, token_N, step):
             look(token_N), look(own[0].value), look(rows.prompts[0].value)

@@ -97,7 +97,7 @@ def answers(
         split(jnp.repeat(hidden_RD, N // R, axis=0)),
         # The carry keeps the shardings of `start` for the whole loop. They are set explicitly, because XLA
         # would replicate arrays that start as zeros.
-        jax.tree.map(split, model.own_cache(R, N // R, T)),
+        jax.tree.map(split, model.own_cache(rows, N // R, T)),
         split(jnp.full((N, T), stop_ids[0], jnp.int32)),
         split(jnp.zeros((N, T), jnp.float32)),
         split(jnp.zeros(N, jnp.int32)),

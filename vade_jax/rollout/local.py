@@ -196,18 +196,18 @@ class Apart:
     def __init__(self, merge: Callable[[Params], Any]):
         self._merge = merge
 
-        def layer(params: Params, number: int):
-            return merge(params).layer_apart(number)
+        def layer(params: Params, stack: str, number: int):
+            return merge(params).layer_apart(stack, number)
 
         def ends(params: Params):
             return merge(params).ends_apart()
 
-        self.layer, self.ends = jax.jit(layer), jax.jit(ends)
+        self.layer, self.ends = jax.jit(layer, static_argnames="stack"), jax.jit(ends)
 
     def __call__(self, params: Params):
         """Returns the weights of all layers."""
-        numbers = range(self._merge(params).num_layers)
-        return self.ends(params)._replace(layers=[self.layer(params, n) for n in numbers])
+        order = self._merge(params).order
+        return self.ends(params)._replace(layers=[self.layer(params, *one) for one in order])
 
 
 def compile_answers(

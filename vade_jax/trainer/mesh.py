@@ -37,6 +37,10 @@ RULES: Rules = (
     (r"vision/deepstack/.*/kernel$", P(None, "fsdp", None)),
     (r"vision/patch/kernel$", P(None, None, "fsdp")),
     (r"vision/.*(bias|scale|table)$", P()),
+    # The parts of a DeltaNet's projections are not multiples of each other.
+    (r"delta/(qkv|gate|beta|decay)/kernel$", P(None, "fsdp", None)),
+    (r"delta/output/kernel$", P(None, None, "fsdp")),
+    (r"delta/(conv|norm|log_rate|rate_bias)$", P()),
     (r"(query|key|value|gate|up)/kernel$", P(None, "fsdp", "tensor")),
     (r"(output|down)/kernel$", P(None, "tensor", "fsdp")),
     (r"(query|key|value)/bias$", P(None, "tensor")),

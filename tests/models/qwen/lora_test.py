@@ -97,8 +97,9 @@ def test_every_forward_is_that_of_the_merged_model():
     def forwards(merge, params, apart):
         qwen = merge(params)
         last_MD, cache = qwen.prefill(prompts)
-        own = qwen.own_cache(3, 2, 4)
-        next_ND, _ = qwen.decode(apart, cache.apart(), own, token_NT[:, 0], jnp.int32(0))
+        rows = cache.apart()
+        own = qwen.own_cache(rows, 2, 4)
+        next_ND, _ = qwen.decode(apart, rows, own, token_NT[:, 0], jnp.int32(0))
         return qwen.hidden(prompts), qwen.answer_hidden(prompts, token_NT), last_MD, next_ND
 
     of = lambda merge, params: forwards(merge, params, local.Apart(merge)(params))

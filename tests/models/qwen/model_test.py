@@ -44,6 +44,23 @@ VARIANTS |= {
 }
 
 
+TINY35 = presets.PRESETS["tiny_qwen3_5"]
+VARIANTS |= {
+    "qwen3_5": TINY35,  # two value heads for each key head
+    "qwen3_5_untied": dataclasses.replace(
+        oracle.text(
+            TINY35,
+            interval=2,
+            linear=config.LinearConfig(3, 3, 24, 40),
+            num_kv_heads=1,
+            own_head_width=40,
+            mrope_section=(2, 2, 1),
+            rotary_share=0.25,
+        ),
+        tie_embeddings=False,
+    ),
+}
+
 TEXT = {
     "qwen2.5": presets.PRESETS["tiny_qwen2.5"],
     "qwen3": presets.PRESETS["tiny_qwen3"],
@@ -57,6 +74,9 @@ TEXT = {
             long_rope=config.LongRope(8.0, 1.0, 4.0, 64),
         ),
         tie_embeddings=False,
+    ),
+    "qwen3_5": dataclasses.replace(
+        oracle.text(TINY35, interval=2, mrope_section=(16, 0, 0), interleaved=False), vision=None
     ),
     "qwen3_untied": dataclasses.replace(
         oracle.text(
@@ -111,22 +131,26 @@ def test_equals_transformers(name):
     prompts = inputs.batch(batch, shape.image_token_id)
     logits_MPV, features = run(shape, weights.to_params(shape, tensors), prompts)
     reference = oracle.build(shape, tensors)
+    # Of a DeltaNet's keys transformers' own rounding is larger: 1e-4 with 8 layers, where ours is 4e-5.
+    atol = 4e-5 if shape.text.linear else 2e-5
     for side in ("right", "left"):
         logits, expected = oracle.forward(
             reference, batch, inputs.processor_pixels, shape.image_token_id, side
         )
         for m, row in enumerate(logits):
-            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
+            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=atol, rtol=0)
         np.testing.assert_allclose(valid_features(features, batch), expected, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", TEXT)
 def test_a_text_model_equals_transformers(name):
-    """The decoder without a vision tower."""
+    """The decoder without a vision tower; shorter than a convolution, of one chunk, and of several."""
     pytest.importorskip("transformers")
     shape, rng = TEXT[name], np.random.default_rng(7)
     tensors = oracle.random_tensors(shape, 3)
-    batch = [inputs.example(rng, [], shape.image_token_id, size) for size in (5, 17, 9)]
+    batch = [
+        inputs.example(rng, [], shape.image_token_id, size) for size in (5, 17, 2, 64, 65, 150)
+    ]
     prompts = inputs.batch(batch, shape.image_token_id)
     params = weights.to_params(shape, tensors)
     logits_MPV = jax.jit(
@@ -139,7 +163,7 @@ def test_a_text_model_equals_transformers(name):
             np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
 def test_padding_changes_nothing(shape):
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
     batch = examples(shape)
@@ -157,17 +181,16 @@ def test_padding_changes_nothing(shape):
 
 
 def grouped_case(shape, seed=0):
-    """Five rows of two answers to three prompts: 4, 4 and 2 answers; the last prompt is text."""
+    """Two answers to each of three prompts, of which the last is text."""
     rng = np.random.default_rng(seed)
     sizes = [[(3, 5), (4, 4)], [(6, 1)], []] if shape.vision else [[], [], []]
     patch = shape.vision.patch_size if shape.vision else 14
     batch = [
         inputs.example(rng, s, shape.image_token_id, 9 + i, patch) for i, s in enumerate(sizes)
     ]
-    group_R = np.array([0, 1, 1, 2, 0])
-    token_NT = rng.integers(0, 300, (10, 5)).astype(np.int32)
+    token_NT = rng.integers(0, 300, (6, 5)).astype(np.int32)
     weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
-    return inputs.batch(batch, shape.image_token_id), token_NT, weight_NT, group_R
+    return inputs.batch(batch, shape.image_token_id), token_NT, weight_NT
 
 
 def answer_logps(qwen, hidden_NTD, token_NT):
@@ -175,13 +198,13 @@ def answer_logps(qwen, hidden_NTD, token_NT):
     return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3", "tiny_qwen3vl"])
+@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3", "tiny_qwen3vl", "tiny_qwen3_5"])
 def plain(request):
     """A shape, its parameters, log-probs and gradients of one plain row per answer."""
     shape = presets.PRESETS[request.param]
-    prompts, token_NT, weight_NT, group_R = grouped_case(shape)
+    prompts, token_NT, weight_NT = grouped_case(shape)
     params = weights.to_params(shape, oracle.random_tensors(shape, 3))
-    rows = inputs.join(prompts, token_NT, np.repeat(group_R, 2))
+    rows = inputs.join(prompts, token_NT, np.repeat(np.arange(3), 2))
     graph = model.graph(shape)
 
     def loss(params, rows):
@@ -198,10 +221,10 @@ def plain(request):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
+def grouped_step(graph, params, prompts, token_NT, weight_NT):
     def loss(params):
         qwen = model.merge(graph, params)
-        hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R)
+        hidden_NTD = qwen.answer_hidden(prompts, token_NT)
         logp_NT = answer_logps(qwen, hidden_NTD, token_NT)
         return jnp.sum(logp_NT * weight_NT), logp_NT
 
@@ -225,7 +248,7 @@ def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
         assert error < 1e-5, (jax.tree_util.keystr(path), error)
 
 
-@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
 def test_padding_gives_finite_gradients(shape):
     """Empty rows, empty windows and images that nothing shows: no division by nothing."""
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
@@ -242,15 +265,17 @@ def test_padding_gives_finite_gradients(shape):
 
 def test_prefill_and_decode_equal_plain(plain):
     shape, params, expected_NT, _ = plain
-    prompts, token_NT, _, group_R = grouped_case(shape)
-    graph, rows = model.graph(shape), len(group_R)
+    prompts, token_NT, _ = grouped_case(shape)
+    graph, group_R = model.graph(shape), np.array([2, 0, 1, 0])  # of a large group several rows
+    answer_N = (2 * group_R[:, None] + np.arange(2)).reshape(-1)
+    token_NT = token_NT[answer_N]
 
     @jax.jit
     def decode(params, apart, prompts, group_R):
         qwen = model.merge(graph, params)
         hidden_MD, cache = qwen.prefill(prompts)
         prompt_rows = cache.take(group_R).apart()
-        own = qwen.own_cache(rows, len(token_NT) // rows, token_NT.shape[1])
+        own = qwen.own_cache(prompt_rows, 2, token_NT.shape[1])
 
         def body(own, step):
             hidden_ND, own = qwen.decode(
@@ -265,28 +290,22 @@ def test_prefill_and_decode_equal_plain(plain):
 
     apart = local.Apart(functools.partial(model.merge, graph))(params)
     logp_NT = decode(params, apart, prompts, group_R)
-    np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
+    np.testing.assert_allclose(logp_NT, np.asarray(expected_NT)[answer_N], atol=1e-5)
 
 
-def test_rows_default_to_prompts(plain):
-    shape, params, expected_NT, _ = plain
-    prompts, token_NT, _, _ = grouped_case(shape)
+def test_answers_of_one_token_and_rows_that_are_not_equal(plain):
+    shape, params, _, _ = plain
+    prompts, token_NT, _ = grouped_case(shape)
     qwen = model.merge(model.graph(shape), params)
-    first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
-    token = token_NT[first]
-
-    @jax.jit
-    def answer(params, prompts, token_NT):
-        qwen = model.merge(model.graph(shape), params)
-        hidden_NTD = qwen.answer_hidden(prompts, token_NT, remat=False)
-        single = qwen.answer_hidden(prompts, token_NT[:, :1], remat=False)
-        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD, single
-
-    logp, hidden, single = answer(params, prompts, token)
-    np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
+    hidden, single = (
+        jax.jit(
+            lambda params, x: model.merge(model.graph(shape), params).answer_hidden(prompts, x)
+        )(params, x_NT)
+        for x_NT in (token_NT, token_NT[:, :1])
+    )
     np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
-    with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
-        qwen.answer_hidden(prompts, token_NT)
+    with pytest.raises(ValueError, match="5 answers do not make 3 equal rows"):
+        qwen.answer_hidden(prompts, token_NT[:5])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +324,7 @@ def test_parameter_counts(name, count):
     assert sum(leaf.size for leaf in leaves) == count
 
 
-@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
 def test_init_is_reproducible_and_of_moderate_size(shape):
     init = jax.jit(functools.partial(model.init, shape))
     params, again, other = (init(jax.random.key(seed)) for seed in (1, 1, 2))
@@ -317,7 +336,7 @@ def test_init_is_reproducible_and_of_moderate_size(shape):
     assert all(0.1 < x.std() < 1 for x in features.deep_KBWCD)
 
 
-@pytest.mark.parametrize("shape", [TINY, TINY3], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
 def test_bfloat16_stays_close(shape):
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
     prompts = inputs.batch(examples(shape), shape.image_token_id)
@@ -327,7 +346,7 @@ def test_bfloat16_stays_close(shape):
     assert rough.dtype == np.float32
     mask_MP = np.arange(exact.shape[1]) < prompts.length_M[:, None]
     # Logits reach 4; transformers in bfloat16 is off by 0.1.
-    assert np.abs(rough - exact)[mask_MP].max() < 0.3
+    assert np.abs(rough - exact)[mask_MP].max() < 0.4
 
 
 def test_merge_and_split_are_inverse():
@@ -340,7 +359,7 @@ def test_merge_and_split_are_inverse():
     jax.tree.map(np.testing.assert_array_equal, again[1], params)
 
 
-@pytest.mark.parametrize("name", ["tied", "qwen3vl", "qwen3vl_untied"])
+@pytest.mark.parametrize("name", ["tied", "qwen3vl", "qwen3vl_untied", "qwen3_5", "qwen3_5_untied"])
 def test_gradients_equal_those_of_transformers(name):
     """Of the mean log-prob of each prompt's own tokens, for every tensor of the checkpoint."""
     torch = pytest.importorskip("torch")

@@ -1,6 +1,7 @@
 """transformers' models with every weight random, norms, biases and positions too."""
 
 import dataclasses
+import re
 
 import numpy as np
 
@@ -13,12 +14,19 @@ def text(shape: config.Config, **fields) -> config.Config:
 
 
 def random_tensors(shape: config.Config, seed: int) -> dict[str, np.ndarray]:
-    """Returns every tensor of a checkpoint: norms 1 + 0.2 r, biases 0.2 r, else r / sqrt(in)."""
-    rng = np.random.default_rng(seed)
+    """Returns every tensor of a checkpoint: norms 1 + 0.2 r, biases 0.2 r, else r / sqrt(in).
+
+    Scales of Qwen3.5 are 0.2 r, as 1 is added to them; its memories last for tens of tokens.
+    """
+    rng, is_hybrid = np.random.default_rng(seed), shape.text.linear is not None
     result = {}
     for name, size in weights.names_and_shapes(shape):
         r = rng.standard_normal(size).astype(np.float32)
         if name.endswith("bias"):
+            r = 0.2 * r
+        elif name.endswith("A_log"):
+            r = r - 3
+        elif is_hybrid and re.search(r"(layernorm|[qk]_norm|model\.norm)\.weight", name):
             r = 0.2 * r
         elif "norm" in name or "ln_q" in name:
             r = 1 + 0.2 * r

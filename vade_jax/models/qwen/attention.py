@@ -9,13 +9,14 @@ head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 
 import dataclasses
 import math
+import operator
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax.models.qwen import blockwise, layers
+from vade_jax.models.qwen import blockwise, deltanet, layers
 from vade_jax.models.qwen.blockwise import KeySet
 from vade_jax.types import Array, Pytree
 
@@ -25,7 +26,7 @@ MAX_SPLASH_BLOCK = 512
 
 @chex.dataclass(frozen=True)
 class Cache(Pytree):
-    """Keys and values of prompts, and the position at which their answers start.
+    """Keys and values of prompts, states of linear layers, and the position at which their answers start.
 
     J comes before P because decoding multiplies by the matrices [P, K] of single heads. With any other
     order of axes, every step would first copy the cache.
@@ -35,6 +36,9 @@ class Cache(Pytree):
     value_LMJPK: Array
     length_M: Array  # int32
     next_position_M: Array  # int32
+    linear: Any = (
+        None  # or `deltanet.State` with two axes before M: block of layers, place in the block
+    )
 
     def take(self, index_R: Array) -> "Cache":
         """Returns a cache with the prompts `index_R`, one for each row."""
@@ -43,6 +47,7 @@ class Cache(Pytree):
             value_LMJPK=jnp.take(self.value_LMJPK, index_R, axis=1),
             length_M=jnp.take(self.length_M, index_R, axis=0),
             next_position_M=jnp.take(self.next_position_M, index_R, axis=0),
+            linear=jax.tree.map(lambda x: jnp.take(x, index_R, axis=2), self.linear),
         )
 
     def apart(self) -> "Rows":
@@ -50,17 +55,22 @@ class Cache(Pytree):
 
         Keys are transposed once, before the loop: a CPU multiplies by them faster.
         """
-        found = []
-        for key_MJPK, value_MJPK in zip(self.key_LMJPK, self.value_LMJPK, strict=True):
+        prompts: list[KeySet | deltanet.State] = []
+        for i, (key_MJPK, value_MJPK) in enumerate(
+            zip(self.key_LMJPK, self.value_LMJPK, strict=True)
+        ):
+            if self.linear is not None:
+                before = range(self.linear.tail_NXC.shape[1])
+                prompts += [jax.tree.map(operator.itemgetter((i, j)), self.linear) for j in before]
             key_MJKP = jax.lax.optimization_barrier(jnp.swapaxes(key_MJPK, -1, -2))
-            found.append(prompt_keys(jnp.swapaxes(key_MJKP, -1, -2), value_MJPK, self.length_M))
-        return Rows(found, self.next_position_M)
+            prompts.append(prompt_keys(jnp.swapaxes(key_MJKP, -1, -2), value_MJPK, self.length_M))
+        return Rows(prompts, self.next_position_M)
 
 
 class Rows(NamedTuple):
-    """What the answers in each row share: for each layer the keys of their prompt, and where they start."""
+    """What the answers in a row share: each layer's keys or state of their prompt, and where they start."""
 
-    prompts: list[KeySet]
+    prompts: list[KeySet | deltanet.State]
     next_position_R: Array
 
 

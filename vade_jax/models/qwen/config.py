@@ -1,8 +1,8 @@
 """Sizes and token ids of a model, and their conversion from and to Hugging Face's config.json.
 
 The families differ in few things, which are fields here. `FAMILIES` says what each has: the vision-language
-models Qwen2.5-VL and Qwen3-VL, the text models Qwen2.5 and Qwen3, which are their decoders, and Llama-shaped
-text models such as Llama 3 and SmolLM2. `presets` has the published sizes.
+models Qwen2.5-VL, Qwen3-VL and Qwen3.5, the text models Qwen2.5, Qwen3 and Qwen3.5, which are their decoders,
+and Llama-shaped text models such as Llama 3 and SmolLM2. `presets` has the published sizes.
 
 Two layouts are read: text fields at the root with `rope_scaling`, as published Qwen2.5-VL files have them,
 and `text_config` with `rope_parameters`, which transformers 5 saves. Each family is written as it is
@@ -22,12 +22,17 @@ class Family(NamedTuple):
     bias: bool = False  # whether queries, keys and values have biases
     qk_norm: bool = False  # whether each head's query and key are normalised
     tower: str = ""  # "windowed" or "plain", see `VisionConfig`; "": a text model
+    is_hybrid: bool = False  # whether most layers are linear, see `LinearConfig`
 
 
 # By Hugging Face's model_type.
 FAMILIES = {
     "qwen2_5_vl": Family("Qwen2_5_VLForConditionalGeneration", bias=True, tower="windowed"),
     "qwen3_vl": Family("Qwen3VLForConditionalGeneration", qk_norm=True, tower="plain"),
+    "qwen3_5": Family(
+        "Qwen3_5ForConditionalGeneration", qk_norm=True, tower="plain", is_hybrid=True
+    ),
+    "qwen3_5_text": Family("Qwen3_5ForCausalLM", qk_norm=True, is_hybrid=True),
     "qwen2": Family("Qwen2ForCausalLM", bias=True),
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True),
     "llama": Family("LlamaForCausalLM"),
@@ -43,6 +48,13 @@ _TEXT_NAMES = {
     "mlp_width": "intermediate_size",
     "norm_eps": "rms_norm_eps",
     "max_positions": "max_position_embeddings",
+}
+_LINEAR_NAMES = {
+    "num_key_heads": "linear_num_key_heads",
+    "num_heads": "linear_num_value_heads",
+    "key_width": "linear_key_head_dim",
+    "value_width": "linear_value_head_dim",
+    "kernel": "linear_conv_kernel_dim",
 }
 _VISION_NAMES = {
     "depth": "depth",
@@ -97,8 +109,36 @@ class LongRope(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class LinearConfig:
+    """The linear layers of a hybrid decoder, see `deltanet`."""
+
+    num_key_heads: int
+    num_heads: int  # of values
+    key_width: int
+    value_width: int
+    kernel: int = 4  # tokens that the convolution sees
+
+    def __post_init__(self):
+        _divides("linear_num_key_heads", self.num_key_heads, "their value heads", self.num_heads)
+
+    @property
+    def key_size(self) -> int:
+        return self.num_key_heads * self.key_width
+
+    @property
+    def value_size(self) -> int:
+        return self.num_heads * self.value_width
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.key_size + self.value_size
+
+
+@dataclasses.dataclass(frozen=True)
 class TextConfig:
     """The decoder: pre-norm, grouped-query attention with M-RoPE, SiLU-gated MLP.
+
+    In a hybrid, blocks of `interval` layers have attention in the last one; the others are linear.
 
     The rotation of a text model is M-RoPE in which all frequencies turn with t.
     """
@@ -118,15 +158,20 @@ class TextConfig:
     qk_norm: bool = False  # whether each head's query and key are normalised
     interleaved: bool = False  # whether the axes of M-RoPE take turns over the frequencies
     long_rope: LongRope | None = None
+    rotary_share: float = 1.0  # of a head's values that turn, the first ones
+    linear: LinearConfig | None = None
+    interval: int = 1
 
     def __post_init__(self):
+        _divides("full_attention_interval", self.interval, "num_hidden_layers", self.num_layers)
         if not self.own_head_width:
             _divides("text num_heads", self.num_heads, "text width", self.width)
         _divides("num_kv_heads", self.num_kv_heads, "text num_heads", self.num_heads)
-        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != self.head_width:
+        turning = self.head_width * self.rotary_share
+        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != turning:
             raise ValueError(
-                f"mrope_section {self.mrope_section} must be three numbers with sum "
-                f"{self.head_width / 2:g}, half the head width {self.head_width}"
+                f"mrope_section {self.mrope_section} must be three numbers with sum {turning / 2:g}, half of "
+                f"the {turning:g} values of a head that turn"
             )
 
     @property
@@ -227,7 +272,8 @@ class Config:
     @property
     def family(self) -> str:
         """Hugging Face's model_type."""
-        own = (self.text.bias, self.text.qk_norm, self.vision.kind if self.vision else "")
+        tower = self.vision.kind if self.vision else ""
+        own = (self.text.bias, self.text.qk_norm, tower, self.text.linear is not None)
         return next(name for name, family in FAMILIES.items() if family[1:] == own)
 
     def _tokens(self) -> dict[str, int]:
@@ -254,6 +300,8 @@ class Config:
         vision, names = None, _TOKEN_NAMES
         if tower := FAMILIES[family].tower:
             of_vision = _section(fields, "vision_config")
+            if FAMILIES[family].is_hybrid:
+                of_vision = {"deepstack_visual_indexes": [], **of_vision}
             vision = _read_vision(of_vision, tower, _number(text, "hidden_size"))
             names += _VISION_TOKEN_NAMES
         tied = fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
@@ -283,6 +331,8 @@ class Config:
             text["rope_scaling"] = {"rope_type": "llama3", **self.text.long_rope._asdict()}
         if self.family == "llama":
             text["mlp_bias"] = False
+        elif self.text.linear is not None:
+            text |= self._hybrid_to_hf(self.text.linear)
         elif self.family != "qwen3_vl":
             sliding = {"sliding_window": 32768, "use_sliding_window": False}
             text |= {**sliding, "max_window_layers": self.text.num_layers}
@@ -299,16 +349,35 @@ class Config:
         if self.vision.kind == "windowed":
             return root | text | {"rope_scaling": {"type": "mrope", "mrope_section": section}}
         interleaved = {"mrope_interleaved": True, "mrope_section": section, "rope_type": "default"}
-        text |= {"model_type": f"{self.family}_text", "rope_scaling": interleaved}
-        return root | {"text_config": text}
+        if self.text.linear is not None:
+            text["rope_parameters"] |= interleaved
+        else:
+            text["rope_scaling"] = interleaved
+        return root | {"text_config": text | {"model_type": f"{self.family}_text"}}
+
+    def _hybrid_to_hf(self, linear: LinearConfig) -> dict[str, Any]:
+        before = ["linear_attention"] * (self.text.interval - 1)
+        blocks = self.text.num_layers // self.text.interval
+        return {
+            **{hf: getattr(linear, ours) for ours, hf in _LINEAR_NAMES.items()},
+            "attn_output_gate": True,
+            "full_attention_interval": self.text.interval,
+            "layer_types": [*before, "full_attention"] * blocks,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": self.text.rope_theta,
+                "partial_rotary_factor": self.text.rotary_share,
+            },
+        }
 
     def _vision_to_hf(self, vision: VisionConfig) -> dict[str, Any]:
         shape = {hf: getattr(vision, ours) for ours, hf in _VISION_NAMES.items()}
         shape |= _FIXED_VISION[vision.kind]
         shape |= {"model_type": self.family, "out_hidden_size": self.text.width}
         if vision.kind == "plain":
+            if self.family == "qwen3_vl":
+                shape["deepstack_visual_indexes"] = list(vision.deepstack)
             return shape | {
-                "deepstack_visual_indexes": list(vision.deepstack),
                 "in_channels": 3,
                 "initializer_range": 0.02,
                 "num_position_embeddings": vision.table_side**2,
@@ -345,7 +414,9 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
-    section: Any = (head_width // 2, 0, 0)
+    if known.is_hybrid:
+        shape |= _read_hybrid(fields, rope, shape["num_layers"])
+    section: Any = (int(head_width * shape.get("rotary_share", 1)) // 2, 0, 0)
     if known.tower:
         section = _numbers(rope, "mrope_section")
         shape["interleaved"] = known.tower == "plain"
@@ -365,6 +436,33 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
                 f"rope scaling {kind!r} is not supported: only plain rotary positions are"
             )
     return TextConfig(**shape, mrope_section=section)
+
+
+def _read_hybrid(
+    fields: Mapping[str, Any], rope: Mapping[str, Any], num_layers: int
+) -> dict[str, Any]:
+    """Returns the fields of `TextConfig` that only a hybrid has."""
+    if not fields.get("attn_output_gate", True):
+        raise ValueError("attn_output_gate false is not supported")
+    interval = (
+        _number(fields, "full_attention_interval") if fields.get("full_attention_interval") else 4
+    )
+    kinds = fields.get("layer_types")
+    names = "full_attention", "linear_attention"
+    expected = [names[(i + 1) % interval > 0] for i in range(num_layers)]
+    if kinds is not None and kinds != expected:
+        interval = kinds.index(names[0]) + 1 if isinstance(kinds, list) and names[0] in kinds else 0
+        expected = [names[(i + 1) % interval > 0] for i in range(num_layers)] if interval else []
+        if kinds != expected:
+            raise ValueError(
+                f"layer_types {kinds!r:.80} are not equal blocks that end in {names[0]!r}"
+            )
+    share = rope.get("partial_rotary_factor", fields.get("partial_rotary_factor", 0.25))
+    return {
+        "linear": LinearConfig(**{ours: _number(fields, hf) for ours, hf in _LINEAR_NAMES.items()}),
+        "interval": interval,
+        "rotary_share": _real({"partial_rotary_factor": share}, "partial_rotary_factor", 1),
+    }
 
 
 def _read_vision(fields: Mapping[str, Any], tower: str, text_width: int) -> VisionConfig:

@@ -210,16 +210,22 @@ plus.defvjp(_plus_forward, _plus_backward)
 
 
 class RMSNorm(nnx.Module):
-    """x / rms(x) * scale; the division is done in float32, the product in the compute dtype."""
+    """x / rms(x) * scale; the division is done in float32, the product in the compute dtype.
 
-    def __init__(self, width: int, eps: float, *, param_dtype):
-        self.eps = eps
-        self.scale = nnx.Param(jnp.ones(width, param_dtype))
+    With `around_one` it is x / rms(x) * (1 + scale), all in float32, as in Qwen3.5.
+    """
+
+    def __init__(self, width: int, eps: float, *, param_dtype, around_one: bool = False):
+        self.eps, self.around_one = eps, around_one
+        self.scale = nnx.Param((jnp.zeros if around_one else jnp.ones)(width, param_dtype))
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
         x = x_D.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
-        return times(x.astype(x_D.dtype), arrays.rounded(self.scale[...], x_D.dtype))
+        scale = arrays.rounded(self.scale[...], x_D.dtype)
+        if self.around_one:
+            return (x * (1 + scale.astype(jnp.float32))).astype(x_D.dtype)
+        return times(x.astype(x_D.dtype), scale)
 
 
 class LayerNorm(nnx.Module):
@@ -381,11 +387,18 @@ def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
 
 
 def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
-    """Returns `x_HK` rotated; frequency i turns the values i and i + K/2, not 2i and 2i + 1."""
-    x = x_HK.astype(jnp.float32)
-    partner = jnp.roll(x, x.shape[-1] // 2, -1)
+    """Returns `x_HK` rotated; frequency i of R turns the values i and i + R, not 2i and 2i + 1.
+
+    Values after the first 2 R stay as they are.
+    """
+    width = rotation.cos.shape[-1]
+    x = x_HK[..., :width].astype(jnp.float32)
+    partner = jnp.roll(x, width // 2, -1)
     turned = x * rotation.cos[..., None, :] + partner * rotation.sin[..., None, :]
-    return turned.astype(x_HK.dtype)
+    turned = turned.astype(x_HK.dtype)
+    if width == x_HK.shape[-1]:
+        return turned
+    return jnp.concatenate([turned, x_HK[..., width:]], -1)
 
 
 def _rotation(angle: jax.Array) -> Rotation:

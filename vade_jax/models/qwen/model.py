@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vade_jax import arrays, types
-from vade_jax.models.qwen import attention, config, layers, lora, text, vision
+from vade_jax.models.qwen import attention, config, deltanet, layers, lora, text, vision
 
 GraphDef = Any
 TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
@@ -93,7 +93,7 @@ class Model(nnx.Module):
         The hidden state predicts the first token of an answer.
         """
         embedded = self._embed_prompts(prompts, remat=False)
-        x_MPD, keys_L = self.text.prompt(
+        x_MPD, keys_L, linear = self.text.prompt(
             embedded, prompts.position_MPX, prompts.length_M, remat=False
         )
         cache = attention.Cache(
@@ -101,6 +101,7 @@ class Model(nnx.Module):
             value_LMJPK=keys_L.value,
             length_M=jnp.asarray(prompts.length_M),
             next_position_M=jnp.asarray(prompts.next_position_M),
+            linear=linear,
         )
         return last_state(x_MPD, prompts.length_M), cache
 
@@ -108,7 +109,6 @@ class Model(nnx.Module):
         self,
         prompts: types.Prompts,
         token_NT: types.Array,
-        group_R: types.Array | None = None,
         *,
         remat: bool = True,
     ) -> jax.Array:
@@ -119,14 +119,13 @@ class Model(nnx.Module):
 
         Args:
             prompts: M prompts.
-            token_NT: N answers; row r has the answers r*G to r*G+G-1.
-            group_R: the prompt of each row; None: row r has prompt r.
+            token_NT: N answers; prompt m has the answers m*G to m*G+G-1.
             remat: recompute the activations in the backward pass, see `layers.checkpoint`.
 
         Raises:
             ValueError: the answers do not fill the rows.
         """
-        group_N = self._prompt_of_answers(prompts.length_M, token_NT, group_R)
+        group_N = _prompt_of_answers(prompts.length_M, token_NT)
         # The prompt's last token predicts the answer's first, and what follows the answer's last token is
         # not needed. So the first state comes from the prompt, and only T - 1 tokens have to be fed. If T
         # is a multiple of TILE, all T are fed, because T - 1 would leave a tile partly empty; the last state
@@ -144,7 +143,6 @@ class Model(nnx.Module):
             prompts.length_M,
             self._embed(token_NT[:, :num_fed]),
             _on_all_axes(position_NU),
-            group_R,
             remat=remat,
         )
         first_ND = layers.take(last_state(x_MPD, prompts.length_M), group_N, self.place)
@@ -152,13 +150,13 @@ class Model(nnx.Module):
         return self.place.rows(hidden_NTD)
 
     @property
-    def num_layers(self) -> int:
-        """The number of the decoder's layers."""
-        return self.config.text.num_layers
+    def order(self) -> list[tuple[str, int]]:
+        """The decoder's layers, for `layer_apart`."""
+        return self.text.order
 
-    def layer_apart(self, number: types.Array) -> text.Layer:
-        """Returns one layer for `DecodeWeights`."""
-        return self.text.apart(number)
+    def layer_apart(self, stack: str, number: types.Array) -> text.Layer:
+        """Returns one layer of `order` for `DecodeWeights`."""
+        return self.text.apart(stack, number)
 
     def ends_apart(self) -> DecodeWeights:
         """Returns the `DecodeWeights` before the first and after the last layer."""
@@ -175,23 +173,33 @@ class Model(nnx.Module):
             embedding_VD=None if whole_VD is table_VD else whole_VD,
         )
 
-    def own_cache(self, num_rows: int, group_size: int, length: int) -> list[text.Keys]:
-        """Returns an empty cache for each layer, with room for `length` tokens of each answer in a row."""
+    def own_cache(
+        self, rows: attention.Rows, group_size: int, length: int
+    ) -> list[text.Keys | deltanet.State]:
+        """Returns what each layer keeps of answers, before their first token.
+
+        A layer with attention has room for the keys of `length` tokens of each answer in a row. A linear one
+        starts with the state of the row's prompt.
+        """
         shape = self.config.text
-        heads, width = (num_rows, shape.num_kv_heads, group_size), shape.head_width
+        heads = len(rows.next_position_R), shape.num_kv_heads, group_size
         zeros = lambda *size: jnp.zeros((*heads, *size), self.dtype)
+        width, repeated = shape.head_width, lambda x: jnp.repeat(x, group_size, 0)
         return [
-            text.Keys(zeros(width, length), zeros(length, width)) for _ in range(shape.num_layers)
+            jax.tree.map(repeated, prompt)
+            if isinstance(prompt, deltanet.State)
+            else text.Keys(zeros(width, length), zeros(length, width))
+            for prompt in rows.prompts
         ]
 
     def decode(
         self,
         weights: DecodeWeights,
         rows: attention.Rows,
-        own: list[text.Keys],
+        own: list[text.Keys | deltanet.State],
         token_N: types.Array,
         step: types.Array,
-    ) -> tuple[jax.Array, list[text.Keys]]:
+    ) -> tuple[jax.Array, list[text.Keys | deltanet.State]]:
         """Feeds token number `step` of each answer; row r has answers r*G to r*G+G-1.
 
         Args:
@@ -204,7 +212,7 @@ class Model(nnx.Module):
         Returns:
             `hidden_ND`, which predicts token number step + 1, and `own` with the new keys and values.
         """
-        group_N = self._prompt_of_answers(rows.next_position_R, token_N, None)
+        group_N = _prompt_of_answers(rows.next_position_R, token_N)
         position_NX = _on_all_axes(jnp.asarray(rows.next_position_R)[group_N] + step)
         table_VD = self.embedding[...] if weights.embedding_VD is None else weights.embedding_VD
         # Every device has the whole table, so it looks up its own answers' tokens.
@@ -221,13 +229,6 @@ class Model(nnx.Module):
     def logits(self, hidden_D: jax.Array) -> jax.Array:
         """Returns float32 logits `[..., V]`. Only for few tokens; for many use `models/logprobs.py`."""
         return jnp.matmul(hidden_D, self.head(), preferred_element_type=jnp.float32)
-
-    def _prompt_of_answers(self, length_M, x_N, group_R) -> jax.Array:
-        """Returns `group_N`, the prompt of each answer."""
-        rows = jnp.arange(len(length_M)) if group_R is None else jnp.asarray(group_R)
-        if len(x_N) % len(rows):
-            raise ValueError(f"{len(x_N)} answers do not make {len(rows)} equal rows")
-        return jnp.repeat(rows, len(x_N) // len(rows))
 
     def _embed(self, token: types.Array) -> jax.Array:
         """Returns the embeddings of tokens.
@@ -259,6 +260,13 @@ class Model(nnx.Module):
         deep = [of_tokens(deep_BWCD, 0) for deep_BWCD in features.deep_KBWCD]
         x_MPD = of_tokens(features.cell_BWCD, x_MPD)
         return text.Embedded(x_MPD, self.place.rows(jnp.stack(deep, 1)) if deep else None)
+
+
+def _prompt_of_answers(rows: types.Array, x_N: types.Array) -> jax.Array:
+    """Returns `group_N`, the row of each answer."""
+    if len(x_N) % len(rows):
+        raise ValueError(f"{len(x_N)} answers do not make {len(rows)} equal rows")
+    return jnp.repeat(jnp.arange(len(rows)), len(x_N) // len(rows))
 
 
 def split(model: Model) -> tuple[GraphDef, types.Params]:

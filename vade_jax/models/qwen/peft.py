@@ -55,7 +55,7 @@ def _layers(shape: config.Config | None) -> dict[str, str]:
     own = shape and traverse_util.flatten_dict(model.abstract(shape), sep="/")
     return {
         path.removesuffix("/kernel"): name.removesuffix(".weight").replace(".{}", "")
-        for name, (path, transform) in weights.TABLE.items()
+        for path, (name, transform) in weights.TABLE.items()
         if transform is weights.LINEAR and path != "lm_head/kernel" and (own is None or path in own)
     }
 
@@ -98,13 +98,13 @@ def _tensors(
     shape: config.Config, adapter: lora.Adapter, params: types.Params
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields (PEFT's name, tensor), with the axes in torch's order (out, in)."""
-    of_path = {path: name for name, (path, _) in weights.TABLE.items()}
     for path in adapter.paths:
         found = weights.get(params, f"{path}/{lora.NAME}")
-        name = of_path[f"{path}/kernel"].removesuffix(".weight")
+        name = weights.TABLE[f"{path}/kernel"][0].removesuffix(".weight")
         name = weights.in_memory(shape, name)
         for letter, leaf in (("A", found[lora.A]), ("B", found[lora.B])):
             leaf = np.asarray(leaf, np.float32)
-            for i, layer in enumerate(leaf if leaf.ndim == 3 else leaf[None]):
+            stack = leaf if leaf.ndim == 3 else leaf[None]
+            for i, layer in zip(weights.numbers(shape, path, len(stack)), stack, strict=True):
                 tensor = f"{_PREFIX}{name.format(i)}.lora_{letter}.weight"
                 yield tensor, np.ascontiguousarray(layer.T)

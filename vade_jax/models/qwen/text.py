@@ -22,9 +22,11 @@ import numpy as np
 from flax import nnx
 
 from vade_jax import arrays
-from vade_jax.models.qwen import attention, config, layers
+from vade_jax.models.qwen import attention, config, deltanet, layers
 from vade_jax.types import Array
 
+# The normed x_NUD -> the output that is added to x_NUD, and what the caller keeps
+Mix = Callable[[jax.Array], tuple[jax.Array, Any]]
 # q_NUHK, k_NUJK, v_NUJK -> out_NUHK, and what the caller keeps of the keys and values
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
@@ -48,19 +50,26 @@ class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
     In Qwen2.5, q, k and v have biases, and the output has none. Qwen3 has no biases; it normalises queries
-    and keys, so that attention scores do not grow. `scale` is for the kernel of the output.
+    and keys, so that attention scores do not grow; Qwen3.5's outputs also pass a gate. `scale` is for the
+    kernel of the output.
     """
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
         self.head_width, self.num_kv_heads = shape.head_width, shape.num_kv_heads
         kv_width = shape.num_kv_heads * shape.head_width
         bias = shape.bias
-        self.query = layers.Linear(shape.width, shape.query_width, make, bias=bias)
+        self.is_gated = shape.linear is not None  # then each head has its query, then its gate
+        query_width = shape.query_width * (1 + self.is_gated)
+        self.query = layers.Linear(shape.width, query_width, make, bias=bias)
         self.key = layers.Linear(shape.width, kv_width, make, bias=bias)
         self.value = layers.Linear(shape.width, kv_width, make, bias=bias)
         self.output = layers.Linear(shape.query_width, shape.width, make, bias=False, scale=scale)
         norm = functools.partial(
-            layers.RMSNorm, shape.head_width, shape.norm_eps, param_dtype=make.param_dtype
+            layers.RMSNorm,
+            shape.head_width,
+            shape.norm_eps,
+            param_dtype=make.param_dtype,
+            around_one=self.is_gated,
         )
         self.query_norm = norm() if shape.qk_norm else None
         self.key_norm = norm() if shape.qk_norm else None
@@ -70,26 +79,30 @@ class Attention(nnx.Module):
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Any]:
         """Returns the output, and what `attend` keeps of the keys and values."""
-        heads = (*x_NUD.shape[:2], -1, self.head_width)
+        heads, gate = (*x_NUD.shape[:2], -1, self.head_width), None
         if self.qkv is None:
             q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
         else:
             q, k, v = self._at_once(x_NUD)
+        if self.is_gated:
+            q, gate = jnp.split(q.reshape(*heads[:2], -1, 2 * self.head_width), 2, -1)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         # `attend` gets keys rotated, so those in a cache need no work later. A score depends only on the
         # difference of the two positions.
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         out_NUHK, kept = attend(q, k, v)
+        if gate is not None:
+            out_NUHK = out_NUHK * jax.nn.sigmoid(gate)
         return self.output(out_NUHK.reshape(*heads[:2], -1)), kept
 
     def join(self) -> None:
-        """Lays the three matrices side by side, for one product in their place; not if one has an adapter.
+        """Lays the three matrices side by side, for one product; not with an adapter or a gate.
 
         The output has each key head's queries, then its key, then its value.
         """
         linears = (self.query, self.key, self.value)
-        if any(x.lora is not None for x in linears):
+        if self.is_gated or any(x.lora is not None for x in linears):
             return
 
         def side_by_side(parts):
@@ -111,23 +124,41 @@ class Attention(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """One pre-norm layer: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """One pre-norm layer: x + mix(norm(x)), then x + mlp(norm(x)).
 
-    def __init__(self, shape: config.TextConfig, make: layers.Make):
+    The caller says what `mix` does: attention or, if `is_linear`, a DeltaNet.
+    """
+
+    def __init__(self, shape: config.TextConfig, make: layers.Make, *, is_linear: bool = False):
         # 2 L branches are added to the residual stream. Each is initialised at 1 / sqrt(2 L) of the usual
         # size, so that their sum does not grow with depth.
         scale = (2 * shape.num_layers) ** -0.5
-        self.norm1 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
-        self.norm2 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
-        self.attention = Attention(shape, make, scale=scale)
+        norm = functools.partial(
+            layers.RMSNorm,
+            shape.width,
+            shape.norm_eps,
+            param_dtype=make.param_dtype,
+            around_one=shape.linear is not None,
+        )
+        self.norm1, self.norm2 = norm(), norm()
+        if is_linear:
+            assert shape.linear is not None
+            sizes = shape.width, shape.linear, shape.norm_eps
+            self.delta = deltanet.DeltaNet(*sizes, make, scale=scale)
+        else:
+            self.attention = Attention(shape, make, scale=scale)
         self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, make, bias=False, scale=scale)
 
-    def __call__(
-        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
-    ) -> tuple[jax.Array, Any]:
-        out, kept = self.attention(self.norm1(x_NUD), rotation, attend)
+    def __call__(self, x_NUD: jax.Array, mix: Mix) -> tuple[jax.Array, Any]:
+        out, kept = mix(self.norm1(x_NUD))
         x_NUD = x_NUD + out
         return x_NUD + self.mlp(self.norm2(x_NUD)), kept
+
+    def attend(
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
+    ) -> tuple[jax.Array, Any]:
+        """Returns the output of a layer with attention, and what `attend` keeps."""
+        return self(x_NUD, lambda x: self.attention(x, rotation, attend))
 
 
 class Decoder(nnx.Module):
@@ -135,21 +166,40 @@ class Decoder(nnx.Module):
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, place: layers.Placement):
         self.shape, self.place, self.dtype = shape, place, make.dtype
-        self.layers = make.stacked(lambda make: Layer(shape, make), shape.num_layers)
-        self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
+        num_full = shape.num_layers // shape.interval
+        self.layers = make.stacked(lambda make: Layer(shape, make), num_full)
+        linear, num_linear = (
+            (lambda make: Layer(shape, make, is_linear=True)),
+            shape.num_layers - num_full,
+        )
+        self.linear = make.stacked(linear, num_linear) if num_linear else None
+        self.norm = layers.RMSNorm(
+            shape.width,
+            shape.norm_eps,
+            param_dtype=make.param_dtype,
+            around_one=shape.linear is not None,
+        )
 
     def prompt(
         self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
-    ) -> tuple[jax.Array, Keys]:
-        """Returns hidden states `[M, P, D]`, and the keys and values of all layers, `[L, M, J, P, K]`."""
+    ) -> tuple[jax.Array, Keys, deltanet.State | None]:
+        """Returns hidden states `[M, P, D]`, and what answers need of each layer.
+
+        These are keys and values, `[L, M, J, P, K]`, of the layers with attention, and the states of those
+        without, with two axes in front: the block of layers, and the place in it.
+        """
         rotation = self._rotation(position_MPX)
 
-        def step(x_MPD, layer):
+        def full(x_MPD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation, length_M)
             return (x_MPD,), keys
 
-        (x_MPD,), keys_L = self._scan(step, prompts, remat)
-        return self.norm(x_MPD), keys_L
+        def linear(x_MPD, layer):
+            x_MPD, state = self._prompt_linear(layer, x_MPD, length_M)
+            return (x_MPD,), state
+
+        (x_MPD,), (keys_L, state) = self._scan(full, linear, prompts, remat)
+        return self.norm(x_MPD), keys_L, state
 
     def hidden(
         self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
@@ -161,10 +211,13 @@ class Decoder(nnx.Module):
         """
         rotation = self._rotation(position_MPX)
 
-        def step(x_MPD, layer):
+        def full(x_MPD, layer):
             return (self._prompt_layer(layer, x_MPD, rotation, length_M)[0],), None
 
-        (x_MPD,), _ = self._scan(step, prompts, remat)
+        def linear(x_MPD, layer):
+            return (self._prompt_linear(layer, x_MPD, length_M)[0],), None
+
+        (x_MPD,), _ = self._scan(full, linear, prompts, remat)
         return self.norm(x_MPD)
 
     def grouped(
@@ -174,46 +227,59 @@ class Decoder(nnx.Module):
         length_M: Array,
         y_NUD: jax.Array,
         position_NUX: Array,
-        group_R: Array | None,
         *,
         remat: bool,
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the hidden states of prompts, `[M, P, D]`, and of their answers, `[N, U, D]`.
 
         Both go through the layers together. A layer first runs the prompts; then the answers attend to the
-        keys that the prompts have in this layer. So a prompt costs the same with one answer or sixteen, and
-        it gets a gradient through each of them.
+        keys that the prompts have in this layer, or go on from the prompts' states. So a prompt costs the
+        same with one answer or sixteen, and it gets a gradient through each of them.
 
         Args:
             prompts: embedded prompts.
             position_MPX: their positions.
             length_M: their lengths.
-            y_NUD: embedded answers, in R rows with the same number of answers.
+            y_NUD: embedded answers; those to one prompt follow each other, and all prompts have as many.
             position_NUX: their positions, which continue those of the prompt.
-            group_R: the prompt of each row; None: row r has prompt r.
             remat: recompute the activations in the backward pass, see `layers.checkpoint`.
         """
         rotation_x = self._rotation(position_MPX)
         rotation_y = self._rotation(position_NUX)
-        group_size = len(y_NUD) // len(prompts.x_MPD if group_R is None else group_R)
+        group_size = len(y_NUD) // len(prompts.x_MPD)
 
-        def step(x_MPD, y_NUD, layer):
+        def full(x_MPD, y_NUD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            # With `group_R`, each row gathers the keys of its prompt, for example when a micro-batch has
-            # several rows of one prompt. The gradient of the gather sums over these rows.
-            prompt = self._prompts_of_rows(keys, length_M, group_R)
+            prompt = attention.prompt_keys(*keys, length_M)
 
             def attend(q, k, v):
                 out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
                 return out, None
 
-            y_NUD, _ = layer(y_NUD, rotation_y, attend)
+            y_NUD, _ = layer.attend(y_NUD, rotation_y, attend)
             return (x_MPD, self.place.rows(y_NUD)), None
 
-        (x_MPD, y_NUD), _ = self._scan(step, prompts, remat, y_NUD)
+        def linear(x_MPD, y_NUD, layer):
+            x_MPD, state = self._prompt_linear(layer, x_MPD, length_M)
+            state = deltanet.State(*(self.place.rows(jnp.repeat(x, group_size, 0)) for x in state))
+            y_NUD, _ = layer(y_NUD, lambda y: layer.delta(y, state))
+            return (x_MPD, self.place.rows(y_NUD)), None
+
+        (x_MPD, y_NUD), _ = self._scan(full, linear, prompts, remat, y_NUD)
         return self.norm(x_MPD), self.norm(y_NUD)
 
-    def apart(self, number: Array) -> Layer:
+    @property
+    def order(self) -> list[tuple[str, int]]:
+        """The (stack, index) of each layer, for `apart`."""
+        before = self.shape.interval - 1
+        blocks = range(self.shape.num_layers // self.shape.interval)
+        return [
+            one
+            for i in blocks
+            for one in [*(("linear", i * before + j) for j in range(before)), ("layers", i)]
+        ]
+
+    def apart(self, stack: str, number: Array) -> Layer:
         """Returns one layer in the compute dtype, for a loop over the tokens of answers.
 
         A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
@@ -222,8 +288,10 @@ class Decoder(nnx.Module):
         they are split over `tensor` alone, or each step would gather them again.
         """
         cut = lambda x: arrays.rounded(x[number], self.dtype)
-        layer = self.place.weights(jax.tree.map(cut, self.layers), "text/layers", self.dtype)
-        layer.attention.join()
+        layer = jax.tree.map(cut, getattr(self, stack))
+        layer = self.place.weights(layer, f"text/{stack}", self.dtype)
+        if stack == "layers":
+            layer.attention.join()
         layer.mlp.join()
         return layer
 
@@ -232,32 +300,38 @@ class Decoder(nnx.Module):
         apart: Sequence[Layer],
         y_ND: jax.Array,
         position_NX: Array,
-        prompts: Sequence[attention.KeySet],
-        own: list[Keys],
+        prompts: Sequence[attention.KeySet | deltanet.State],
+        own: list[Keys | deltanet.State],
         step: Array,
-    ) -> tuple[jax.Array, list[Keys]]:
-        """Returns the hidden states `[N, D]` of one new token per answer, and `own` with its keys added.
+    ) -> tuple[jax.Array, list[Keys | deltanet.State]]:
+        """Returns the hidden states `[N, D]` of one new token per answer, and `own` after that token.
 
         Args:
             apart: the layers.
             y_ND: the embedded tokens.
             position_NX: their positions.
-            prompts: for each layer, the keys of the rows' prompts; the answers in a row share them.
-            own: for each layer, keys `[R, J, G, K, T]` and values `[R, J, G, T, K]` of the answers' tokens.
+            prompts: for each layer with attention, the keys of the rows' prompts; the answers in a row share
+                them.
+            own: for each layer, keys `[R, J, G, K, T]` and values `[R, J, G, T, K]` of the answers' tokens,
+                or the answers' states.
             step: the number of tokens that each answer has already.
         """
         rotation = self._rotation(position_NX[:, None])
         y_NUD, written = y_ND[:, None], []
-        seen_T = jnp.arange(own[0].value.shape[3]) <= step
         for layer, prompt, cache in zip(apart, prompts, own, strict=True):
+            if isinstance(cache, deltanet.State):
+                y_NUD, cache = layer(y_NUD, functools.partial(layer.delta, state=cache))
+                written.append(cache)
+                continue
+            seen_T = jnp.arange(cache.value.shape[3]) <= step
 
-            def attend(q, k, v, prompt=prompt, cache=cache):
+            def attend(q, k, v, prompt=prompt, cache=cache, seen_T=seen_T):
                 # The token's own key is written first, so that it is seen like those before it.
                 cache = _write(cache, k, v, step)
                 own = attention.KeySet(jnp.swapaxes(cache.key, -1, -2), cache.value, seen_T)
                 return attention.to_sets(q, [prompt, own], ways=self.place.ways), cache
 
-            y_NUD, cache = layer(y_NUD, rotation, attend)
+            y_NUD, cache = layer.attend(y_NUD, rotation, attend)
             written.append(cache)
         return self.norm(y_NUD[:, 0]), written
 
@@ -267,42 +341,48 @@ class Decoder(nnx.Module):
             keys = Keys(jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))
             return attention.causal(q, k, v, length_M, place=self.place), keys
 
-        x_MPD, keys = layer(x_MPD, rotation, attend)
+        x_MPD, keys = layer.attend(x_MPD, rotation, attend)
         return self.place.rows(x_MPD), keys
 
-    def _prompts_of_rows(
-        self, keys: Keys, length_M: Array, group_R: Array | None
-    ) -> attention.KeySet:
-        """Returns the keys and values of each row's prompt, `[R, J, P, K]`, with a mask."""
-        if group_R is not None:
-            keys = Keys(*(layers.take(x, jnp.asarray(group_R), self.place) for x in keys))
-            length_M = jnp.take(jnp.asarray(length_M), group_R)
-        return attention.prompt_keys(*keys, length_M)
+    def _prompt_linear(self, layer, x_MPD, length_M):
+        state = layer.delta.start(len(x_MPD))
+        x_MPD, state = layer(x_MPD, lambda x: layer.delta(x, state, length_M))
+        return self.place.rows(x_MPD), state
 
     def _rotation(self, position_X: Array) -> layers.Rotation:
         shape = self.shape
         return layers.text_rotation(position_X, shape.axes, shape.rope_theta, shape.long_rope)
 
-    def _scan(self, step, prompts: Embedded, remat: bool, *others: jax.Array):
-        """Runs `step` for every layer on the prompts and `others`; returns what each gives at the end.
+    def _scan(self, full, linear, prompts: Embedded, remat: bool, *others: jax.Array):
+        """Runs every layer on the prompts and `others`: `linear` on those of a block, then `full`.
 
-        After each of the first layers, its DeepStack features are added to the prompts.
+        Returns the streams after the last layer, and what both functions keep of all layers. After each of
+        the first layers, its DeepStack features are added to the prompts.
         """
 
-        def run(streams, layer):
-            return step(*streams, self.place.weights(layer, "text/layers", self.dtype))
+        def of_layer(step, name):
+            def run(streams, layer):
+                return step(*streams, self.place.weights(layer, name, self.dtype))
 
-        run = layers.checkpoint(run) if remat else run
+            return layers.checkpoint(run) if remat else run
 
-        def next_layer(streams, numbered):
-            number, layer = numbered
-            (x_MPD, *others), made = run(streams, layer)
+        run_full, run_linear = of_layer(full, "text/layers"), of_layer(linear, "text/linear")
+
+        def next_block(streams, block):
+            number, layer, before = block
+            states = None
+            if before is not None:
+                streams, states = jax.lax.scan(run_linear, streams, before)
+            (x_MPD, *others), kept = run_full(streams, layer)
             if prompts.deep_MKPD is not None:
                 x_MPD = self.place.rows(x_MPD + _deep_feature(prompts.deep_MKPD, number))
-            return (x_MPD, *others), made
+            return (x_MPD, *others), (kept, states)
 
-        numbered = np.arange(self.shape.num_layers), self.layers
-        return jax.lax.scan(next_layer, (prompts.x_MPD, *others), numbered)
+        num_blocks = self.shape.num_layers // self.shape.interval
+        of_block = lambda x: x.reshape(num_blocks, -1, *x.shape[1:])
+        before = None if self.linear is None else jax.tree.map(of_block, self.linear)
+        blocks = np.arange(num_blocks), self.layers, before
+        return jax.lax.scan(next_block, (prompts.x_MPD, *others), blocks)
 
 
 def _deep_feature(deep_MKPD: jax.Array, number: Array) -> jax.Array:

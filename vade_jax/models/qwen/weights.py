@@ -12,6 +12,7 @@ there, and written into its layer of the parameter.
 """
 
 import functools
+import logging
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from vade_jax import types
 from vade_jax.models.qwen import config, lora, model
 
 _MAX_LISTED = 8  # most problems that an error names
+_SKIPPED = "mtp."  # Qwen3.5's head for several tokens at once, which transformers skips too
 
 
 class Tensor(Protocol):
@@ -67,58 +69,88 @@ CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
     ),
     lambda axes: axes[2:],  # only D may be split; it is the tensor's first dimension
 )
+TAPS = Transform(  # (C, 1, tap) <-> (tap, C)
+    lambda x: x[:, 0].T, lambda x: x.T[:, None], lambda axes: (axes[1], None, axes[0])
+)
 
 
-def _linear(theirs: str, ours: str, *, bias: bool = True) -> dict[str, tuple[str, Transform]]:
-    found = {f"{theirs}.weight": (f"{ours}/kernel", LINEAR)}
-    return found | ({f"{theirs}.bias": (f"{ours}/bias", SAME)} if bias else {})
+# Path of the parameter -> name of the tensor, and how one becomes the other.
+Lines = dict[str, tuple[str, "Transform"]]
 
 
-def _norm(theirs: str, ours: str) -> dict[str, tuple[str, Transform]]:
-    return {f"{theirs}.weight": (f"{ours}/scale", SAME), f"{theirs}.bias": (f"{ours}/bias", SAME)}
+def _linear(ours: str, theirs: str, *, bias: bool = True) -> Lines:
+    lines: Lines = {f"{ours}/kernel": (f"{theirs}.weight", LINEAR)}
+    return lines | ({f"{ours}/bias": (f"{theirs}.bias", SAME)} if bias else {})
+
+
+def _norm(ours: str, theirs: str) -> Lines:
+    return {f"{ours}/scale": (f"{theirs}.weight", SAME), f"{ours}/bias": (f"{theirs}.bias", SAME)}
+
+
+def _norms(ours: str) -> Lines:
+    return {
+        f"{ours}/norm1/scale": (_LAYER + "input_layernorm.weight", SAME),
+        f"{ours}/norm2/scale": (_LAYER + "post_attention_layernorm.weight", SAME),
+    }
+
+
+def _mlp(ours: str) -> Lines:
+    return {
+        **_linear(f"{ours}/mlp/gate", _LAYER + "mlp.gate_proj", bias=False),
+        **_linear(f"{ours}/mlp/up", _LAYER + "mlp.up_proj", bias=False),
+        **_linear(f"{ours}/mlp/down", _LAYER + "mlp.down_proj", bias=False),
+    }
 
 
 # `{}` stands for the number of a layer; the tensors of all layers are stacked along L. Files are written in
 # the order of the table.
 _LAYER, _BLOCK, _DEEP = "model.layers.{}.", "visual.blocks.{}.", "visual.deepstack_merger_list.{}."
-_OURS_LAYER, _OURS_BLOCK = "text/layers/", "vision/blocks/"
-TABLE: dict[str, tuple[str, Transform]] = {
-    "model.embed_tokens.weight": ("embedding", SAME),
-    "model.norm.weight": ("text/norm/scale", SAME),
-    "lm_head.weight": ("lm_head/kernel", LINEAR),
-    _LAYER + "input_layernorm.weight": (_OURS_LAYER + "norm1/scale", SAME),
-    _LAYER + "post_attention_layernorm.weight": (_OURS_LAYER + "norm2/scale", SAME),
-    **_linear(_LAYER + "self_attn.q_proj", _OURS_LAYER + "attention/query"),
-    **_linear(_LAYER + "self_attn.k_proj", _OURS_LAYER + "attention/key"),
-    **_linear(_LAYER + "self_attn.v_proj", _OURS_LAYER + "attention/value"),
-    _LAYER + "self_attn.q_norm.weight": (_OURS_LAYER + "attention/query_norm/scale", SAME),
-    _LAYER + "self_attn.k_norm.weight": (_OURS_LAYER + "attention/key_norm/scale", SAME),
-    **_linear(_LAYER + "self_attn.o_proj", _OURS_LAYER + "attention/output", bias=False),
-    **_linear(_LAYER + "mlp.gate_proj", _OURS_LAYER + "mlp/gate", bias=False),
-    **_linear(_LAYER + "mlp.up_proj", _OURS_LAYER + "mlp/up", bias=False),
-    **_linear(_LAYER + "mlp.down_proj", _OURS_LAYER + "mlp/down", bias=False),
-    "visual.patch_embed.proj.weight": ("vision/patch/kernel", CONV),
-    "visual.patch_embed.proj.bias": ("vision/patch/bias", SAME),
-    "visual.pos_embed.weight": ("vision/positions/table", SAME),
-    **_norm(_BLOCK + "norm1", _OURS_BLOCK + "norm1"),
-    **_norm(_BLOCK + "norm2", _OURS_BLOCK + "norm2"),
-    **_linear(_BLOCK + "attn.qkv", _OURS_BLOCK + "qkv"),
-    **_linear(_BLOCK + "attn.proj", _OURS_BLOCK + "proj"),
-    **_linear(_BLOCK + "mlp.gate_proj", _OURS_BLOCK + "mlp/gate"),
-    **_linear(_BLOCK + "mlp.up_proj", _OURS_BLOCK + "mlp/up"),
-    **_linear(_BLOCK + "mlp.down_proj", _OURS_BLOCK + "mlp/down"),
-    **_linear(_BLOCK + "mlp.linear_fc1", _OURS_BLOCK + "mlp/fc1"),
-    **_linear(_BLOCK + "mlp.linear_fc2", _OURS_BLOCK + "mlp/fc2"),
+_ATTENTION, _DELTA, _OURS_BLOCK = "text/layers/attention/", "text/linear/delta/", "vision/blocks/"
+TABLE: Lines = {
+    "embedding": ("model.embed_tokens.weight", SAME),
+    "text/norm/scale": ("model.norm.weight", SAME),
+    "lm_head/kernel": ("lm_head.weight", LINEAR),
+    **_norms("text/layers"),
+    **_linear(_ATTENTION + "query", _LAYER + "self_attn.q_proj"),
+    **_linear(_ATTENTION + "key", _LAYER + "self_attn.k_proj"),
+    **_linear(_ATTENTION + "value", _LAYER + "self_attn.v_proj"),
+    _ATTENTION + "query_norm/scale": (_LAYER + "self_attn.q_norm.weight", SAME),
+    _ATTENTION + "key_norm/scale": (_LAYER + "self_attn.k_norm.weight", SAME),
+    **_linear(_ATTENTION + "output", _LAYER + "self_attn.o_proj", bias=False),
+    **_mlp("text/layers"),
+    **_norms("text/linear"),
+    **_linear(_DELTA + "qkv", _LAYER + "linear_attn.in_proj_qkv", bias=False),
+    **_linear(_DELTA + "gate", _LAYER + "linear_attn.in_proj_z", bias=False),
+    **_linear(_DELTA + "beta", _LAYER + "linear_attn.in_proj_b", bias=False),
+    **_linear(_DELTA + "decay", _LAYER + "linear_attn.in_proj_a", bias=False),
+    _DELTA + "conv": (_LAYER + "linear_attn.conv1d.weight", TAPS),
+    _DELTA + "log_rate": (_LAYER + "linear_attn.A_log", SAME),
+    _DELTA + "rate_bias": (_LAYER + "linear_attn.dt_bias", SAME),
+    _DELTA + "norm": (_LAYER + "linear_attn.norm.weight", SAME),
+    **_linear(_DELTA + "output", _LAYER + "linear_attn.out_proj", bias=False),
+    **_mlp("text/linear"),
+    "vision/patch/kernel": ("visual.patch_embed.proj.weight", CONV),
+    "vision/patch/bias": ("visual.patch_embed.proj.bias", SAME),
+    "vision/positions/table": ("visual.pos_embed.weight", SAME),
+    **_norm(_OURS_BLOCK + "norm1", _BLOCK + "norm1"),
+    **_norm(_OURS_BLOCK + "norm2", _BLOCK + "norm2"),
+    **_linear(_OURS_BLOCK + "qkv", _BLOCK + "attn.qkv"),
+    **_linear(_OURS_BLOCK + "proj", _BLOCK + "attn.proj"),
+    **_linear(_OURS_BLOCK + "mlp/gate", _BLOCK + "mlp.gate_proj"),
+    **_linear(_OURS_BLOCK + "mlp/up", _BLOCK + "mlp.up_proj"),
+    **_linear(_OURS_BLOCK + "mlp/down", _BLOCK + "mlp.down_proj"),
+    **_linear(_OURS_BLOCK + "mlp/fc1", _BLOCK + "mlp.linear_fc1"),
+    **_linear(_OURS_BLOCK + "mlp/fc2", _BLOCK + "mlp.linear_fc2"),
     # The merger of Qwen2.5-VL, then those of Qwen3-VL.
-    **_linear("visual.merger.mlp.0", "vision/merger/up"),
-    **_linear("visual.merger.mlp.2", "vision/merger/down"),
-    "visual.merger.ln_q.weight": ("vision/merger/norm/scale", SAME),
-    **_norm("visual.merger.norm", "vision/merger/layer_norm"),
-    **_linear("visual.merger.linear_fc1", "vision/merger/mlp/fc1"),
-    **_linear("visual.merger.linear_fc2", "vision/merger/mlp/fc2"),
-    **_norm(_DEEP + "norm", "vision/deepstack/layer_norm"),
-    **_linear(_DEEP + "linear_fc1", "vision/deepstack/mlp/fc1"),
-    **_linear(_DEEP + "linear_fc2", "vision/deepstack/mlp/fc2"),
+    **_linear("vision/merger/up", "visual.merger.mlp.0"),
+    **_linear("vision/merger/down", "visual.merger.mlp.2"),
+    "vision/merger/norm/scale": ("visual.merger.ln_q.weight", SAME),
+    **_norm("vision/merger/layer_norm", "visual.merger.norm"),
+    **_linear("vision/merger/mlp/fc1", "visual.merger.linear_fc1"),
+    **_linear("vision/merger/mlp/fc2", "visual.merger.linear_fc2"),
+    **_norm("vision/deepstack/layer_norm", _DEEP + "norm"),
+    **_linear("vision/deepstack/mlp/fc1", _DEEP + "linear_fc1"),
+    **_linear("vision/deepstack/mlp/fc2", _DEEP + "linear_fc2"),
 }
 
 
@@ -158,12 +190,20 @@ def nested(name: str) -> str:
 
 def published(shape: config.Config, name: str) -> str:
     """Returns the name that a tensor of the table has in published files of its family."""
-    return in_memory(shape, name) if shape.family == "qwen3_vl" else name
+    return name if shape.family == "qwen2_5_vl" else in_memory(shape, name)
 
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
     """Returns the name and shape of every tensor of a checkpoint, in the order of `from_params`."""
     return [(name, entry.tensor_size) for entry in _entries(shape) for name in entry.names]
+
+
+def numbers(shape: config.Config, path: str, count: int) -> Sequence[int]:
+    """Returns the numbers of the `count` layers that are stacked in a parameter."""
+    if not path.startswith("text/"):
+        return range(count)
+    is_linear, interval = path.startswith("text/linear/"), shape.text.interval
+    return [i for i in range(shape.text.num_layers) if ((i + 1) % interval > 0) == is_linear]
 
 
 # ------------------------------------------------------------------------------ tensors to parameters
@@ -330,13 +370,13 @@ def check_params(shape: config.Config, params: types.Params) -> None:
 def _entries(shape: config.Config) -> Iterator[_Entry]:
     # A model need not have all lines: it may have no vision tower, no biases, or tied embeddings.
     own: dict[str, Any] = traverse_util.flatten_dict(model.abstract(shape), sep="/")
-    assert {path for path, _ in TABLE.values()} >= own.keys(), "a parameter is in no line"
-    for pattern, (path, transform) in TABLE.items():
+    assert TABLE.keys() >= own.keys(), "a parameter is in no line"
+    for path, (pattern, transform) in TABLE.items():
         if path not in own:
             continue
         size, stacked = own[path].shape, "{}" in pattern
         pattern = published(shape, pattern)
-        names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
+        names = [pattern.format(i) for i in numbers(shape, path, size[0])] if stacked else [pattern]
         # The shape of the tensor is found by inverting a stand-in, which is broadcast from one byte.
         stand_in = np.broadcast_to(np.int8(0), size[1:] if stacked else size)
         tensor_size = transform.invert(stand_in).shape
@@ -348,7 +388,9 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     expected = dict(names_and_shapes(shape))
     sources: dict[str, str] = {}
     problems = []
-    for name in named:
+    if skipped := [name for name in named if name.startswith(_SKIPPED)]:
+        logging.info("%d tensors of another head (%s) are not read", len(skipped), skipped[0])
+    for name in named.keys() - set(skipped):
         target = published(shape, in_table(name))
         if target in sources:
             problems.append(f"{name} is given twice, also as {sources[target]}")

@@ -1,0 +1,170 @@
+"""Gated DeltaNet (arXiv:2412.06464), the linear attention of Qwen3.5: a memory of fixed size, no keys.
+
+With unit keys k and queries q, a rate beta in 0 to 1 and a decay exp(g) of at most 1, each value head has a
+memory S, K x V, that is 0 before the first token and learns to return v for k:
+
+    S_t = exp(g_t) S_{t-1} + k_t (beta_t (v_t - (exp(g_t) S_{t-1})^T k_t))^T        o_t = S_t^T q_t
+
+What comes before a token tells it only S and the last columns of a short convolution. So an answer needs of
+its prompt one `State`, however long the prompt is, and the prompt gets its gradient through it.
+
+**Chunks.** Token by token is too slow for a prompt. In a chunk let c_t be the sum of g up to t, and
+D_ij = exp(c_i - c_j) for j <= i, else 0. With A the part below the diagonal of (beta k k^T) * D,
+
+    (I + A) U = beta v        (I + A) W = beta k exp(c)        N = U - W S
+    o = (q exp(c)) S + ((q k^T) * D) N        S <- exp(c_end) S + (k exp(c_end - c))^T N
+
+in which S is the memory before the chunk. A token with beta = 0 and g = 0 leaves it as it is: padding does.
+
+Letters besides those of types.py: H value heads, K width of a key, V width of a value, C channels of the
+convolution, U tokens of a chunk.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vade_jax import arrays
+from vade_jax.models.qwen import config, layers
+from vade_jax.types import Array
+
+CHUNK = 64
+
+
+class State(NamedTuple):
+    """What the tokens so far leave to the next one."""
+
+    tail_NXC: jax.Array  # the last kernel - 1 columns of the convolution's input
+    memory_NHKV: jax.Array  # float32
+
+
+class DeltaNet(nnx.Module):
+    """The mixer of a linear layer; `scale` is for the kernel of the output."""
+
+    def __init__(
+        self, width: int, shape: config.LinearConfig, eps: float, make: layers.Make, *, scale: float
+    ):
+        self.shape, self.eps, self.dtype = shape, eps, make.dtype
+        linear = lambda out: layers.Linear(width, out, make, bias=False)
+        self.qkv, self.gate = linear(shape.channels), linear(shape.value_size)
+        self.beta, self.decay = linear(shape.num_heads), linear(shape.num_heads)
+        self.output = layers.Linear(shape.value_size, width, make, bias=False, scale=scale)
+        size, param = (shape.kernel, shape.channels), make.param_dtype
+        self.conv = nnx.Param(
+            jax.random.normal(make.rngs.params(), size, param) / shape.kernel**0.5
+        )
+        # As in transformers: rates between 0.01 and 16.
+        rate_H = jax.random.uniform(make.rngs.params(), (shape.num_heads,), param, 0.01, 16)
+        self.log_rate, self.rate_bias = nnx.Param(jnp.log(rate_H)), nnx.Param(jnp.ones_like(rate_H))
+        self.norm = nnx.Param(jnp.ones(shape.value_width, param))
+
+    def start(self, num_rows: int) -> State:
+        """Returns the state before the first token."""
+        shape = self.shape
+        memory = (num_rows, shape.num_heads, shape.key_width, shape.value_width)
+        tail_NXC = jnp.zeros((num_rows, shape.kernel - 1, shape.channels), self.dtype)
+        return State(tail_NXC, jnp.zeros(memory, jnp.float32))
+
+    def __call__(
+        self, x_NTD: jax.Array, state: State, length_N: Array | None = None
+    ) -> tuple[jax.Array, State]:
+        """Returns the outputs of tokens after `state`, and the state after them.
+
+        Args:
+            x_NTD: the tokens, right-padded.
+            state: what came before them.
+            length_N: the tokens of each row that are not padding; None: all.
+        """
+        shape, (N, T, _) = self.shape, x_NTD.shape
+        column_NTC = jnp.concatenate([state.tail_NXC, self.qkv(x_NTD)], 1)
+        taps = self._float32(self.conv)
+        mixed_NTC = sum(column_NTC[:, i : i + T] * taps[i] for i in range(shape.kernel))
+        parts = jnp.split(jax.nn.silu(mixed_NTC), [shape.key_size, 2 * shape.key_size], -1)
+        q_NTHK, k_NTHK = (self._keys(x) for x in parts[:2])
+        v_NTHV = parts[2].reshape(N, T, -1, shape.value_width)
+        beta_NTH = jax.nn.sigmoid(self.beta(x_NTD).astype(jnp.float32))
+        step_NTH = jax.nn.softplus(self.decay(x_NTD) + self._float32(self.rate_bias))
+        g_NTH = -jnp.exp(self._float32(self.log_rate)) * step_NTH
+        end_N = jnp.full(N, T)
+        if length_N is not None:
+            end_N = jnp.asarray(length_N)
+            is_real = (jnp.arange(T) < end_N[:, None])[..., None]
+            beta_NTH, g_NTH = jnp.where(is_real, beta_NTH, 0), jnp.where(is_real, g_NTH, 0)
+        rule = one_token if T == 1 else in_chunks
+        q_NTHK = q_NTHK * shape.key_width**-0.5
+        with jax.default_matmul_precision("highest"):  # the memory adds up rounding
+            out_NTHV, memory = rule(q_NTHK, k_NTHK, v_NTHV, beta_NTH, g_NTH, state.memory_NHKV)
+        # Column 0 is three tokens before the first one, so those before token `end` start at `end`.
+        place_NX = end_N[:, None] + jnp.arange(shape.kernel - 1)
+        tail_NXC = jnp.take_along_axis(column_NTC, place_NX[..., None], 1)
+        size_NTH1 = jnp.mean(out_NTHV**2, -1, keepdims=True)
+        out_NTHV = out_NTHV * jax.lax.rsqrt(size_NTH1 + self.eps) * self._float32(self.norm)
+        gate = self.gate(x_NTD).astype(jnp.float32).reshape(out_NTHV.shape)
+        out = (out_NTHV * jax.nn.silu(gate)).astype(x_NTD.dtype).reshape(N, T, -1)
+        return self.output(out), State(tail_NXC, memory)
+
+    def _keys(self, x_NTC: jax.Array) -> jax.Array:
+        """Returns queries or keys of length 1, for each value head those of the key head that serves it."""
+        shape = self.shape
+        x = x_NTC.reshape(*x_NTC.shape[:2], shape.num_key_heads, shape.key_width)
+        x = x * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + 1e-6)
+        return jnp.repeat(x, shape.num_heads // shape.num_key_heads, 2)
+
+    def _float32(self, param: nnx.Param) -> jax.Array:
+        # Rounded first: an engine has these in the compute dtype.
+        return arrays.rounded(param[...], self.dtype).astype(jnp.float32)
+
+
+def one_token(q_N1HK, k_N1HK, v_N1HV, beta_N1H, g_N1H, memory_NHKV):
+    """Returns what `in_chunks` does, for one token of each row: the rule as it is written."""
+    q, k, v, beta, g = (x[:, 0] for x in (q_N1HK, k_N1HK, v_N1HV, beta_N1H, g_N1H))
+    memory_NHKV = memory_NHKV * jnp.exp(g)[..., None, None]
+    error_NHV = v - jnp.einsum("nhkv,nhk->nhv", memory_NHKV, k)
+    memory_NHKV += k[..., None] * (beta[..., None] * error_NHV)[:, :, None]
+    return jnp.einsum("nhkv,nhk->nhv", memory_NHKV, q)[:, None], memory_NHKV
+
+
+def in_chunks(
+    q_NTHK: jax.Array,
+    k_NTHK: jax.Array,
+    v_NTHV: jax.Array,
+    beta_NTH: jax.Array,
+    g_NTH: jax.Array,
+    memory_NHKV: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns `out_NTHV` and the memory after the last token; all are float32."""
+    T = q_NTHK.shape[1]
+    size = min(CHUNK, T)
+
+    def chunks(x_NTH):
+        """Returns `x_NTH` as [chunks, N, H, U, ...]."""
+        x = jnp.pad(x_NTH, [(0, 0), (0, -T % size), *[(0, 0)] * (x_NTH.ndim - 2)])
+        x = x.reshape(len(x), -1, size, *x.shape[2:])
+        return jnp.swapaxes(jnp.moveaxis(x, 1, 0), 2, 3)
+
+    given = tuple(map(chunks, (q_NTHK, k_NTHK, v_NTHV, beta_NTH, g_NTH)))
+    memory_NHKV, out = jax.lax.scan(_chunk, memory_NHKV, given)
+    out = jnp.moveaxis(jnp.swapaxes(out, 2, 3), 0, 1)
+    return out.reshape(len(q_NTHK), -1, *out.shape[3:])[:, :T], memory_NHKV
+
+
+def _chunk(memory, chunk):
+    q, k, v, beta, g = chunk
+    c = jnp.cumsum(g, -1)
+    seen = jnp.tril(jnp.ones((c.shape[-1],) * 2, bool))
+    # Masked before exp: above the diagonal the exponent is positive, and would overflow.
+    decay = jnp.exp(jnp.where(seen, c[..., :, None] - c[..., None, :], -jnp.inf))
+    k_beta, grown = k * beta[..., None], jnp.exp(c)[..., None]
+    right = jnp.concatenate([v * beta[..., None], k_beta * grown], -1)
+    # The solver reads what is below the diagonal, and takes that for ones.
+    system = (k_beta @ jnp.swapaxes(k, -1, -2)) * decay
+    solved = jax.lax.linalg.triangular_solve(
+        system, right, left_side=True, lower=True, unit_diagonal=True
+    )
+    new = solved[..., : v.shape[-1]] - solved[..., v.shape[-1] :] @ memory
+    out = (q * grown) @ memory + ((q @ jnp.swapaxes(k, -1, -2)) * decay) @ new
+    left = jnp.exp(c[..., -1:] - c)[..., None]
+    memory = memory * grown[..., -1:, :] + jnp.swapaxes(k * left, -1, -2) @ new
+    return memory, out
