@@ -96,8 +96,8 @@ def test_eight_devices_equal_one(eight):
     check_equal(eight, run(mesh.make(devices=jax.devices()[:1]), ways=1))
 
 
-def test_eight_devices_equal_one_with_deepstack():
-    shape = small.QWEN3VL
+@pytest.mark.parametrize("shape", [small.QWEN3VL, small.QWEN35], ids=["deepstack", "linear"])
+def test_eight_devices_equal_one_in_other_families(shape):
     one = run(mesh.make(devices=jax.devices()[:1]), ways=1, shape=shape)
     check_equal(run(mesh.make(2, 2, 2), ways=4, shape=shape), one)
 

@@ -1,4 +1,4 @@
-"""A two-layer Qwen2.5-VL and Qwen3-VL, prompts with images, and random answers to them."""
+"""A two-layer Qwen2.5-VL and Qwen3-VL, a Qwen3.5 of two blocks, prompts with images, and random answers to them."""
 
 import dataclasses
 
@@ -29,6 +29,13 @@ QWEN3VL = dataclasses.replace(
         _TINY3.text, width=64, num_layers=2, mlp_width=96, mrope_section=(4, 2, 2)
     ),
     vision=config.VisionConfig(2, 48, 2, 64, table_side=5, deepstack=(0, 1)),
+)
+QWEN35 = dataclasses.replace(
+    _TINY3,
+    text=dataclasses.replace(
+        QWEN3VL.text, num_layers=4, interval=2, linear=config.LinearConfig(2, 4, 8, 16)
+    ),
+    vision=dataclasses.replace(QWEN3VL.vision, deepstack=()),
 )
 STOP = (SHAPE.eos_token_id, SHAPE.bos_token_id)
 FAST = {"xla_backend_optimization_level": 0}  # half the time to compile

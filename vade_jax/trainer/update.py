@@ -18,6 +18,10 @@ from vade_jax.trainer import mesh, minibatches, precision
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
 
 T = TypeVar("T")
+_RATES = (
+    "delta/log_rate",
+    "delta/rate_bias",
+)  # how fast memories fade: verl and fla leave them alone too
 
 
 class Totals(NamedTuple):
@@ -187,8 +191,8 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
-    Weight decay is decoupled and applies to every parameter, as in torch's AdamW. Where
-    `keeps_remainders`, its results are to be applied with `precision.replace`.
+    Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the decay rates of
+    linear layers. Where `keeps_remainders`, its results are to be applied with `precision.replace`.
 
     Raises:
         ValueError: in `init`, no parameter is at a path of `config.frozen`.
@@ -200,6 +204,7 @@ def make_optimizer(
             config.b1,
             config.b2,
             weight_decay=config.weight_decay,
+            mask=lambda params: _by_name(params, lambda name: not name.endswith(_RATES)),
             mu_dtype=param_dtype,
         ),
     )
@@ -250,6 +255,9 @@ def _is_frozen(params: Params, prefixes: tuple[str, ...]) -> Params:
                 f"optimizer.frozen: {prefix!r} is to be the start of some paths of parameters, not of all or "
                 f"none: they start with {known}"
             )
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: mesh.path_name(path).startswith(prefixes), params
-    )
+    return _by_name(params, lambda name: name.startswith(prefixes))
+
+
+def _by_name(params: Params, function: Callable[[str], bool]) -> Params:
+    """Returns what `function` says of each parameter's path."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: function(mesh.path_name(path)), params)

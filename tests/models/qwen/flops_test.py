@@ -45,6 +45,17 @@ def test_heads_wider_than_their_share():
     assert found == 2 * 2 * layer * 3 + 2 * (2 * 2 * 256) * (1 + 2 + 3)
 
 
+def test_blocks_of_linear_layers():
+    """Of 4 layers 2 have attention, with a gate; a key head of 8 serves two value heads of 16."""
+    linear = config.LinearConfig(num_key_heads=1, num_heads=2, key_width=8, value_width=16)
+    shape = dataclasses.replace(SHAPE, num_layers=4, interval=2, linear=linear)
+    projections = 128 * (8 + 8 + 32) + 128 * 32 + 2 * 128 * 2 + 32 * 128  # qkv, gate, rates, output
+    chunks = 2 * (64 * (8 + 16) + 2 * 8 * 16)
+    per_token = 2 * (LAYER + 128 * 128) + 2 * (projections + chunks + 3 * 128 * 64)
+    found = flops.grouped(shape, 1, 0, prompt=3, answer=0)
+    assert found == 2 * per_token * 3 + 2 * (2 * 2 * 128) * (1 + 2 + 3)
+
+
 def test_full_blocks_see_the_whole_image():
     # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
     shape = config.VisionConfig(depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,))

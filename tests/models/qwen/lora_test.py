@@ -66,8 +66,8 @@ def test_the_layers_are_those_whose_names_match():
     ("targets", "message"),
     [
         (
-            "qkv",
-            r"lora.targets='qkv' is in no layer's name; they are model.layers.self_attn.q_proj",
+            "qkw",
+            r"lora.targets='qkw' is in no layer's name; they are model.layers.self_attn.q_proj",
         ),
         ("lm_head", r"lora.vision=True adds the vision tower's"),
         ("(", r"lora.targets='\(' is no pattern: missing \)"),

@@ -1,13 +1,16 @@
 """Counts the useful FLOPs of a model from its sizes and the lengths of its sequences.
 
 A multiply-add counts as 2 FLOPs, a backward pass as two forward passes. Only matmuls are counted:
-projections, MLPs, attention over the pairs of a query and a key that it sees, and the head. Padding, masked
+projections, MLPs, attention over the pairs of a query and a key that it sees, the chunks of linear layers,
+and the head. Padding, masked
 pairs, and what is computed a second time (attention scores, remat) are not useful work.
 """
 
+import math
+
 import numpy as np
 
-from vade_jax.models.qwen import config
+from vade_jax.models.qwen import config, deltanet
 from vade_jax.types import Array
 
 BACKWARD = 3  # the cost of forward and backward together, in forward passes
@@ -50,16 +53,23 @@ def grouped(
 
 
 def layers(shape: config.TextConfig, num_tokens: int) -> int:
-    """Returns the FLOPs of all projections and MLPs."""
+    """Returns the FLOPs of all projections, MLPs and linear layers."""
     kv_width = shape.num_kv_heads * shape.head_width
-    projections = 2 * shape.width * (shape.query_width + kv_width)
-    mlp = 3 * shape.width * shape.mlp_width
-    return 2 * shape.num_layers * (projections + mlp) * num_tokens
+    num_full = shape.num_layers // shape.interval
+    work = num_full * 2 * shape.width * (shape.query_width + kv_width)
+    work += shape.num_layers * 3 * shape.width * shape.mlp_width
+    if linear := shape.linear:
+        work += num_full * shape.width * shape.query_width  # the gates
+        projections = shape.width * (linear.channels + 2 * linear.value_size + 2 * linear.num_heads)
+        sizes = linear.key_width, linear.value_width
+        chunk = linear.num_heads * (deltanet.CHUNK * sum(sizes) + 2 * math.prod(sizes))
+        work += (shape.num_layers - num_full) * (projections + chunk)
+    return 2 * work * num_tokens
 
 
 def attention(shape: config.TextConfig, num_pairs: int) -> int:
     """Returns the FLOPs of scores and weighted sums of values, for this many (query, seen key) pairs."""
-    return 4 * shape.num_layers * shape.query_width * num_pairs
+    return 4 * shape.num_layers // shape.interval * shape.query_width * num_pairs
 
 
 def head(shape: config.TextConfig, num_tokens: int) -> int:

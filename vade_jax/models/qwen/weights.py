@@ -390,7 +390,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     problems = []
     if skipped := [name for name in named if name.startswith(_SKIPPED)]:
         logging.info("%d tensors of another head (%s) are not read", len(skipped), skipped[0])
-    for name in named.keys() - set(skipped):
+    for name in (name for name in named if not name.startswith(_SKIPPED)):
         target = published(shape, in_table(name))
         if target in sources:
             problems.append(f"{name} is given twice, also as {sources[target]}")
