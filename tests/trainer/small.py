@@ -1,4 +1,4 @@
-"""A two-layer Qwen2.5-VL and Qwen3-VL, a Qwen3.5 of two blocks, prompts with images, and random answers to them."""
+"""A two-layer Qwen2.5-VL, Qwen3-VL and Qwen3.5, prompts with images, and random answers to them."""
 
 import dataclasses
 

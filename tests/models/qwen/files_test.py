@@ -92,7 +92,9 @@ def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
         files.check_is_one(tmp_path)
 
 
-@pytest.mark.parametrize("shape", [SMALL, small.QWEN3VL], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize(
+    "shape", [SMALL, small.QWEN3VL, small.QWEN35], ids=["qwen2.5", "qwen3", "qwen3.5"]
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_transformers_loads_ours_and_we_load_theirs(tmp_path, shape, tied):
     """Export, their logits, their export (other layout of config.json), our import."""
@@ -112,7 +114,7 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, shape, tied):
     with jax.default_matmul_precision("highest"):
         qwen = model.merge(model.graph(shape), params)
         hidden = jax.jit(qwen.hidden)(inputs.batch([example], shape.image_token_id))
-        np.testing.assert_allclose(qwen.logits(hidden)[0], expected, atol=2e-5, rtol=0)
+        np.testing.assert_allclose(qwen.logits(hidden)[0], expected, atol=4e-5, rtol=0)
     reference.save_pretrained(tmp_path / "theirs")
     assert "text_config" in json.loads((tmp_path / "theirs" / "config.json").read_text())
     again, loaded = files.load(tmp_path / "theirs")

@@ -181,28 +181,31 @@ def test_transformers_and_peft_load_both_exports_and_say_the_same(tmp_path):
     assert (stored["r"], stored["lora_alpha"]) == (3, 6.0)
 
 
-def test_peft_loads_an_adapter_of_a_qwen3vl(tmp_path):
-    """On the decoder, the tower, its merger and those of DeepStack, which are stacked."""
+@pytest.mark.parametrize(
+    ("shape", "targets", "count"),
+    [
+        # 2 layers of the text, 2 of the tower, its merger and the 2 of DeepStack, which are stacked
+        (small.QWEN3VL, "q_proj|down_proj|qkv|linear_fc", 2 * 2 + 2 * 3 + 3 * 2),
+        # 2 layers with attention and 2 linear ones; the tower as above
+        (small.QWEN35, "q_proj|down_proj|in_proj|out_proj|qkv", 2 + 4 + 2 * 5 + 2),
+    ],
+    ids=["qwen3vl", "qwen3.5"],
+)
+def test_peft_loads_an_adapter_of_other_families(tmp_path, shape, targets, count):
     import peft as theirs
     import transformers
 
-    shape = small.QWEN3VL
-    targets = "q_proj|down_proj|qkv|linear_fc"
     adapter = peft.choose(settings.Lora(rank=3, alpha=6.0, targets=targets, vision=True), shape)
-    assert {path for path in adapter.paths if "deepstack" in path} == {
-        "vision/deepstack/mlp/fc1",
-        "vision/deepstack/mlp/fc2",
-    }
     rng, base = np.random.default_rng(3), small.params(shape=shape)
     _, abstract = lora.split(model.abstract(shape, adapter=adapter))
     learned = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape, np.float32), abstract)
     files.save(tmp_path / "base", shape, base)
     peft.save(tmp_path / "adapter", shape, adapter, learned, str(tmp_path / "base"))
-    kind = transformers.Qwen3VLForConditionalGeneration
+    kind = getattr(transformers, shape.to_hf()["architectures"][0])
     plain = kind.from_pretrained(tmp_path / "base", attn_implementation="eager").eval()
     adapted_theirs = theirs.PeftModel.from_pretrained(plain, tmp_path / "adapter")
     targets = [n for n, _ in adapted_theirs.named_modules() if n.endswith("lora_A.default")]
-    assert len(targets) == 2 * 2 + 2 * 3 + 3 * 2  # layers of the text, of the tower, and mergers
+    assert len(targets) == count
     batch = small.examples(1, shape=shape)
     (expected,), _ = oracle.forward(
         adapted_theirs.get_base_model(), batch, inputs.processor_pixels, shape.image_token_id

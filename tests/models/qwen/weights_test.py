@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.models.qwen import oracle
+from tests.trainer import small
 from vade_jax.models.qwen import model, presets, weights
 from vade_jax.trainer import mesh
 
@@ -20,6 +21,7 @@ SHAPES = {
     "untied": UNTIED,
     "qwen3vl": TINY3,
     "qwen3vl_untied": dataclasses.replace(TINY3, tie_embeddings=False),
+    "qwen3_5": small.QWEN35,
 }
 
 
@@ -50,6 +52,16 @@ def test_names_are_those_of_transformers(shape):
     if shape.tie_embeddings:
         del theirs["lm_head.weight"]
     assert theirs == dict(weights.names_and_shapes(shape))
+
+
+def test_a_head_for_several_tokens_is_not_read(caplog):
+    shape = small.QWEN35
+    tensors = oracle.random_tensors(shape, 0)
+    more = {f"mtp.layers.{i}.x": np.zeros(1, np.float32) for i in range(3)}
+    with caplog.at_level("INFO"):
+        found = weights.to_params(shape, tensors | more)
+    jax.tree.map(np.testing.assert_array_equal, found, weights.to_params(shape, tensors))
+    assert "3 tensors of another head (mtp.layers.0.x)" in caplog.text
 
 
 def test_transformers_5_names_are_read():
