@@ -18,6 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vade_jax import arrays
+from vade_jax.models.qwen import layers
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
@@ -97,8 +98,8 @@ def on_host(shardings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Splits a model's activations over the mesh (a `layers.Placement`).
+class Place(layers.Placement):
+    """Splits a model's activations over the mesh.
 
     Heads and MLP follow their weights over `tensor`. Where `data` x `fsdp` is 1, nothing is set.
     """

@@ -5,7 +5,7 @@ rounded to the compute dtype where they are used (`arrays.rounded`).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,49 +24,55 @@ EMBEDDING_STD = 0.2
 
 
 # ------------------------------------------------------------------------------ placement
-class Placement(Protocol):
-    """Decides how activations are split over devices.
+class Placement:
+    """How activations are split over devices. This one changes nothing: it is for one device.
 
     The shardings of weights are decided outside the model. By default the compiler derives those of
     activations from them, and sometimes it splits the width and gathers all rows on every device. The
     model sets the sharding only where that was seen to happen: after each layer and around lookups.
 
-    Placements must compare by value: they are part of a model's static description, and two equal ones
-    must not compile twice. `trainer.mesh.Place` is the implementation for a mesh.
+    Placements compare by value: they are part of a model's static description, and two equal ones must not
+    compile twice. `trainer.mesh.Place` is the one for a mesh.
     """
 
-    ways: int  # number of devices that share the rows
-    platform: str  # "cpu", "tpu" or "gpu"; "cuda" if there is only a compiler and no device
+    @property
+    def ways(self) -> int:
+        """The number of devices that share the rows."""
+        return 1
 
-    def rows(self, x: jax.Array, /) -> jax.Array:
+    @property
+    def platform(self) -> str:
+        """The kind of devices: "cpu", "tpu", "gpu", or "cuda" of a compiler alone; "": no own kernels."""
+        return ""
+
+    def rows(self, x: jax.Array) -> jax.Array:
         """Splits the first axis, so that every device has its own prompts, answers or images."""
-        ...
+        return x
 
-    def width(self, x_D: jax.Array, /) -> jax.Array:
+    def width(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis instead, so that a device can look up any row in its columns."""
-        ...
+        return x_D
 
-    def whole(self, x: jax.Array, /) -> jax.Array:
+    def whole(self, x: jax.Array) -> jax.Array:
         """Copies `x`, which should be small, to every device."""
-        ...
+        return x
 
-    def looked_up(self, x_D: jax.Array, /) -> jax.Array:
+    def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis like that of the weights, and the first axis over the other mesh axes."""
-        ...
+        return x_D
 
-    def head(self, x_DV: jax.Array, /) -> jax.Array:
+    def head(self, x_DV: jax.Array) -> jax.Array:
         """Splits a gradient of the head like the head itself."""
-        ...
+        return x_DV
 
     def apart(
         self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array, split_heads: bool = True
     ) -> jax.Array:
         """Calls `function` on each device's rows and heads, for kernels that the compiler cannot split.
 
-        With `split_heads` False, heads stay together and only rows are split. This is for heads whose
-        weights are not split either.
+        With `split_heads` False, heads stay together: their weights are not split either.
         """
-        ...
+        return function(*heads_NTHK)
 
     def weights(self, module: T, name: str, dtype: Any) -> T:
         """Gathers a module's matrices on the devices that use them, in the compute dtype.
@@ -79,31 +85,10 @@ class Placement(Protocol):
             name: its path in the model, such as "text/layers".
             dtype: the compute dtype.
         """
-        ...
-
-
-class Anywhere:
-    """The placement for one device, or for code without a mesh: it changes nothing."""
-
-    ways = 1
-    platform = ""  # unknown, so no platform's own kernel is used
-
-    def rows(self, x: jax.Array) -> jax.Array:
-        """Returns `x`."""
-        return x
-
-    width = whole = looked_up = head = rows
-
-    def apart(self, function, *heads_NTHK, split_heads=True):
-        """Returns `function` of all rows and heads."""
-        return function(*heads_NTHK)
-
-    def weights(self, module, name, dtype):
-        """Returns `module`."""
         return module
 
 
-ANYWHERE = Anywhere()
+ANYWHERE = Placement()
 
 
 def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
