@@ -31,7 +31,7 @@ class Selector:
 
     With the same seed, the n-th `select` draws what step n of `trainer.loop` draws. Its result depends
     only on the seed, on n and on the observations so far. Any thread may call any method. It can be pickled
-    and copied: a copy has a state of its own, and chooses what the original would have chosen.
+    and copied: a copy has its own state, and chooses what the original would have chosen.
 
     Args:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`

@@ -132,11 +132,11 @@ METRICS, CONFIG, STEP = "metrics.jsonl", "run.json", "rollouts/step_00002.parque
 LARGE = b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
 TEXT = b'{"step": 7, "actor/grad_norm": "large"}\n'
 REWRITTEN = [  # file, its bytes, what the page says
-    (METRICS, lambda x: x[:-20], "1 line is no record of a step in metrics.jsonl"),
-    (METRICS, lambda x: b"\xff\xfe\n[1]\n{}\n" + x, "3 lines are no record"),
+    (METRICS, lambda x: x[:-20], "1 line is not a record of a step in metrics.jsonl"),
+    (METRICS, lambda x: b"\xff\xfe\n[1]\n{}\n" + x, "3 lines are not a record"),
     (METRICS, lambda x: x + TEXT, ""),
-    (METRICS, lambda x: x + LARGE, "2 lines are no record"),
-    (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is no record"),
+    (METRICS, lambda x: x + LARGE, "2 lines are not a record"),
+    (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is not a record"),
     (METRICS, lambda _: b"", "metrics.jsonl has no step yet"),
     (CONFIG, lambda _: b'{"a":', "run.json cannot be read"),
     (CONFIG, lambda _: b'{"settings": {"data": 3, "selector": [], "loss": 1}}', ""),
@@ -175,7 +175,7 @@ def test_rollouts_alone_make_a_page(tmp_path):
 
 def test_nothing_to_show_or_nowhere_to_write_is_one_error(tmp_path):
     for empty in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(FileNotFoundError, match="is no run directory: it has no"):
+        with pytest.raises(FileNotFoundError, match="is not a run directory: it has no"):
             report.write(empty)
     assert not list(tmp_path.iterdir())
     (make(tmp_path) / "report.html").mkdir()
@@ -261,7 +261,7 @@ def test_what_does_not_compare_is_said(tmp_path):
     a, b = make(tmp_path / "a"), make(tmp_path / "b")
     found = page(a, b, a, f"{a}/../a")
     assert found.data["runs"] == ["a", "b"]
-    assert found.text.count("was given more than once") == 2
+    assert found.text.count("was named more than once") == 2
     assert "do not compare" not in found.text
     rewrite(b / METRICS, lambda x: x.replace(b"val/tiny", b"val/other"))
     assert "(a: val/tiny/acc/mean@4; b: val/other/acc/mean@4)" in page(a, b).text

@@ -26,17 +26,17 @@ class SelectingSampler:
     """A `TaskSampler` of prime-rl that hands out the tasks that a selector chooses.
 
     The selector proposes `num_prompts` tasks at once, and `next` hands them out one by one. A task that is
-    out is not proposed again before its group was learned from.
+    out is not proposed again before the selector has learned from its group.
 
-    prime-rl returns one group at a time, in any order. A selector takes each observation for a step: what was
-    not in it decays. So answers are collected, and right before a proposal those to `num_prompts` tasks are
-    observed together, which may be of several batches; the rest waits. It is observed, too, when all that was
-    handed out came back and no task of the batch is left, or when every task is out or waits.
+    prime-rl returns one group at a time, in any order. To a selector each observation is a step, in which all
+    other items decay. So answers are collected. Right before a proposal those to `num_prompts` tasks, possibly
+    of several batches, are observed together; the rest waits. The rest is also observed when all tasks that
+    were handed out are back and none of the batch is left, or when every task is out or waits.
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
-    task is taken for lost when `lost_after` further batches were proposed, and the oldest ones are when no
-    other task is left. Then it may be chosen again. If its group comes back after all, it counts, and where
-    the task is out a second time it is no longer taken to be.
+    task counts as lost after `lost_after` further batches; if no other task is left, the oldest ones do so
+    earlier. A lost task may be chosen again. If its group comes back after all, it counts, and if the task is
+    out a second time, it is no longer out.
 
     A task that is out when a checkpoint is written is handed out first after a restore, since its answers are
     lost. Groups that came back are in the checkpoint, so each is learned from once. prime-rl itself loses the
@@ -86,7 +86,7 @@ class SelectingSampler:
             num_rollouts=num_rollouts,
             options=options,
             category=[category(task) for task in tasks] if category else None,
-            whole=False,
+            by_step=False,
         )
         self._tasks = {task.key: task for task in tasks}
         self._num_prompts, self._lost_after = num_prompts, lost_after
@@ -119,7 +119,7 @@ class SelectingSampler:
         """
         key, right_N = self._judged(group)
         self._out.pop(key, None)
-        # A group without verdicts is an observation, too: "uniform" counts it as a visit.
+        # A group without verdicts is also an observation: "uniform" counts it as a visit.
         self._answers += [(key, right) for right in right_N.tolist()] or [(key, float("nan"))]
         if not self._out and not self._queue:
             self._learn(least=1)

@@ -290,9 +290,9 @@ def write(name, text):
 
 GONE, WRONG = FileNotFoundError, ValueError
 ONE_FILE = [
-    (lambda d: d.rename(d.with_name("x")), GONE, "hf is no directory: give"),
+    (lambda d: d.rename(d.with_name("x")), GONE, "hf is not a directory: give"),
     (lambda d: (d / "config.json").unlink(), GONE, "config.json is missing"),
-    (write("config.json", "{"), WRONG, "config.json is no JSON"),
+    (write("config.json", "{"), WRONG, "config.json is not JSON"),
     (
         lambda d: edit(d / "config.json", model_type="llama"),
         WRONG,

@@ -3,7 +3,7 @@
 Each function brings queries and keys into the shapes of `blockwise.attend` and says which keys a query
 may see. `blockwise` computes the softmax. On GPUs and TPUs, library kernels replace it where they can.
 
-Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+Letters that types.py does not have: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 """
 
@@ -50,11 +50,11 @@ class Cache(Pytree):
 
         Keys are transposed once, before the loop: a CPU multiplies by them faster.
         """
-        found = []
+        keys = []
         for key_MJPK, value_MJPK in zip(self.key_LMJPK, self.value_LMJPK, strict=True):
             key_MJKP = jax.lax.optimization_barrier(jnp.swapaxes(key_MJPK, -1, -2))
-            found.append(prompt_keys(jnp.swapaxes(key_MJKP, -1, -2), value_MJPK, self.length_M))
-        return Rows(found, self.next_position_M)
+            keys.append(prompt_keys(jnp.swapaxes(key_MJKP, -1, -2), value_MJPK, self.length_M))
+        return Rows(keys, self.next_position_M)
 
 
 class Rows(NamedTuple):

@@ -296,10 +296,10 @@ class Decoder(nnx.Module):
 
         def next_layer(streams, numbered):
             number, layer = numbered
-            (x_MPD, *others), made = run(streams, layer)
+            (x_MPD, *others), output = run(streams, layer)
             if prompts.deep_MKPD is not None:
                 x_MPD = self.place.rows(x_MPD + _deep_feature(prompts.deep_MKPD, number))
-            return (x_MPD, *others), made
+            return (x_MPD, *others), output
 
         numbered = np.arange(self.shape.num_layers), self.layers
         return jax.lax.scan(next_layer, (prompts.x_MPD, *others), numbered)

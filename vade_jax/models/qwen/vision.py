@@ -278,22 +278,22 @@ class Vision(nnx.Module):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(place, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
     """Returns attention to the valid slots of the window or, if `full`, of the whole image."""
-    given = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
-    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *given)
+    arrays = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
+    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *arrays)
 
 
-def _attend_forward(place, full, *given):
-    return _attend(place, full, *given), (full, *given)
+def _attend_forward(place, full, *arrays):
+    return _attend(place, full, *arrays), (full, *arrays)
 
 
 def _attend_backward(place, residuals, dout):
-    full, *given = residuals
+    full, *arrays = residuals
 
     def gradients(attend, q, k, v, valid, dout):
         return jax.vjp(lambda q, k, v: attend(place, q, k, v, valid), q, k, v)[1](dout)
 
     branches = (functools.partial(gradients, f) for f in (_whole, _windowed))
-    return (None, *jax.lax.cond(full, *branches, *given, dout), None)
+    return (None, *jax.lax.cond(full, *branches, *arrays, dout), None)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
