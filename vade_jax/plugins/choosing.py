@@ -39,8 +39,8 @@ def make_selector(
     if category is not None:
         arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
     selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
-    # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their number
-    # for the size of the batch cannot work; the same holds for passes over all items.
+    # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their
+    # number for the size of the batch cannot work; the same holds for passes over all items.
     arrays = arguments.get("arrays", ())
     samplers.require(name, selector.needs, arrays=arrays, passes=not by_step, lacks=LACKS)
     return selector

@@ -29,8 +29,8 @@ class SelectingSampler:
     out is not proposed again before the selector has learned from its group.
 
     prime-rl returns one group at a time, in any order. To a selector each observation is a step, in which all
-    other items decay. So answers are collected. Right before a proposal those to `num_prompts` tasks, possibly
-    of several batches, are observed together; the rest waits. The rest is also observed when all tasks that
+    other items decay. So answers are collected. Right before a proposal those to `num_prompts` tasks, which
+    may be of several batches, are observed together; the rest waits. It is also observed when all tasks that
     were handed out are back and none of the batch is left, or when every task is out or waits.
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
