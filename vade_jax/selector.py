@@ -68,7 +68,7 @@ class Selector:
         self._place = {name: i for i, name in enumerate(self._ids)}
         if not self._ids or len(self._place) < len(self._ids):
             raise ValueError(
-                f"items: {len(self._ids)} ids, {len(self._place)} of them different: give different ones"
+                f"items: {len(self._ids)} ids, {len(self._place)} of them different: ids must be unique"
             )
         # What a saved selector must have in common with the one that continues it
         self._identity: dict[str, Any] = {
@@ -158,7 +158,7 @@ class Selector:
         """
         feedback = self._feedback(ids, correct, trials)
         if len(feedback.index_M) < len(ids):
-            raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
+            raise ValueError("ids: one occurs twice, and every group needs its own answer")
         with self._lock:
             keep_M = np.asarray(self._functions.keep(self._state, feedback))
         # The feedback is in the order of the items, the answer in that of the ids.
@@ -202,7 +202,9 @@ class Selector:
         there = {**saved, "state": {name: x.shape for name, x in arrays.items()}}
         differing = [f"{x}: {there[x]} there, {here[x]} here" for x in here if there[x] != here[x]]
         if differing:
-            raise ValueError("the saved selector is another one (" + "; ".join(differing) + ")")
+            raise ValueError(
+                "the saved selector differs from this one (" + "; ".join(differing) + ")"
+            )
         leaves = [jax.numpy.asarray(arrays[name], x.dtype) for name, x in now.items()]
         with self._lock:
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)

@@ -149,7 +149,7 @@ SPOILT = [  # how, what the page says
     (lambda w: shutil.rmtree(w / "rollouts"), "no rollout logs"),
     (other_schema, ""),
     (other_values, ""),
-    (scrambled_answers, "texts not readable: step_00002.parquet (no parquet file"),
+    (scrambled_answers, "texts not readable: step_00002.parquet (not a parquet file"),
     (scrambled_pictures, "pictures.parquet cannot be read"),
     *((functools.partial(rewrite_in, name, change), note) for name, change, note in REWRITTEN),
 ]

@@ -78,7 +78,7 @@ class SelectingSampler:
         lost_after: int = 16,
     ):
         if not isinstance(tasks, Sequence):
-            raise ValueError("the task set has no end, and a selector needs to know all tasks")
+            raise ValueError("the task set is infinite, but a selector needs to know all tasks")
         self.selector = choosing.make_selector(
             [task.key for task in tasks],
             name,

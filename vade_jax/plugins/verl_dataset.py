@@ -169,11 +169,11 @@ def _settings(config: Any) -> Settings:
     if config.dataloader_num_workers != 0:
         raise ValueError(
             f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0, or batches are fetched "
-            "before the rewards that should choose them"
+            "before the rewards that should decide them"
         )
     if config.train_files == config.val_files:
         raise ValueError(
-            f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
+            f"data.val_files is data.train_files ({config.val_files}): give validation its own file"
         )
     return Settings(**OmegaConf.to_container(config.selector))
 

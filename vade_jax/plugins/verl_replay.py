@@ -67,7 +67,7 @@ def _learn(batch: tq.KVBatchMeta, full: bool) -> float:
     if field not in data:
         raise ValueError(
             "the answers have no rm_scores yet when the batch is sampled: set "
-            "reward.reward_model.enable_resource_pool=True, so that a reward model scores before"
+            "reward.reward_model.enable_resource_pool=True, so that a reward model scores earlier"
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
     score_N = [_score(_plain(value), correct) for value in data[field]]

@@ -285,7 +285,7 @@ def _columns(path: PathLike, names: Iterable[str]) -> Columns:
     try:
         table = rollout_log.read(path, [*REQUIRED, *names])
     except (ValueError, OSError) as error:
-        raise ValueError(f"no parquet file: {error.__cause__ or error}") from error
+        raise ValueError(f"not a parquet file: {error.__cause__ or error}") from error
     if lacking := [name for name in REQUIRED if name not in table]:
         raise ValueError(f"no column {lacking[0]!r}")
     nothing = [None] * len(table["uid"])

@@ -220,7 +220,7 @@ class Config:
                 )
         if self.vision and len(self.vision.deepstack) > self.text.num_layers:
             raise ValueError(
-                f"deepstack {list(self.vision.deepstack)} needs as many decoder layers, found "
+                f"deepstack {list(self.vision.deepstack)} needs at least as many decoder layers, not "
                 f"{self.text.num_layers}"
             )
 

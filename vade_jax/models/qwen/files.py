@@ -172,7 +172,7 @@ def check_is_one(directory: str | os.PathLike) -> None:
         return
     if set(_read_json(index).get("weight_map", {}).values()) != {SINGLE}:
         raise ValueError(
-            f"{single} and {index.name} are both there: vLLM reads the files of the index, transformers the "
+            f"{single} and {index.name} both exist: vLLM reads the files of the index, transformers the "
             "other one; delete the older of them"
         )
 

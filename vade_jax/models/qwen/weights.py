@@ -182,7 +182,7 @@ def to_params(
     and each reads only what its devices hold.
 
     Raises:
-        ValueError: tensors are missing, extra, given twice or of another shape; the message names them.
+        ValueError: tensors are missing, extra, doubled or of another shape; the message names them.
     """
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
@@ -387,7 +387,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     for name in named:
         target = published(shape, in_table(name))
         if target in sources:
-            problems.append(f"{name} is given twice, also as {sources[target]}")
+            problems.append(f"{name} occurs twice, also as {sources[target]}")
         sources[target] = name
     if shape.tie_embeddings and "lm_head.weight" in sources:
         # Some tied checkpoints have a copy of the embedding as their head. It is ignored if it is equal.
