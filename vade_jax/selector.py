@@ -202,9 +202,7 @@ class Selector:
         there = {**saved, "state": {name: x.shape for name, x in arrays.items()}}
         differing = [f"{x}: {there[x]} there, {here[x]} here" for x in here if there[x] != here[x]]
         if differing:
-            raise ValueError(
-                "the saved selector differs from this one (" + "; ".join(differing) + ")"
-            )
+            raise ValueError("the saved selector differs (" + "; ".join(differing) + ")")
         leaves = [jax.numpy.asarray(arrays[name], x.dtype) for name, x in now.items()]
         with self._lock:
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
