@@ -119,7 +119,7 @@ def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
         files.check_is_one(tmp_path)
         return
     with pytest.raises(
-        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json are"
+        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json both exist"
     ):
         files.check_is_one(tmp_path)
 
