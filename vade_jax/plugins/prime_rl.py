@@ -1,6 +1,6 @@
 """Selectors in prime-rl: a task sampler, and a gate for the selectors that drop groups.
 
-prime-rl builds its samplers and gates from its own config, so it has to be told of others. These lines in
+prime-rl builds its samplers and gates from its own config, so others have to be installed. These lines in
 `TrainSource.__init__` (src/prime_rl/orchestrator/train_source.py), after `Curriculum(...)` is made, do that:
 
     from vade_jax.plugins import prime_rl
@@ -179,8 +179,8 @@ class SelectingSampler:
         size = min(self._num_prompts, len(self._tasks) - len(taken))
         free: dict[str, None] = {}
         for attempt in range(TRIES + 1):
-            # A last, larger selection has enough. It comes last, for the best of it are not first. Its
-            # size is a multiple, as every new size compiles a new program.
+            # The last, larger selection has enough tasks, but its best do not come first. Its size is a
+            # multiple of the batch's, as every new size compiles a new program.
             times = 1 + (len(taken) // self._num_prompts + 1) * (attempt == TRIES)
             chosen = self.selector.select(min(times * self._num_prompts, len(self._tasks)))
             free |= dict.fromkeys(key for key in chosen if key not in taken)

@@ -112,7 +112,7 @@ class SelectingDataset(RLHFDataset):
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         self._answers += zip(ids_N, right_N.tolist(), strict=True)
-        # Answers are counted and not rows: of two batches in flight both may have a row.
+        # Answers are counted, not rows: two batches in flight may share a row.
         size = self.config.train_batch_size * self.settings.num_rollouts
         if full:
             answered = {name for name, _ in self._answers}

@@ -90,7 +90,7 @@ def _summary_of_cost(records: Records, run: Outcome) -> list[tuple[str, str]]:
     totals = {"rollouts": run.rollouts, "tokens": run.tokens}
     spent += [f"{total:,.0f} {name}" for name, total in totals.items() if math.isfinite(total)]
     rows = [("spent", ", ".join(spent))]
-    # `experiments.train` says how long all took, the warm start and the page included.
+    # `experiments.train` says how long everything took, including the warm start and the page.
     for label, metric, form in (
         ("time", curves.SECONDS, "{:.2f} s a step"),
         ("throughput", "perf/throughput", "{:,.0f} tokens/s a device"),

@@ -117,7 +117,10 @@ def hf3(text=(), vision=(), **changes):
         (hf3(vision={"num_position_embeddings": 60}), "num_position_embeddings 60 is not the size"),
         (hf3(vision={"deepstack_visual_indexes": [2, 1]}), r"deepstack \[2, 1\] must be in asc"),
         (hf3(vision={"deepstack_visual_indexes": [1, 4]}), r"deepstack \[4\] are outside of dep"),
-        (hf3(text={"num_hidden_layers": 2}), r"deepstack \[0, 1, 2\] needs at least as many .* not 2"),
+        (
+            hf3(text={"num_hidden_layers": 2}),
+            r"deepstack \[0, 1, 2\] needs at least as many .* not 2",
+        ),
         (hf3(vision={"rope_parameters": {"rope_theta": 5.0}}), "rope_theta': 5.0.*not axial"),
         (hf3(text={"attention_bias": True}), "attention_bias True is not that of a qwen3_vl"),
         (

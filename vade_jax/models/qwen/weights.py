@@ -6,7 +6,7 @@ in memory (`model.language_model`, `model.visual`), as Qwen3-VL is published. Ea
 published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
-So no function here holds more than one tensor next to the parameters. A tensor goes to the devices in the
+So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the
 form that it has in the file. It is split such that its transform moves nothing between devices, transformed
 there, and written into its layer of the parameter.
 """
