@@ -214,7 +214,7 @@ def test_mistakes_are_named(tmp_path, changes, message):
 def test_a_validation_file_is_needed(tmp_path):
     data = config(tmp_path)
     data.val_files = data.train_files
-    with pytest.raises(ValueError, match="give validation its own file"):
+    with pytest.raises(ValueError, match="give validation a file of its own"):
         dataset(data)
 
 

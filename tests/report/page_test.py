@@ -149,7 +149,7 @@ SPOILT = [  # how, what the page says
     (lambda w: shutil.rmtree(w / "rollouts"), "no rollout logs"),
     (other_schema, ""),
     (other_values, ""),
-    (scrambled_answers, "texts not readable: step_00002.parquet (not a parquet file"),
+    (scrambled_answers, "texts not readable: step_00002.parquet (no parquet file"),
     (scrambled_pictures, "pictures.parquet cannot be read"),
     *((functools.partial(rewrite_in, name, change), note) for name, change, note in REWRITTEN),
 ]
@@ -261,7 +261,7 @@ def test_what_does_not_compare_is_said(tmp_path):
     a, b = make(tmp_path / "a"), make(tmp_path / "b")
     found = page(a, b, a, f"{a}/../a")
     assert found.data["runs"] == ["a", "b"]
-    assert found.text.count("was named more than once") == 2
+    assert found.text.count("was given more than once") == 2
     assert "do not compare" not in found.text
     rewrite(b / METRICS, lambda x: x.replace(b"val/tiny", b"val/other"))
     assert "(a: val/tiny/acc/mean@4; b: val/other/acc/mean@4)" in page(a, b).text

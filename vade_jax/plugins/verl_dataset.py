@@ -173,7 +173,7 @@ def _settings(config: Any) -> Settings:
         )
     if config.train_files == config.val_files:
         raise ValueError(
-            f"data.val_files is data.train_files ({config.val_files}): give validation its own file"
+            f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
         )
     return Settings(**OmegaConf.to_container(config.selector))
 

@@ -129,7 +129,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
     for workdir in workdirs:
         path = pathlib.Path(workdir).resolve()
         if path in by_path:
-            notes.append(f"{workdir} was named more than once: shown once")
+            notes.append(f"{workdir} was given more than once: shown once")
         by_path.setdefault(path, workdir)
     for workdir, label in zip(by_path.values(), labels(list(by_path.values())), strict=True):
         run = read(workdir, label)
@@ -285,7 +285,7 @@ def _columns(path: PathLike, names: Iterable[str]) -> Columns:
     try:
         table = rollout_log.read(path, [*REQUIRED, *names])
     except (ValueError, OSError) as error:
-        raise ValueError(f"not a parquet file: {error.__cause__ or error}") from error
+        raise ValueError(f"no parquet file: {error.__cause__ or error}") from error
     if lacking := [name for name in REQUIRED if name not in table]:
         raise ValueError(f"no column {lacking[0]!r}")
     nothing = [None] * len(table["uid"])

@@ -363,14 +363,14 @@ def _write_shards(
 ) -> None:
     # File names contain the number of files, so tensors are assigned to files before the first is written.
     shards: list[dict[str, tuple[int, ...]]] = [{}]
-    left = shard_bytes
+    room = shard_bytes
     for name, size in weights.names_and_shapes(shape):
         need = dtype.itemsize * math.prod(size)
-        if shards[-1] and need > left:
+        if shards[-1] and need > room:
             shards.append({})
-            left = shard_bytes
+            room = shard_bytes
         shards[-1][name] = size
-        left -= need
+        room -= need
     weight_map: dict[str, str] = {}
     for i, sizes in enumerate(shards, start=1):
         file = f"model-{i:05}-of-{len(shards):05}.safetensors"

@@ -266,11 +266,11 @@ def from_params(
             yield name, first
             continue
         # Filled block by block, because concatenating would hold the tensor twice.
-        tensor, done = np.empty(sizes[name], first.dtype), 0
+        whole, done = np.empty(sizes[name], first.dtype), 0
         for _, block in itertools.chain([(name, first)], group):
-            tensor[done : done + len(block)] = block
+            whole[done : done + len(block)] = block
             done += len(block)
-        yield name, tensor
+        yield name, whole
 
 
 def from_params_in_blocks(
