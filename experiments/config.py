@@ -3,7 +3,6 @@
     python -m experiments.config                                      # all of them
     python -m experiments.config --config=configs/tiny_gspo.py        # and what a config sets
     python -m experiments.config --grep=learning_rate
-    python -m experiments.config --markdown > docs/settings.md
 
 The meaning of a setting is the comment at its field in vade_jax/settings.py; that of a selector's option is
 in the selector's file.
@@ -27,7 +26,6 @@ from experiments import cli, errors
 from vade_jax import fields, samplers, settings, tables
 
 GREP = flags.DEFINE_string("grep", "", "Only settings with this word in their name or meaning.")
-MARKDOWN = flags.DEFINE_bool("markdown", False, "Writes the page docs/settings.md.")
 WIDTH = 110  # columns of a terminal
 
 
@@ -41,11 +39,8 @@ class Setting(NamedTuple):
 
 
 def main(_: Sequence[str]) -> None:
-    """Prints the settings, or the page, that the flags ask for."""
+    """Prints the settings that the flags ask for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
-    if MARKDOWN.value:
-        print(page(), end="")
-        return
     run, config = None, cli.config()
     with errors.user_errors():
         if config is not None:
@@ -146,15 +141,14 @@ def _comments_of(source: str) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------ the page
 def page() -> str:
-    """Returns the text of docs/settings.md."""
+    """Returns the text of the site's page of settings."""
     sections: dict[str, list[Setting]] = {}
     for setting in of_run("vade"):
         sections.setdefault(setting.path.rpartition(".")[0], []).append(setting)
     parts = [
         "# Settings\n\nEvery setting of a run, from `vade_jax/settings.py`. A command line sets one by "
         "`--config.PATH=VALUE`,\nsuch as `--config.optimizer.learning_rate=2e-6`. 0 and an empty text mean none. "
-        "`python -m experiments.config\n--config=FILE` shows what a config sets, `--grep=WORD` finds settings. "
-        "`python -m experiments.config --markdown`\nwrites this page.\n"
+        "`python -m experiments.config\n--config=FILE` shows what a config sets, `--grep=WORD` finds settings.\n"
     ]
     for name, inside in sections.items():
         rows = [

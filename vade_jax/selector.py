@@ -31,7 +31,7 @@ class Selector:
 
     With the same seed, the n-th `select` draws what step n of `trainer.loop` draws. Its result depends
     only on the seed, on n and on the observations so far. Any thread may call any method. It can be pickled
-    and copied: a copy has a state of its own, and chooses what the original would have chosen.
+    and copied: a copy has its own state, and chooses what the original would have chosen.
 
     Args:
         items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
@@ -68,7 +68,7 @@ class Selector:
         self._place = {name: i for i, name in enumerate(self._ids)}
         if not self._ids or len(self._place) < len(self._ids):
             raise ValueError(
-                f"items: {len(self._ids)} ids, {len(self._place)} of them different: give different ones"
+                f"items: {len(self._ids)} ids, {len(self._place)} of them different: ids must be unique"
             )
         # What a saved selector must have in common with the one that continues it
         self._identity: dict[str, Any] = {
@@ -158,7 +158,7 @@ class Selector:
         """
         feedback = self._feedback(ids, correct, trials)
         if len(feedback.index_M) < len(ids):
-            raise ValueError("ids: one occurs twice, and every group needs an answer of its own")
+            raise ValueError("ids: one occurs twice, and every group needs its own answer")
         with self._lock:
             keep_M = np.asarray(self._functions.keep(self._state, feedback))
         # The feedback is in the order of the items, the answer in that of the ids.
@@ -202,7 +202,7 @@ class Selector:
         there = {**saved, "state": {name: x.shape for name, x in arrays.items()}}
         differing = [f"{x}: {there[x]} there, {here[x]} here" for x in here if there[x] != here[x]]
         if differing:
-            raise ValueError("the saved selector is another one (" + "; ".join(differing) + ")")
+            raise ValueError("the saved selector differs (" + "; ".join(differing) + ")")
         leaves = [jax.numpy.asarray(arrays[name], x.dtype) for name, x in now.items()]
         with self._lock:
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)

@@ -1,4 +1,4 @@
-"""A selector of one's own: rows in the order of the file, without those that are mastered."""
+"""A selector of your own: rows in the order of the file, without those that are mastered."""
 
 import dataclasses
 

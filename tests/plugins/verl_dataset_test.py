@@ -126,9 +126,9 @@ def test_parts_of_a_batch_are_one_observation_and_wait_in_the_checkpoint(tmp_pat
     rows, again, selector = dataset(data), dataset(data), Selector(IDS, seed=0, num_rollouts=G)
     ids = [rows[i]["extra_info"]["selector_id"] for i in range(B)]
     assert ids == selector.select(B)
-    assert rows.learn(ids[:1] * G, [1.0] + [0.0] * (G - 1), whole=False) == 1.0
+    assert rows.learn(ids[:1] * G, [1.0] + [0.0] * (G - 1), full=False) == 1.0
     again.load_state_dict(rows.state_dict())
-    assert again.learn(ids[1:] * G, [1.0] * (B - 1) * G, whole=False) == 0.0
+    assert again.learn(ids[1:] * G, [1.0] * (B - 1) * G, full=False) == 0.0
     selector.observe(ids, [1] + [G] * (B - 1), G)
     assert_same_state(again.selector, selector)
 

@@ -45,7 +45,7 @@ def test_the_summary_of_make_train_fits_80_columns(tmp_path, monkeypatch):
 
 
 def test_the_summary_leaves_out_what_was_not_measured():
-    assert headline.summary([]) == "no step was made: nothing to report"
+    assert headline.summary([]) == "no step was taken: nothing to report"
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
 
 
@@ -77,21 +77,21 @@ def test_facts_of_the_page(known):
 
 
 def test_phases_make_up_the_step(known):
-    inside, beside = headline.phases(known)
+    inside, parallel = headline.phases(known)
     totals = {phase.name: phase.total for phase in inside}
     assert totals == {"gen": 6.0, "update_actor": 15.0, "rest": 3.0}
     assert sum(phase.share for phase in inside) == pytest.approx(1)
     assert inside[-1].median == 0.5  # 3 s over 6 steps
-    assert [phase.name for phase in beside] == ["judge"]
+    assert [phase.name for phase in parallel] == ["judge"]
 
 
-def test_batches_made_ahead_are_beside_the_step(known):
+def test_batches_made_ahead_run_parallel_to_the_step(known):
     """Of 4 s a step 2.5 are learning and 1 is waiting; the answers of the next step take as long."""
     ahead = [record | {"timing_s/wait_rollouts": 1.0} for record in known.records if record["step"]]
-    inside, beside = headline.phases(dataclasses.replace(known, records=ahead))
+    inside, parallel = headline.phases(dataclasses.replace(known, records=ahead))
     totals = {phase.name: phase.total for phase in inside}
     assert totals == {"update_actor": 15.0, "wait_rollouts": 6.0, "rest": 3.0}
-    assert [phase.name for phase in beside] == ["gen", "judge"]
+    assert [phase.name for phase in parallel] == ["gen", "judge"]
 
 
 def test_durations_and_counts_read_well():

@@ -114,11 +114,11 @@ METRICS, CONFIG, STEP = "metrics.jsonl", "run.json", "rollouts/step_00002.parque
 LARGE = b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
 TEXT = b'{"step": 7, "actor/grad_norm": "large"}\n'
 REWRITTEN = [  # file, its bytes, what the page says
-    (METRICS, lambda x: x[:-20], "1 line is no record of a step in metrics.jsonl"),
-    (METRICS, lambda x: b"\xff\xfe\n[1]\n{}\n" + x, "3 lines are no record"),
+    (METRICS, lambda x: x[:-20], "1 line is not a record of a step in metrics.jsonl"),
+    (METRICS, lambda x: b"\xff\xfe\n[1]\n{}\n" + x, "3 lines are not a record"),
     (METRICS, lambda x: x + TEXT, ""),
-    (METRICS, lambda x: x + LARGE, "2 lines are no record"),
-    (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is no record"),
+    (METRICS, lambda x: x + LARGE, "2 lines are not a record"),
+    (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is not a record"),
     (METRICS, lambda _: b"", "metrics.jsonl has no step yet"),
     (CONFIG, lambda _: b'{"a":', "run.json cannot be read"),
     (CONFIG, lambda _: b'{"settings": {"data": 3, "selector": [], "loss": 1}}', ""),
@@ -149,7 +149,7 @@ def test_what_is_broken_is_said_and_the_rest_is_shown(spoil, note, tmp_path):
 
 def test_nothing_to_show_or_nowhere_to_write_is_one_error(tmp_path):
     for empty in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(FileNotFoundError, match="is no run directory: it has no"):
+        with pytest.raises(FileNotFoundError, match="is not a run directory: it has no"):
             report.write(empty)
     assert not list(tmp_path.iterdir())
     (make(tmp_path) / "report.html").mkdir()

@@ -275,5 +275,5 @@ def test_values_that_do_not_go_together_are_refused(name, options, named):
 
 @variants
 def test_more_prompts_than_items_is_an_error(variant):
-    with pytest.raises(ValueError, match="25 prompts of a data set of 24"):
+    with pytest.raises(ValueError, match="25 prompts from a data set of 24"):
         make(variant).propose(init(variant), jax.random.key(0), size(variant, 25))

@@ -38,7 +38,7 @@ def test_nan_wins_only_when_nothing_else_is_left():
 
 def test_bad_sizes_are_named():
     score_I, key = jnp.zeros(12), jax.random.key(0)
-    with pytest.raises(ValueError, match=r"13 prompts of a data set of 12.*1 to 12"):
+    with pytest.raises(ValueError, match=r"13 prompts from a data set of 12.*1 to 12"):
         top_b(score_I, key, 13)
     with pytest.raises(ValueError, match="0 prompts"):
         top_b(score_I, key, 0)

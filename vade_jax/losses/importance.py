@@ -108,14 +108,14 @@ def metrics(weight_NT: Array, mask_NT: Array, num_tokens: Array) -> dict[str, ja
     }
 
 
-def effective_size(found: Metrics) -> Metrics:
-    """Returns the metrics of a step with the effective sample size in the place of the mean square.
+def effective_size(metrics: Metrics) -> Metrics:
+    """Returns the metrics of a step with the effective sample size instead of the mean square.
 
     (mean w)^2 / mean w^2, as a share of the tokens: 1 if all weights are equal, 0 if all are 0. A step
     without weights stays as it is.
     """
-    if SQUARE not in found:
-        return found
-    rest = {name: value for name, value in found.items() if name != SQUARE}
-    square, mean = found[SQUARE], found["rollout_corr/rollout_is_mean"]
+    if SQUARE not in metrics:
+        return metrics
+    rest = {name: value for name, value in metrics.items() if name != SQUARE}
+    square, mean = metrics[SQUARE], metrics["rollout_corr/rollout_is_mean"]
     return rest | {"rollout_corr/rollout_is_eff_sample_size": mean**2 / square if square else 0.0}

@@ -71,21 +71,21 @@ def clipped(
 
 
 def metrics(
-    found: Clipped, token_log_ratio_NT: Array, mask_NT: Array, num_tokens: Array | None = None
+    surrogate: Clipped, token_log_ratio_NT: Array, mask_NT: Array, num_tokens: Array | None = None
 ) -> Metrics:
     """Returns verl's clip fractions and its estimate -log r of the KL, as means over tokens.
 
     Args:
-        found: of `clipped`.
+        surrogate: from `clipped`.
         token_log_ratio_NT: from `ratios.token`, whichever ratio was clipped.
         mask_NT: 1 on the tokens that count.
         num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
             of the update. Default: those of `mask_NT`.
     """
-    chex.assert_equal_shape([found.loss_NT, token_log_ratio_NT, mask_NT])
+    chex.assert_equal_shape([surrogate.loss_NT, token_log_ratio_NT, mask_NT])
     per_token = {
-        "actor/pg_clipfrac": found.by_clip_NT,
-        "actor/pg_clipfrac_lower": found.by_ceiling_NT,
+        "actor/pg_clipfrac": surrogate.by_clip_NT,
+        "actor/pg_clipfrac_lower": surrogate.by_ceiling_NT,
         "actor/ppo_kl": -token_log_ratio_NT,
     }
     return {

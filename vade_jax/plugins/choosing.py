@@ -19,7 +19,7 @@ def make_selector(
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
     category: Sequence[Any] | None = None,
-    whole: bool = True,
+    by_step: bool = True,
 ) -> Selector:
     """Returns a selector for a trainer that rolls out `num_rollouts` answers to each row.
 
@@ -30,7 +30,7 @@ def make_selector(
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
         category: the category of every row, a name or a number, for selectors that take it.
-        whole: whether the trainer observes the groups of each step all together.
+        by_step: whether the trainer observes the groups of each step all together.
 
     Raises:
         ValueError: as `Selector`, or the selector cannot work here.
@@ -39,10 +39,10 @@ def make_selector(
     if category is not None:
         arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
     selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
-    # Another trainer only asks for rows. Where groups come back one by one, what takes the number of groups
-    # for the size of the batch cannot work, as it could not with passes over all items.
+    # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their
+    # number for the size of the batch cannot work; the same holds for passes over all items.
     arrays = arguments.get("arrays", ())
-    samplers.require(name, selector.needs, arrays=arrays, passes=not whole, lacks=LACKS)
+    samplers.require(name, selector.needs, arrays=arrays, passes=not by_step, lacks=LACKS)
     return selector
 
 

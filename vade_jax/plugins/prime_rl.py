@@ -1,6 +1,6 @@
 """Selectors in prime-rl: a task sampler, and a gate for the selectors that drop groups.
 
-prime-rl builds its samplers and gates from its own config, so it has to be told of others. These lines in
+prime-rl builds its samplers and gates from its own config, so others have to be installed. These lines in
 `TrainSource.__init__` (src/prime_rl/orchestrator/train_source.py), after `Curriculum(...)` is made, do that:
 
     from vade_jax.plugins import prime_rl
@@ -26,17 +26,17 @@ class SelectingSampler:
     """A `TaskSampler` of prime-rl that hands out the tasks that a selector chooses.
 
     The selector proposes `num_prompts` tasks at once, and `next` hands them out one by one. A task that is
-    out is not proposed again before its group was learned from.
+    out is not proposed again before the selector has learned from its group.
 
-    prime-rl returns one group at a time, in any order. A selector takes each observation for a step: what was
-    not in it decays. So answers are collected, and right before a proposal those to `num_prompts` tasks are
-    observed together, which may be of several batches; the rest waits. It is observed, too, when all that was
-    handed out came back and no task of the batch is left, or when every task is out or waits.
+    prime-rl returns one group at a time, in any order. To a selector each observation is a step, in which all
+    other items decay. So answers are collected. Right before a proposal those to `num_prompts` tasks, which
+    may be of several batches, are observed together; the rest waits. It is also observed when all tasks that
+    were handed out are back and none of the batch is left, or when every task is out or waits.
 
     prime-rl never reports groups that it cancels for their age, nor those of which it cancels every answer. A
-    task is taken for lost when `lost_after` further batches were proposed, and the oldest ones are when no
-    other task is left. Then it may be chosen again. If its group comes back after all, it counts, and where
-    the task is out a second time it is no longer taken to be.
+    task counts as lost after `lost_after` further batches; if no other task is left, the oldest ones do so
+    earlier. A lost task may be chosen again. If its group comes back after all, it counts, and if the task is
+    out a second time, it is no longer out.
 
     A task that is out when a checkpoint is written is handed out first after a restore, since its answers are
     lost. Groups that came back are in the checkpoint, so each is learned from once. prime-rl itself loses the
@@ -78,7 +78,7 @@ class SelectingSampler:
         lost_after: int = 16,
     ):
         if not isinstance(tasks, Sequence):
-            raise ValueError("the task set has no end, and a selector needs to know all tasks")
+            raise ValueError("the task set is infinite, but a selector needs to know all tasks")
         self.selector = choosing.make_selector(
             [task.key for task in tasks],
             name,
@@ -86,7 +86,7 @@ class SelectingSampler:
             num_rollouts=num_rollouts,
             options=options,
             category=[category(task) for task in tasks] if category else None,
-            whole=False,
+            by_step=False,
         )
         self._tasks = {task.key: task for task in tasks}
         self._num_prompts, self._lost_after = num_prompts, lost_after
@@ -119,7 +119,7 @@ class SelectingSampler:
         """
         key, right_N = self._judged(group)
         self._out.pop(key, None)
-        # A group without verdicts is an observation, too: "uniform" counts it as a visit.
+        # A group without verdicts is also an observation: "uniform" counts it as a visit.
         self._answers += [(key, right) for right in right_N.tolist()] or [(key, float("nan"))]
         if not self._out and not self._queue:
             self._learn(least=1)
@@ -179,8 +179,8 @@ class SelectingSampler:
         size = min(self._num_prompts, len(self._tasks) - len(taken))
         free: dict[str, None] = {}
         for attempt in range(TRIES + 1):
-            # A last, larger selection has enough. It comes last, for the best of it are not first. Its
-            # size is a multiple, as every new size compiles a new program.
+            # The last, larger selection has enough tasks, but its best do not come first. Its size is a
+            # multiple of the batch's, as every new size compiles a new program.
             times = 1 + (len(taken) // self._num_prompts + 1) * (attempt == TRIES)
             chosen = self.selector.select(min(times * self._num_prompts, len(self._tasks)))
             free |= dict.fromkeys(key for key in chosen if key not in taken)

@@ -102,23 +102,23 @@ class SelectingDataset(RLHFDataset):
         row["extra_info"][ID] = name
         return row
 
-    def learn(self, ids_N: Sequence[str], score_N: Sequence[float], *, whole: bool = True) -> float:
+    def learn(self, ids_N: Sequence[str], score_N: Sequence[float], *, full: bool = True) -> float:
         """Tells the selector which answers are right (above the threshold); returns the mixed share.
 
         A selector takes what it observes for a step, and lets everything else decay. So parts of a batch
-        (`whole` is False) wait until they have as many answers as a batch. verl leaves out rows whose answers
-        all failed: of a whole batch the selector learns of these, too, that they had no verdict.
+        (`full` is False) wait until they have as many answers as a batch. verl leaves out rows whose
+        answers all failed: of a full batch the selector also learns that these had no verdict.
         """
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         self._answers += zip(ids_N, right_N.tolist(), strict=True)
-        # Answers are counted and not rows: of two batches in flight both may have a row.
+        # Answers are counted, not rows: two batches in flight may share a row.
         size = self.config.train_batch_size * self.settings.num_rollouts
-        if whole:
+        if full:
             answered = {name for name, _ in self._answers}
             self._answers += [(name, np.nan) for name in self._given if name not in answered]
         self._given = []
-        if whole or len(self._answers) >= size:
+        if full or len(self._answers) >= size:
             all_ids_N, all_right_N = zip(*self._answers, strict=True)
             self._answers = []
             choosing.observe(self.selector, all_ids_N, np.array(all_right_N))
@@ -169,7 +169,7 @@ def _settings(config: Any) -> Settings:
     if config.dataloader_num_workers != 0:
         raise ValueError(
             f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0, or batches are fetched "
-            "before the rewards that should choose them"
+            "before the rewards that should decide them"
         )
     if config.train_files == config.val_files:
         raise ValueError(

@@ -35,8 +35,8 @@ class Selecting:
             global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
         )
         if partition_id == "train":
-            whole = not isinstance(self, ReplayBufferAsync)
-            metrics = {**metrics, "vade/effective_ratio_correct": _learn(batch, whole)}
+            full = not isinstance(self, ReplayBufferAsync)
+            metrics = {**metrics, "vade/effective_ratio_correct": _learn(batch, full)}
         return batch, metrics
 
 
@@ -52,11 +52,11 @@ class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
     """
 
 
-def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
+def _learn(batch: tq.KVBatchMeta, full: bool) -> float:
     """Tells the selector of this process which answers were right; returns the share of mixed groups."""
     dataset = verl_dataset.SelectingDataset.training
     if dataset is None:
-        raise RuntimeError("data.custom_cls is no SelectingDataset: see verl_dataset")
+        raise RuntimeError("data.custom_cls is not a SelectingDataset: see verl_dataset")
     correct = dataset.settings.correct
     field = "rm_scores" if correct == "score" else "extra_fields"
     data = tq.kv_batch_get(
@@ -67,11 +67,11 @@ def _learn(batch: tq.KVBatchMeta, whole: bool) -> float:
     if field not in data:
         raise ValueError(
             "the answers have no rm_scores yet when the batch is sampled: set "
-            "reward.reward_model.enable_resource_pool=True, so that a reward model scores before"
+            "reward.reward_model.enable_resource_pool=True, so that a reward model scores earlier"
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
     score_N = [_score(_plain(value), correct) for value in data[field]]
-    return dataset.learn(ids_N, np.asarray(score_N, float), whole=whole)
+    return dataset.learn(ids_N, np.asarray(score_N, float), full=full)
 
 
 def _score(value: Any, correct: str) -> float:

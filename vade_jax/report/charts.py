@@ -59,11 +59,11 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
 
 def details(runs: Sequence[Run], points: int) -> list[Chart]:
     """Returns the charts of the other metrics (`curves.DETAILS`) that at least one run has."""
-    found = []
+    charts = []
     for name, title in curves.DETAILS:
         lines = [_line(i, curves.named(run.records, name), points) for i, run in enumerate(runs)]
-        found.append(_chart("detail-" + name.replace("/", "-"), title, lines))
-    return [chart for chart in found if chart["series"]]
+        charts.append(_chart("detail-" + name.replace("/", "-"), title, lines))
+    return [chart for chart in charts if chart["series"]]
 
 
 def calibration(runs: Sequence[Run], points: int) -> Chart | None:
@@ -109,8 +109,8 @@ def _chart(name: str, title: str, lines: Sequence[dict[str, Any]], **options: An
 # ------------------------------------------------------------------------------ maps
 def maps(run: Run) -> dict[str, Chart]:
     """Returns the maps that the run's rollout logs allow, by kind: posterior, observed, subsets."""
-    found = {"posterior": posterior(run), "observed": observed(run), "subsets": subsets(run)}
-    return {kind: chart for kind, chart in found.items() if chart}
+    by_kind = {"posterior": posterior(run), "observed": observed(run), "subsets": subsets(run)}
+    return {kind: chart for kind, chart in by_kind.items() if chart}
 
 
 def posterior(run: Run) -> Chart | None:
@@ -161,10 +161,10 @@ def subsets(run: Run) -> Chart | None:
     if len(rows) > SUBSETS:
         others, num_named = len(rows) - SUBSETS + 1, SUBSETS - 1
         rows = [*rows[:num_named], f"{others} others"]
-    found = _shares(run.groups, lambda group: row[run.prompts[group.uid].subset], rows)
+    chart = _shares(run.groups, lambda group: row[run.prompts[group.uid].subset], rows)
     # The row of the others does not set the color scale (`named`): it is large and would make all
     # named rows pale. The first row, the largest subset, is at the top.
-    return {**found, "named": num_named, "up": False}
+    return {**chart, "named": num_named, "up": False}
 
 
 def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:

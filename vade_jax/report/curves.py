@@ -92,12 +92,12 @@ def validation(records: Records) -> Curve:
     with another number of answers to a question.
     """
     by_step = _most_samples(records)
-    wanted = next(filter(None, reversed(by_step)), {}).keys()
+    sets = next(filter(None, reversed(by_step)), {}).keys()
     steps, values = [], []
     for record, names in zip(records, by_step, strict=True):
-        if wanted and wanted <= names.keys():
+        if sets and sets <= names.keys():
             steps.append(record["step"])
-            scores = [record[names[name]] for name in sorted(wanted)]
+            scores = [record[names[name]] for name in sorted(sets)]
             values.append(np.mean(np.array(scores, np.float64)))
     return _finite(records, np.array(steps, np.int64), np.array(values), smooths=False)
 
@@ -110,20 +110,20 @@ def forgotten(records: Records, family: str = "") -> Curve:
 
 def forgotten_families(records: Records) -> list[str]:
     """Returns the families that have questions known at one time."""
-    found = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
-    return sorted({match["family"] for match in found if match})
+    matches = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
+    return sorted({match["family"] for match in matches if match})
 
 
 def validation_names(records: Records) -> list[str]:
     """Returns `val/<set>/acc/mean@k` with the largest k, for each set of the last validation."""
-    found = next(filter(None, reversed(_most_samples(records))), {})
-    return [found[key] for key in sorted(found)]
+    by_set = next(filter(None, reversed(_most_samples(records))), {})
+    return [by_set[key] for key in sorted(by_set)]
 
 
 def _most_samples(records: Records) -> list[dict[str, str]]:
     """Returns the metric with the largest k, by validation set, of each record."""
-    found = filter(None, map(_VALIDATION.fullmatch, set().union(*records)))
-    names = [(m["set"], m.string) for m in sorted(found, key=lambda m: int(m["samples"]))]
+    matches = filter(None, map(_VALIDATION.fullmatch, set().union(*records)))
+    names = [(m["set"], m.string) for m in sorted(matches, key=lambda m: int(m["samples"]))]
     return [{of: name for of, name in names if name in record} for record in records]
 
 

@@ -56,19 +56,19 @@ NAMED |= {c: chr(0x2400 + c) for c in range(32) if chr(c) not in "\t\n\r"}
 # ------------------------------------------------------------------------------ lists of prompts
 def lists(run: Run) -> dict[str, list[Prompt]]:
     """Returns the prompts of each of `LISTS`, the most expensive first; of "learned", the largest rise."""
-    found: dict[str, list[Prompt]] = {name: [] for name in LISTS}
+    by_list: dict[str, list[Prompt]] = {name: [] for name in LISTS}
     for prompt in sorted(run.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
         visits, last = prompt.visits, prompt.visits[-REVISITED:]
         judged = [group for group in visits if group.count]  # an answer may have no verdict
         if len(judged) >= REVISITED and not any(group.right for group in judged):
-            found["hopeless"].append(prompt)
+            by_list["hopeless"].append(prompt)
         if len(last) == REVISITED and all(0 < g.count == g.right for g in last):
-            found["solved"].append(prompt)
+            by_list["solved"].append(prompt)
         if len(visits) >= 2 * REVISITED and rise(visits) >= 0.25:
-            found["learned"].append(prompt)
+            by_list["learned"].append(prompt)
     # The other lists stay sorted by cost. This sort is stable, so cost decides between equal rises.
-    found["learned"].sort(key=lambda prompt: -round(rise(prompt.visits), 3))
-    return found
+    by_list["learned"].sort(key=lambda prompt: -round(rise(prompt.visits), 3))
+    return by_list
 
 
 def share(run: Run, prompts: Sequence[Prompt]) -> float:

@@ -34,9 +34,9 @@ PHASES = {
     "testing": "validation",
     "measure": "measuring all prompts",
 }
-# Phases that run beside the others where batches are made ahead.
+# Phases that run at the same time as the others where batches are made ahead.
 AHEAD = ("select", "gen", "reward", "adv")
-BESIDE = {
+PARALLEL = {
     "gen_tail": "of generating: from the median group to the last",
     "prepare": "preparing the next prompts",
     "judge": "judging answers",
@@ -48,7 +48,7 @@ BESIDE = {
 def summary(records: Records, *, workdir: PathLike | None = None) -> str:
     """Returns a short table: what a run learned, what it cost and, given `workdir`, its files."""
     if not records:
-        return "no step was made: nothing to report"
+        return "no step was taken: nothing to report"
     run, rows = outcome.of_run(records), []
     for name in curves.validation_names(records):
         _, *words, _, samples = name.split("/")  # val/<set>/acc/mean@k
@@ -90,7 +90,7 @@ def _summary_of_cost(records: Records, run: Outcome) -> list[tuple[str, str]]:
     totals = {"rollouts": run.rollouts, "tokens": run.tokens}
     spent += [f"{total:,.0f} {name}" for name, total in totals.items() if math.isfinite(total)]
     rows = [("spent", ", ".join(spent))]
-    # `experiments.train` says how long all took, the warm start and the page included.
+    # `experiments.train` says how long everything took, including the warm start and the page.
     for label, metric, form in (
         ("time", curves.SECONDS, "{:.2f} s a step"),
         ("throughput", "perf/throughput", "{:,.0f} tokens/s a device"),
@@ -115,19 +115,19 @@ def what(run: Run) -> list[str]:
     """Returns the run in a few words: selector, loss, answers a step, seed and steps."""
     config = run.config
     selector, loss = _section(config, "selector"), _section(config, "loss")
-    found = [f"selector {selector['name']}"] if "name" in selector else []
-    found += [f"{loss['ratio']} ratio"] if "ratio" in loss else []
+    parts = [f"selector {selector['name']}"] if "name" in selector else []
+    parts += [f"{loss['ratio']} ratio"] if "ratio" in loss else []
     if {"num_prompts", "num_rollouts"} <= config.keys():
-        found.append(f"{config['num_prompts']} × {config['num_rollouts']} answers a step")
-    found += [f"seed {config['seed']}"] if "seed" in config else []
+        parts.append(f"{config['num_prompts']} × {config['num_rollouts']} answers a step")
+    parts += [f"seed {config['seed']}"] if "seed" in config else []
     if not run.records:
-        return [*found, "no step recorded"]
+        return [*parts, "no step recorded"]
     step, of = run.records[-1]["step"], ""
     if config.get("num_epochs"):
         of = f", epoch {run.records[-1].get('vade/epochs', 0):.1f} of {config['num_epochs']:g}"
     elif "num_steps" in config:
         of = f" of {config['num_steps']}"
-    return [*found, f"step {step}{of}"]
+    return [*parts, f"step {step}{of}"]
 
 
 def facts(run: Run) -> list[Fact]:
@@ -137,49 +137,49 @@ def facts(run: Run) -> list[Fact]:
 
 
 def _learned(records: Records, run: Outcome) -> list[Fact]:
-    found = []
+    facts = []
     if run.validations.values.size:
         detail = _first_and_best(run.validations, "at first", "at best")
         names = curves.validation_names(records)
         detail += f", mean of {len(names)} sets" if len(names) > 1 else ""
-        found.append(Fact("Validation accuracy", f"{run.last:.3f}", detail))
+        facts.append(Fact("Validation accuracy", f"{run.last:.3f}", detail))
     if run.forgotten.values.size:
         families = curves.forgotten_families(records)
         last = {name: curves.forgotten(records, name).values[-1] for name in families}
         most = sorted(last, key=last.__getitem__, reverse=True)[:3]
         detail = ", ".join(f"{name} {100 * last[name]:.0f} %" for name in most if last[name])
         value = f"{100 * run.forgotten.values[-1]:.1f} %"
-        found.append(Fact("Known questions forgotten", value, detail))
+        facts.append(Fact("Known questions forgotten", value, detail))
     if run.effective.values.size:
         detail = _quarters(run.effective, "{:.2f}")
-        found.append(Fact("Effective ratio", f"{run.effective_ratio:.2f}", detail))
+        facts.append(Fact("Effective ratio", f"{run.effective_ratio:.2f}", detail))
     if math.isfinite(run.gap):
         detail = f"a step; observed − predicted {run.bias:+.3f}".replace("-", "−")
-        found.append(Fact("Forecast off by", f"{run.gap:.3f}", detail))
-    return found
+        facts.append(Fact("Forecast off by", f"{run.gap:.3f}", detail))
+    return facts
 
 
 def _spent(records: Records, run: Outcome) -> list[Fact]:
-    found = []
+    facts = []
     if math.isfinite(run.rollouts):
         detail = [f"{compact(run.tokens)} tokens"] if math.isfinite(run.tokens) else []
         measured = curves.named(records, "vade/measured_rollouts").values
         if measured.size and measured[-1]:
             passes = f"{compact(measured[-1])} in passes over all prompts, in no log"
             detail.append(passes)
-        found.append(Fact("Rollouts", compact(run.rollouts), "; ".join(detail)))
+        facts.append(Fact("Rollouts", compact(run.rollouts), "; ".join(detail)))
     seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
         detail = f"{len(seconds):,} steps, {duration(np.median(seconds))} each (median)"
         devices = curves.named(records, "perf/device_seconds").values
         detail += f"; {duration(devices.sum())} of all devices" if devices.size else ""
-        found.append(Fact("Time", duration(seconds.sum()), detail))
+        facts.append(Fact("Time", duration(seconds.sum()), detail))
     lengths = [curves.named(records, f"response_length/p{q}").values for q in (50, 95, 99)]
     if all(of.size for of in lengths):
         half, most, nearly_all = (f"{np.mean(of):,.0f}" for of in lengths)
         detail = f"95 % of a step's answers have at most {most}, 99 % at most {nearly_all}"
-        found.append(Fact("Answer length", f"{half} tokens", detail))
-    return found
+        facts.append(Fact("Answer length", f"{half} tokens", detail))
+    return facts
 
 
 def _asked(run: Run) -> list[Fact]:
@@ -204,8 +204,8 @@ def _asked(run: Run) -> list[Fact]:
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 # ------------------------------------------------------------------------------ time
@@ -222,28 +222,28 @@ class Phase(NamedTuple):
 def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
     """Returns the phases that make up a step, and the timings of what ran at the same time."""
     step = curves.named(run.records, "timing_s/step").values
-    whole = float(step.sum())
-    if not whole:
+    overall = float(step.sum())
+    if not overall:
         return [], []
 
     def timed(names: Mapping[str, str]) -> list[Phase]:
-        found = []
+        shown = []
         for name, text in names.items():
             seconds = curves.named(run.records, f"timing_s/{name}").values
             if seconds.size:
                 total = float(seconds.sum())
-                found.append(Phase(name, text, total, float(np.median(seconds)), total / whole))
-        return found
+                shown.append(Phase(name, text, total, float(np.median(seconds)), total / overall))
+        return shown
 
     made_ahead = curves.named(run.records, "timing_s/wait_rollouts").values.size
     ahead = {name: PHASES[name] for name in (AHEAD if made_ahead else ())}
     inside = timed({name: text for name, text in PHASES.items() if name not in ahead})
-    rest = max(0.0, whole - sum(phase.total for phase in inside))
-    inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / whole))
+    rest = max(0.0, overall - sum(phase.total for phase in inside))
+    inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / overall))
     # Timings with unknown names are shown with what ran at the same time.
     names = {name[9:] for record in run.records for name in record if name.startswith("timing_s/")}
-    more = sorted(names - {"step", *PHASES, *BESIDE})
-    return inside, timed(ahead | BESIDE | dict.fromkeys(more, ""))
+    more = sorted(names - {"step", *PHASES, *PARALLEL})
+    return inside, timed(ahead | PARALLEL | dict.fromkeys(more, ""))
 
 
 # ------------------------------------------------------------------------------ settings
@@ -258,14 +258,14 @@ def settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found = {}
+    flat = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
+            flat |= _flat(value, f"{prefix}{name}.")
         else:
             is_text = isinstance(value, str) and value
-            found[f"{prefix}{name}"] = value if is_text else repr(value)
-    return found
+            flat[f"{prefix}{name}"] = value if is_text else repr(value)
+    return flat
 
 
 # ------------------------------------------------------------------------------ text

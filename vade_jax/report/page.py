@@ -97,7 +97,7 @@ def write(
 # ------------------------------------------------------------------------------ one run
 def _section(place: int, one: Run) -> Section:
     """Returns what the page shows of a run as a whole, without single prompts and answers."""
-    inside, beside = headline.phases(one)
+    inside, parallel = headline.phases(one)
     facts = headline.facts(one)
     kept, notes = pictures.read(one.workdir)
     return {
@@ -109,7 +109,7 @@ def _section(place: int, one: Run) -> Section:
         "maps": {k: {**chart, "id": f"{k}-{place}"} for k, chart in charts.maps(one).items()},
         "table": examples.table(one),
         "inside": inside,
-        "beside": beside,
+        "parallel": parallel,
         "lists": examples.lists(one),
         "kept": kept,
         "notes": notes,
@@ -121,18 +121,18 @@ def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
     one = section["run"]
     shown = {k: prompts[: max(3, LISTED // share)] for k, prompts in section["lists"].items()}
     sample = examples.sample(one, ANSWERS // share)
-    wanted = {prompt.uid: prompt for prompts in shown.values() for prompt in prompts}
-    wanted |= {group["uid"]: one.prompts[group["uid"]] for group in sample}
-    questions = run.questions(one, wanted.values())
-    asked = {uid: (prompt, questions[uid]) for uid, prompt in wanted.items()}
-    found, missing = pictures.choose(asked, section["kept"], find, PICTURES // share)
+    prompts_by_uid = {prompt.uid: prompt for prompts in shown.values() for prompt in prompts}
+    prompts_by_uid |= {group["uid"]: one.prompts[group["uid"]] for group in sample}
+    questions = run.questions(one, prompts_by_uid.values())
+    asked = {uid: (prompt, questions[uid]) for uid, prompt in prompts_by_uid.items()}
+    chosen, missing = pictures.choose(asked, section["kept"], find, PICTURES // share)
     section |= {
         "shown": shown,
         "sample": sample,
         "num_shown": sum(len(group["answers"]) for group in sample),
         "questions": questions,
-        "asked": {uid: _asked(*of, found.get(uid)) for uid, of in asked.items()},
-        "pictures": found,
+        "asked": {uid: _asked(*of, chosen.get(uid)) for uid, of in asked.items()},
+        "pictures": chosen,
         "missing": pictures.notes(missing),
     }
 
@@ -208,11 +208,11 @@ def _maps_on_one_scale(sections: Sequence[Section]) -> list[charts.Chart]:
     for section in sections:
         for kind, chart in section["maps"].items():
             by_kind[kind].append(chart)
-    found = []
+    scaled = []
     for maps in by_kind.values():
         cells = (
             x for chart in maps for column in chart["values"] for x in column[: chart["named"]]
         )
         most = max(cells, default=0.0)
-        found += [chart | {"most": most} for chart in maps]
-    return found
+        scaled += [chart | {"most": most} for chart in maps]
+    return scaled

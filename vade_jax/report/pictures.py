@@ -56,14 +56,14 @@ def choose(
     """
     shown, missing = {}, {}
     for uid, (prompt, question) in asked.items():
-        found = kept.get(uid) or _make(prompt, question, find(prompt.source))
-        if isinstance(found, str):
-            missing[uid] = found
-        elif len(found.uri) > budget:
+        picture = kept.get(uid) or _make(prompt, question, find(prompt.source))
+        if isinstance(picture, str):
+            missing[uid] = picture
+        elif len(picture.uri) > budget:
             missing[uid] = "budget"
         else:
-            budget -= len(found.uri)
-            shown[uid] = found
+            budget -= len(picture.uri)
+            shown[uid] = picture
     return shown, missing
 
 
@@ -204,9 +204,9 @@ def finder(items: sources.Source) -> Find:
 
 def _ids(items: sources.Source) -> dict[str, int]:
     """Returns the indices of a file's rows by id, for rows that have one."""
-    found: dict[str, int] = {}
+    by_id: dict[str, int] = {}
     if not isinstance(items, sources.Rows):
-        return found
+        return by_id
     for place in range(len(items)):
         try:
             row = items.row(place)
@@ -214,5 +214,5 @@ def _ids(items: sources.Source) -> dict[str, int]:
         except columns.BROKEN:
             continue  # not an item
         if name is not None:
-            found.setdefault(str(name), place)
-    return found
+            by_id.setdefault(str(name), place)
+    return by_id

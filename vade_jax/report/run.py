@@ -124,20 +124,20 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
     Raises:
         FileNotFoundError: the first directory holds nothing of a run.
     """
-    given: dict[pathlib.Path, PathLike] = {}
+    by_path: dict[pathlib.Path, PathLike] = {}
     notes, runs = [], []
     for workdir in workdirs:
         path = pathlib.Path(workdir).resolve()
-        if path in given:
+        if path in by_path:
             notes.append(f"{workdir} was given more than once: shown once")
-        given.setdefault(path, workdir)
-    for workdir, label in zip(given.values(), labels(list(given.values())), strict=True):
+        by_path.setdefault(path, workdir)
+    for workdir, label in zip(by_path.values(), labels(list(by_path.values())), strict=True):
         run = read(workdir, label)
         if run.records or run.groups or run.config:
             runs.append(run)
         elif not runs:
             raise FileNotFoundError(
-                f"{workdir} is no run directory: it has no metrics.jsonl, no rollouts/ and no "
+                f"{workdir} is not a run directory: it has no metrics.jsonl, no rollouts/ and no "
                 "run.json that can be read; give the --workdir of a run"
             )
         else:
@@ -154,10 +154,10 @@ def labels(workdirs: Sequence[PathLike]) -> list[str]:
     """Returns the end of each path, with just enough parts to tell the paths apart."""
     names = [pathlib.Path(w).absolute().parts for w in workdirs]
     for count in range(1, max(map(len, names)) + 1):
-        found = ["/".join(name[-count:]).lstrip("/") for name in names]
-        if len(set(found)) == len(set(names)):
+        ends = ["/".join(name[-count:]).lstrip("/") for name in names]
+        if len(set(ends)) == len(set(names)):
             break
-    return found
+    return ends
 
 
 def read(workdir: PathLike, label: str = "") -> Run:
@@ -197,17 +197,17 @@ def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-            step = int(np.int64(found["step"]))
-            found.pop(metrics.CHECKSUM, None)
-            numbers = {name: x for name, x in found.items() if is_number(x)}
+            record = json.loads(line)
+            step = int(np.int64(record["step"]))
+            record.pop(metrics.CHECKSUM, None)
+            numbers = {name: x for name, x in record.items() if is_number(x)}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             num_bad += 1
         else:
             by_step[step] = numbers | {"step": step}
     if num_bad:
-        lines = "line is" if num_bad == 1 else "lines are"
-        notes.append(f"{num_bad} {lines} no record of a step in {path.name}, left out")
+        lines = "line is not" if num_bad == 1 else "lines are not"
+        notes.append(f"{num_bad} {lines} a record of a step in {path.name}, left out")
     if not by_step:
         notes.append(f"{path.name} has no step yet: no curves and no times")
     return [by_step[step] for step in sorted(by_step)]
@@ -221,28 +221,28 @@ def is_number(x: Any) -> bool:
 def _read_mapping(path: pathlib.Path, notes: list[str]) -> Mapping[str, Any]:
     if not path.is_file():
         if path.name == run_file.FILE:
-            notes.append(f"{path.name} is missing: what the run was told is not known")
+            notes.append(f"{path.name} is missing: the settings of the run are not known")
         return {}
     try:
-        found = json.loads(path.read_text("utf-8"))
+        mapping = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         notes.append(f"{path.name} cannot be read: {error}")
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         notes.append(f"{path.name} cannot be read: it holds no names and values")
         return {}
-    return found
+    return mapping
 
 
 def _add_log(run: Run, path: pathlib.Path) -> None:
     """Adds the groups and prompts of one step to `run`."""
     rows = _columns(path, (*SMALL, *BELIEF))
-    found = re.fullmatch(r"step_(\d+)", path.stem)
-    if not found:
+    match = re.fullmatch(r"step_(\d+)", path.stem)
+    if not match:
         raise ValueError("no number of a step in its name")
-    step = int(found[1])
+    step = int(match[1])
     correct = np.array(rows["correct"], np.float64)  # null is NaN: not judged
-    made = []
+    groups = []
     for members in rows_of_groups(rows).values():
         first, judged = members[0], [i for i in members if np.isfinite(correct[i])]
         wrong = [i for i in judged if correct[i] <= 0.5]
@@ -252,13 +252,13 @@ def _add_log(run: Run, path: pathlib.Path) -> None:
         prompt = run.prompts.get(uid) or _prompt(path, rows, first)
         num_right = len(judged) - len(wrong)
         group = Group(step, prompt.uid, num_right, len(judged), *map(float, belief))
-        made.append((prompt, group, wrong))
+        groups.append((prompt, group, wrong))
     # Anything above may have raised, so `run` changes only here: a file counts whole or not at all.
-    for prompt, group, wrong in made:
+    for prompt, group, wrong in groups:
         prompt = run.prompts.setdefault(prompt.uid, prompt)
         prompt.visits.append(group)
-        said = (str(rows["extracted"][i])[:LONGEST_WRONG] for i in wrong)
-        prompt.wrong.update(map(sys.intern, said))
+        texts = (str(rows["extracted"][i])[:LONGEST_WRONG] for i in wrong)
+        prompt.wrong.update(map(sys.intern, texts))
         run.groups.append(group)
     run.logs[step] = path
 
@@ -299,10 +299,10 @@ def _short(error: Exception) -> str:
 # ------------------------------------------------------------------------------ of a log
 def rows_of_groups(rows: Columns) -> dict[Any, list[int]]:
     """Returns the rows of each group of a step, by the group's number, or its uid if it has no number."""
-    found = collections.defaultdict(list)
+    by_group = collections.defaultdict(list)
     for row, (number, uid) in enumerate(zip(rows["group"], rows["uid"], strict=True)):
-        found[uid if number is None else number].append(row)
-    return found
+        by_group[uid if number is None else number].append(row)
+    return by_group
 
 
 def questions(run: Run, prompts: Iterable[Prompt]) -> dict[str, str]:
@@ -310,12 +310,12 @@ def questions(run: Run, prompts: Iterable[Prompt]) -> dict[str, str]:
     by_path = collections.defaultdict(list)
     for prompt in prompts:
         by_path[prompt.where[0]].append(prompt)
-    found = {}
-    for path, wanted in by_path.items():
+    by_uid = {}
+    for path, asked in by_path.items():
         column = run.texts(path, ("prompt",))["prompt"]
-        for prompt in wanted:
-            found[prompt.uid] = question(column[prompt.where[1]]) if column else ""
-    return found
+        for prompt in asked:
+            by_uid[prompt.uid] = question(column[prompt.where[1]]) if column else ""
+    return by_uid
 
 
 def question(text: str | None) -> str:

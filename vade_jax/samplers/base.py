@@ -115,8 +115,8 @@ def require(
     for need in lacks:
         check(not getattr(needs, need), need, f"needs {ASKS[need]}, which this loop lacks")
     check(needs.passes != "first" or passes, "passes", "begins with a pass over all items")
-    whole = "takes all answers that it sees for those of one batch"
-    check(needs.passes != "never" or not passes, "passes", whole)
+    reason = "takes all answers that it sees for those of one batch"
+    check(needs.passes != "never" or not passes, "passes", reason)
     check(
         needs.rounds in (None, rounds), "rounds", f"has {needs.rounds} rounds a step, not {rounds}"
     )

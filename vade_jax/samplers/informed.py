@@ -30,7 +30,7 @@ from vade_jax.types import Array
 
 # The strengths that are compared, evenly in their logarithm
 STRENGTH_K = np.geomspace(0.1, 100, 13).astype(np.float32)
-LEAST = 0.005  # and 1 - LEAST: a prior mean is no nearer to 0 and 1, as nothing could then move it
+LEAST = 0.005  # a prior mean stays within LEAST and 1 - LEAST: at 0 or 1 no answer could move it
 
 
 @dataclasses.dataclass(frozen=True)

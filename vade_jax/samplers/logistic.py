@@ -1,4 +1,4 @@
-"""Bayesian logistic regression that forgets: what some items' answers tell of all others with like features.
+"""Bayesian logistic regression that forgets: what the answers to some items tell of similar ones.
 
 The logit of item i's pass rate is theta . x_i, with theta ~ N(mean, cov) and x_i the item's features. The
 answers of a step, k right of n, move the posterior of theta to its mode, with the curvature there (Laplace).

@@ -1,4 +1,4 @@
-"""Arrays with one entry per item: those of a state, and the values that a selector is given."""
+"""Arrays with one entry per item: those of a state, and the values that a selector gets."""
 
 import re
 from typing import Any

@@ -64,7 +64,7 @@ class Precedence:
             token_I = beta.decay_and_add(
                 token_I, index_M, token_M, feedback.trials_M, **self.per_token
             )
-        # Seen also without valid answers: a prompt that never gets one would come first for ever.
+        # Seen also without valid answers: a prompt that never gets one would come first forever.
         unseen_I = state.unseen_I.at[index_M].set(False)
         return {"unseen_I": unseen_I, "streak_I": streak_I, "token_I": token_I}
 

@@ -46,7 +46,7 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
 def check_num_prompts(num_prompts: int, num_items: int) -> None:
     if not 1 <= num_prompts <= num_items:
         raise ValueError(
-            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
+            f"cannot choose {num_prompts} prompts from a data set of {num_items}:"
             f" set the prompts per step (B) to a value from 1 to {num_items}"
         )
 

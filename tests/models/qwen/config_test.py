@@ -63,8 +63,8 @@ def hf(**changes):
         (hf(hidden_act="gelu"), "'gelu'"),
         (hf(head_dim=64), "head_dim 64"),
         (hf(image_token_id=512), "image_token_id 512 .* 512 rows"),
-        (hf(vision={"patch_size": 16}), "patch_size must be 14, found 16"),
-        (hf(vision={"out_hidden_size": 64}), "out_hidden_size must be 128, found 64"),
+        (hf(vision={"patch_size": 16}), "patch_size must be 14, not 16"),
+        (hf(vision={"out_hidden_size": 64}), "out_hidden_size must be 128, not 64"),
         (hf(vision={"fullatt_block_indexes": [1, 4]}), r"\[4\] are outside of depth 4"),
     ],
 )
@@ -107,12 +107,15 @@ def hf3(text=(), vision=(), **changes):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (hf3(vision={"patch_size": 14}), "patch_size must be 16, found 14"),
-        (hf3(vision={"hidden_act": "silu"}), "hidden_act must be gelu_pytorch_tanh, found silu"),
+        (hf3(vision={"patch_size": 14}), "patch_size must be 16, not 14"),
+        (hf3(vision={"hidden_act": "silu"}), "hidden_act must be gelu_pytorch_tanh, not silu"),
         (hf3(vision={"num_position_embeddings": 60}), "num_position_embeddings 60 is not the size"),
         (hf3(vision={"deepstack_visual_indexes": [2, 1]}), r"deepstack \[2, 1\] must be in asc"),
         (hf3(vision={"deepstack_visual_indexes": [1, 4]}), r"deepstack \[4\] are outside of dep"),
-        (hf3(text={"num_hidden_layers": 2}), r"deepstack \[0, 1, 2\] needs as many .* found 2"),
+        (
+            hf3(text={"num_hidden_layers": 2}),
+            r"deepstack \[0, 1, 2\] needs at least as many .* not 2",
+        ),
         (hf3(vision={"rope_parameters": {"rope_theta": 5.0}}), "rope_theta': 5.0.*not axial"),
         (hf3(text={"attention_bias": True}), "attention_bias True is not that of a qwen3_vl"),
         (

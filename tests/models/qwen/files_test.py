@@ -87,7 +87,7 @@ def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
         files.check_is_one(tmp_path)
         return
     with pytest.raises(
-        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json are"
+        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json both exist"
     ):
         files.check_is_one(tmp_path)
 
@@ -223,9 +223,9 @@ def write(name, text):
 
 GONE, WRONG = FileNotFoundError, ValueError
 ONE_FILE = [
-    (lambda d: d.rename(d.with_name("x")), GONE, "hf is no directory: give"),
+    (lambda d: d.rename(d.with_name("x")), GONE, "hf is not a directory: give"),
     (lambda d: (d / "config.json").unlink(), GONE, "config.json is missing"),
-    (write("config.json", "{"), WRONG, "config.json is no JSON"),
+    (write("config.json", "{"), WRONG, "config.json is not JSON"),
     (
         lambda d: edit(d / "config.json", model_type="llama"),
         WRONG,

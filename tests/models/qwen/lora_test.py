@@ -67,10 +67,10 @@ def test_the_layers_are_those_whose_names_match():
     [
         (
             "qkw",
-            r"lora.targets='qkw' is in no layer's name; they are model.layers.self_attn.q_proj",
+            r"lora.targets='qkw' matches no layer's name; they are model.layers.self_attn.q_proj",
         ),
         ("lm_head", r"lora.vision=True adds the vision tower's"),
-        ("(", r"lora.targets='\(' is no pattern: missing \)"),
+        ("(", r"lora.targets='\(' is not a pattern: missing \)"),
     ],
 )
 def test_targets_that_match_nothing(targets, message):

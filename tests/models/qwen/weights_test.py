@@ -102,7 +102,7 @@ NORM, KEY = "model.norm.weight", "model.layers.2.self_attn.k_proj.weight"
         ),
         (
             lambda t: t.update({"model.language_model.norm.weight": t[NORM]}),
-            f"model.language_model.norm.weight is given twice, also as {NORM}",
+            f"model.language_model.norm.weight occurs twice, also as {NORM}",
         ),
         (lambda t: [t.pop(name) for name in list(t)[:20]], "and 12 more"),
         (

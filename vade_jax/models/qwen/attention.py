@@ -3,7 +3,7 @@
 Each function brings queries and keys into the shapes of `blockwise.attend` and says which keys a query
 may see. `blockwise` computes the softmax. On GPUs and TPUs, library kernels replace it where they can.
 
-Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+Letters that types.py does not have: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 """
 

@@ -32,7 +32,7 @@ different shapes and are unrolled in the program; long rows get longer blocks, n
 queries together have too many scores for the memory, each block is divided into equal *turns*, which
 run in a loop. Without own keys there is one block.
 
-Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+Letters that types.py does not have: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.
 """
 
@@ -162,8 +162,8 @@ def _backward(blocks, residuals, dout):
         def one(first, q, dout, log_total, delta, stop=stop):
             return _gradients(q, dout, log_total, delta, _visible(q, first, stop, key_sets, own))
 
-        given = (q, dout, log_total, delta)
-        dq, totals = _in_turns(blocks, one, start, stop, *given, totals=totals)
+        arguments = (q, dout, log_total, delta)
+        dq, totals = _in_turns(blocks, one, start, stop, *arguments, totals=totals)
         dqs.append(dq)
     dkeys = [
         tuple(d.astype(x.dtype) for d, x in zip(total, k, strict=False))
@@ -274,8 +274,8 @@ def _add(totals, more):
     """Adds gradients of keys. A block does not see the own keys after its end: there it adds 0."""
 
     def add(total, x):
-        behind = total.shape[-2] - x.shape[-2]
-        return total + jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, behind), (0, 0)])
+        missing = total.shape[-2] - x.shape[-2]
+        return total + jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, missing), (0, 0)])
 
     return jax.tree.map(add, totals, more)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 
 class Family(NamedTuple):
-    """What sets a family apart, besides its sizes."""
+    """What distinguishes a family, apart from its sizes."""
 
     architecture: str  # the class in transformers
     bias: bool = False  # whether queries, keys and values have biases
@@ -202,7 +202,7 @@ class VisionConfig:
 
     "windowed" is Qwen2.5-VL's: patches of 14 pixels, RMSNorm, gated MLPs, and attention in windows of 64
     patches except in `full_blocks`. "plain" is Qwen3-VL's: patches of 16 pixels, LayerNorm, MLPs without a
-    gate, full attention in all blocks, and learned positions besides the rotation.
+    gate, full attention in all blocks, and learned positions in addition to the rotation.
     """
 
     depth: int
@@ -265,7 +265,7 @@ class Config:
                 )
         if self.vision and len(self.vision.deepstack) > self.text.num_layers:
             raise ValueError(
-                f"deepstack {list(self.vision.deepstack)} needs as many decoder layers, found "
+                f"deepstack {list(self.vision.deepstack)} needs at least as many decoder layers, not "
                 f"{self.text.num_layers}"
             )
 
@@ -278,8 +278,8 @@ class Config:
 
     def _tokens(self) -> dict[str, int]:
         names = _TOKEN_NAMES + (_VISION_TOKEN_NAMES if self.vision else ())
-        found = {name: getattr(self, name) for name in names}
-        return {name: token for name, token in found.items() if token is not None}
+        tokens = {name: getattr(self, name) for name in names}
+        return {name: token for name, token in tokens.items() if token is not None}
 
     @classmethod
     def from_hf(cls, fields: Mapping[str, Any]) -> "Config":
@@ -421,8 +421,8 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
         section = _numbers(rope, "mrope_section")
         shape["interleaved"] = known.tower == "plain"
         if rope.get("mrope_interleaved", shape["interleaved"]) != shape["interleaved"]:
-            found = rope["mrope_interleaved"]
-            raise ValueError(f"mrope_interleaved {found!r} is not that of a {family}")
+            actual = rope["mrope_interleaved"]
+            raise ValueError(f"mrope_interleaved {actual!r} is not that of a {family}")
     if fields.get("mlp_bias"):
         raise ValueError("mlp_bias true is not supported")
     if family == "llama" and (rope.get("rope_type") or rope.get("type")) == "llama3":
@@ -474,8 +474,8 @@ def _read_vision(fields: Mapping[str, Any], tower: str, text_width: int) -> Visi
         channels = fields.get("in_chans", fields.get("in_channels"))
         fields, expected = {**fields, "in_chans": channels}, {**expected, "in_chans": 3}
     for name, value in expected.items():
-        if (found := fields.get(name, value)) != value:
-            raise ValueError(f"vision_config {name} must be {value}, found {found}")
+        if (actual := fields.get(name, value)) != value:
+            raise ValueError(f"vision_config {name} must be {value}, not {actual}")
     shape: dict[str, Any] = {ours: _number(fields, hf) for ours, hf in _VISION_NAMES.items()}
     if tower == "windowed":
         return VisionConfig(**shape, full_blocks=_numbers(fields, "fullatt_block_indexes"))
@@ -496,10 +496,10 @@ def _family(fields: Mapping[str, Any]) -> str:
     """Returns the model_type; raises ValueError if it is not one of `FAMILIES`."""
     family = fields.get("model_type")
     named = fields.get("architectures") or [family]
-    found = named[0] if isinstance(named, list) else named
-    if family not in list(FAMILIES) or found not in (FAMILIES[family].architecture, family):
+    name = named[0] if isinstance(named, list) else named
+    if family not in list(FAMILIES) or name not in (FAMILIES[family].architecture, family):
         raise ValueError(
-            f"config.json describes {found!r} (model_type {family!r}); supported are "
+            f"config.json describes {name!r} (model_type {family!r}); supported are "
             + ", ".join(f"{x.architecture!r} ({kind!r})" for kind, x in FAMILIES.items())
         )
     return family
@@ -524,7 +524,7 @@ def _number(fields: Mapping[str, Any], name: str, at_least: int = 1) -> int:
 
 def _numbers(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
     if not isinstance(values := _field(fields, name), list):
-        raise ValueError(f"{name} {values!r:.80} is no list")
+        raise ValueError(f"{name} {values!r:.80} is not a list")
     return tuple(_whole(name, value, 0) for value in values)
 
 
@@ -532,14 +532,14 @@ def _whole(name: str, value: Any, at_least: int) -> int:
     most = _MOST.get(name, _MOST_ELSE)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not at_least <= value <= most:
-        raise ValueError(f"{name} {value!r:.80} is no whole number in {at_least} .. {most:,}")
+        raise ValueError(f"{name} {value!r:.80} is not a whole number in {at_least} .. {most:,}")
     return value
 
 
 def _real(fields: Mapping[str, Any], name: str, most: float) -> float:
     value = _field(fields, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-        raise ValueError(f"{name} {value!r:.80} is no number above 0 and up to {most}")
+        raise ValueError(f"{name} {value!r:.80} is not a number above 0 and up to {most}")
     return float(value)
 
 

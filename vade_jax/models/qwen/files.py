@@ -49,7 +49,7 @@ def load(
 
     Without `shardings` the parameters are NumPy arrays. With `shardings` (from `mesh.shardings`) they are
     `jax.Array`s that go from the files straight to their devices. Then only one tensor at a time is in
-    memory besides them, in the dtype of the file (at most 1.1 GB for the 7B in bfloat16). Every process
+    memory in addition, in the dtype of the file (at most 1.1 GB for the 7B in bfloat16). Every process
     of the mesh must call this.
 
     Raises:
@@ -70,7 +70,7 @@ def load_config(directory: str | os.PathLike) -> config.Config:
     path = pathlib.Path(directory) / CONFIG
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"{path.parent} is no directory: give the folder of a checkpoint "
+            f"{path.parent} is not a directory: give the folder of a checkpoint "
             "(config.json and *.safetensors)"
         )
     try:
@@ -92,10 +92,10 @@ def _check_preprocessor(directory: pathlib.Path, shape: config.Config) -> None:
     patch = shape.vision.patch_size
     mean, std = map(list, images.PIXELS[patch])
     fields = _read_json(path)
-    for name, wanted in (("patch_size", patch), ("image_mean", mean), ("image_std", std)):
-        if (found := fields.get(name, wanted)) != wanted:
+    for name, expected in (("patch_size", patch), ("image_mean", mean), ("image_std", std)):
+        if (actual := fields.get(name, expected)) != expected:
             raise ValueError(
-                f"{path}: {name} is {found}, but a {shape.family} has {wanted}: take the file of the model's own "
+                f"{path}: {name} is {actual}, but a {shape.family} has {expected}: take the file of the model's own "
                 "checkpoint"
             )
 
@@ -137,7 +137,7 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns every tensor of a directory by name, without reading their values. Raises like `load`."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
-        raise FileNotFoundError(f"{directory} is no directory: give the folder of a checkpoint")
+        raise FileNotFoundError(f"{directory} is not a directory: give the folder of a checkpoint")
     listed = _listed(directory)
     paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
     if missing := [path.name for path in paths if not path.is_file()]:
@@ -170,7 +170,7 @@ def check_is_one(directory: str | os.PathLike) -> None:
         return
     if set(_read_json(index).get("weight_map", {}).values()) != {SINGLE}:
         raise ValueError(
-            f"{single} and {index.name} are both there: vLLM reads the files of the index, transformers the "
+            f"{single} and {index.name} both exist: vLLM reads the files of the index, transformers the "
             "other one; delete the older of them"
         )
 
@@ -204,7 +204,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}): download it again") from error
+        raise ValueError(f"{path} is not JSON ({error}): download it again") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object: download it again")
     return content
@@ -227,7 +227,7 @@ def check(directory: str | os.PathLike) -> None:
         if not path.is_file() or _crc32(path) != expected:
             raise ValueError(
                 f"{path} is damaged or was changed: restore it from a copy, or delete {directory} to "
-                f"have it made again; if the change is yours, delete {CHECKSUMS} beside it"
+                f"have it made again; if the change is yours, delete {CHECKSUMS} next to it"
             )
 
 

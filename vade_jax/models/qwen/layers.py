@@ -156,8 +156,8 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 def times(x_D: jax.Array, scale_D: jax.Array) -> jax.Array:
     """Returns x * scale; the gradient of the scale is summed over the rows in float32.
 
-    JAX would sum it in the compute dtype, over as many terms as there are tokens. A CPU's compiler makes
-    float32 of bfloat16 there, those for Hopper GPUs and TPUs do not.
+    JAX would sum it in the compute dtype, over as many terms as there are tokens. The CPU's
+    compiler uses float32 there; those for Hopper GPUs and TPUs do not.
     """
     return x_D * scale_D
 

@@ -2,7 +2,7 @@
 
 Only A and B are trained. They are part of the linear layers, as `nnx.LoRA`, so all four forwards of the
 model use them. Their gradients need no array of the size of W; with effective weights W + A B, made outside
-the model, they would. Qwix is no alternative: it finds the matmuls of a model in a traced call and creates
+the model, they would. Qwix does not help: it finds the matmuls of a model in a traced call and creates
 A and B there, which does not work in the body of a `lax.scan` over layers.
 
 A model with an adapter has one tree of parameters. `split` takes the trained part out of it. `join` puts it
@@ -42,9 +42,9 @@ def attach(model: nnx.Module, adapter: Adapter, rngs: nnx.Rngs) -> None:
     """Puts A and B into the linear layers at the adapter's paths; in stacked layers they are stacked too."""
     modules = {"/".join(map(str, path)): module for path, module in nnx.iter_graph(model)}
     for path in adapter.paths:
-        made = _beside(modules[path], adapter.rank, rngs)
+        pair = _beside(modules[path], adapter.rank, rngs)
         # The attribute was None, so NNX treats it as static. `nnx.data` makes it part of the state.
-        modules[path].lora = nnx.data(made)
+        modules[path].lora = nnx.data(pair)
 
 
 def _beside(linear: Any, rank: int, rngs: nnx.Rngs) -> nnx.LoRA:
@@ -59,14 +59,14 @@ def start(abstract: Params, key: jax.Array) -> Params:
     A is uniform in +- 1 / sqrt(width of the input), and B is 0.
     """
     flat = traverse_util.flatten_dict(abstract)
-    made = {}
+    initial = {}
     for number, (path, leaf) in enumerate(flat.items()):
-        made[path] = jnp.zeros(leaf.shape, jnp.float32)
+        initial[path] = jnp.zeros(leaf.shape, jnp.float32)
         if path[-1] == A:
             bound = leaf.shape[-2] ** -0.5
             of_leaf = jax.random.fold_in(key, number)
-            made[path] = jax.random.uniform(of_leaf, leaf.shape, jnp.float32, -bound, bound)
-    return traverse_util.unflatten_dict(made)
+            initial[path] = jax.random.uniform(of_leaf, leaf.shape, jnp.float32, -bound, bound)
+    return traverse_util.unflatten_dict(initial)
 
 
 def split(params: Params) -> tuple[Params, Params]:

@@ -18,7 +18,7 @@ _PREFIX = "base_model.model."  # precedes the module's name in the name of every
 
 
 # ------------------------------------------------------------------------------ which layers
-def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
+def choose(options: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
     """Returns the adapter that the settings ask for.
 
     `shape` is the model's config. None: the model is not known yet; the layers are then those of all
@@ -27,27 +27,27 @@ def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Ad
     Raises:
         ValueError: the pattern is invalid or matches no layer, or the model has no vision tower.
     """
-    if wanted.vision and shape is not None and shape.vision is None:
+    if options.vision and shape is not None and shape.vision is None:
         raise ValueError("lora.vision=True, but the model has no vision tower: leave it at False")
     try:
-        pattern = re.compile(wanted.targets)
+        pattern = re.compile(options.targets)
     except re.error as error:
-        raise ValueError(f"lora.targets={wanted.targets!r} is no pattern: {error}") from error
+        raise ValueError(f"lora.targets={options.targets!r} is not a pattern: {error}") from error
     known = {
         path: name
         for path, name in _layers(shape).items()
-        if wanted.vision or not path.startswith("vision/")
+        if options.vision or not path.startswith("vision/")
     }
     # Published files have either name: those of Qwen3-VL and of transformers 5 the nested one.
     is_meant = lambda name: pattern.search(name) or pattern.search(weights.nested(name))
     paths = tuple(path for path, name in known.items() if is_meant(name))
     if not paths:
-        more = "" if wanted.vision else "; lora.vision=True adds the vision tower's"
+        more = "" if options.vision else "; lora.vision=True adds the vision tower's"
         raise ValueError(
-            f"lora.targets={wanted.targets!r} is in no layer's name; they are "
+            f"lora.targets={options.targets!r} matches no layer's name; they are "
             f"{', '.join(known.values())}{more}"
         )
-    return lora.Adapter(wanted.rank, wanted.alpha, paths)
+    return lora.Adapter(options.rank, options.alpha, paths)
 
 
 def _layers(shape: config.Config | None) -> dict[str, str]:
@@ -99,10 +99,10 @@ def _tensors(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields (PEFT's name, tensor), with the axes in torch's order (out, in)."""
     for path in adapter.paths:
-        found = weights.get(params, f"{path}/{lora.NAME}")
+        pair = weights.get(params, f"{path}/{lora.NAME}")
         name = weights.TABLE[f"{path}/kernel"][0].removesuffix(".weight")
         name = weights.in_memory(shape, name)
-        for letter, leaf in (("A", found[lora.A]), ("B", found[lora.B])):
+        for letter, leaf in (("A", pair[lora.A]), ("B", pair[lora.B])):
             leaf = np.asarray(leaf, np.float32)
             stack = leaf if leaf.ndim == 3 else leaf[None]
             for i, layer in zip(weights.numbers(shape, path, len(stack)), stack, strict=True):

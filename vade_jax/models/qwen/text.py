@@ -283,8 +283,8 @@ class Decoder(nnx.Module):
         """Returns one layer in the compute dtype, for a loop over the tokens of answers.
 
         A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
-        out: in every step all weights and caches, a third of the time of decoding on an H100. Made once,
-        before the loop, the copies take next to no time, and the memory of the weights once more. On a mesh
+        out: in every step all weights and caches, a third of the time of decoding on an H100. Cut out once,
+        before the loop, they take next to no time, but the memory of the weights a second time. On a mesh
         they are split over `tensor` alone, or each step would gather them again.
         """
         cut = lambda x: arrays.rounded(x[number], self.dtype)

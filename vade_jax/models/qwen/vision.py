@@ -2,7 +2,7 @@
 
 Qwen2.5-VL (arXiv:2502.13923, section 2.1): in most blocks a patch sees only its window of 8 x 8 patches; in a
 few it sees its whole image. Qwen3-VL (arXiv:2511.21631): in all blocks a patch sees its whole image, patches
-have learned positions, and some blocks give features of their own (DeepStack, arXiv:2406.04334).
+have learned positions, and some blocks give their own features (DeepStack, arXiv:2406.04334).
 
 transformers keeps all patches in one flat sequence, and lists where windows and images end. The lengths of
 such lists depend on the data, so here they would compile a program for every batch. Instead the host cuts
@@ -238,7 +238,7 @@ class Vision(nnx.Module):
         return Features(cell_BWCD, tuple(deep_KBWCD))
 
     def _run_blocks(self, x_BWSD: jax.Array, images: types.Images, remat: bool):
-        """Returns what the last block made, and what the DeepStack blocks made (None without any)."""
+        """Returns the output of the last block, and those of the DeepStack blocks (None without any)."""
         shape, num = self.shape, len(self.shape.deepstack)
         rotation = layers.vision_rotation(images.row_BWS, images.col_BWS, shape.head_width)
 
@@ -252,7 +252,7 @@ class Vision(nnx.Module):
             (x_BWSD, kept_BKWSD), (block, full, k) = carry, layer
             x_BWSD = run_block(x_BWSD, block, full)
             if kept_BKWSD is not None:
-                # In the carry, because an output of the scan would hold what all blocks made.
+                # In the carry, because an output of the scan would hold those of all blocks.
                 write = jax.lax.dynamic_update_index_in_dim
                 kept_BKWSD = self.place.rows(write(kept_BKWSD, x_BWSD[:, None], k, 1))
             return (x_BWSD, kept_BKWSD), None
@@ -278,22 +278,22 @@ class Vision(nnx.Module):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(place, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
     """Returns attention to the valid slots of the window or, if `full`, of the whole image."""
-    given = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
-    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *given)
+    arrays = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
+    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *arrays)
 
 
-def _attend_forward(place, full, *given):
-    return _attend(place, full, *given), (full, *given)
+def _attend_forward(place, full, *arrays):
+    return _attend(place, full, *arrays), (full, *arrays)
 
 
 def _attend_backward(place, residuals, dout):
-    full, *given = residuals
+    full, *arrays = residuals
 
     def gradients(attend, q, k, v, valid, dout):
         return jax.vjp(lambda q, k, v: attend(place, q, k, v, valid), q, k, v)[1](dout)
 
     branches = (functools.partial(gradients, f) for f in (_whole, _windowed))
-    return (None, *jax.lax.cond(full, *branches, *given, dout), None)
+    return (None, *jax.lax.cond(full, *branches, *arrays, dout), None)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)

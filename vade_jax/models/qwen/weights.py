@@ -6,7 +6,7 @@ in memory (`model.language_model`, `model.visual`), as Qwen3-VL is published. Ea
 published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
-So no function here holds more than one tensor besides the parameters. A tensor goes to the devices in the
+So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the
 form that it has in the file. It is split such that its transform moves nothing between devices, transformed
 there, and written into its layer of the parameter.
 """
@@ -220,7 +220,7 @@ def to_params(
     and each reads only what its devices hold.
 
     Raises:
-        ValueError: tensors are missing, extra, given twice or of another shape; the message names them.
+        ValueError: tensors are missing, extra, doubled or of another shape; the message names them.
     """
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
@@ -240,45 +240,45 @@ def to_params(
     return params
 
 
-def _fill_on_host(whole, tensors, stacked, transform) -> np.ndarray:
-    layers = whole if stacked else whole[None]
+def _fill_on_host(target, tensors, stacked, transform) -> np.ndarray:
+    layers = target if stacked else target[None]
     for layer, tensor in zip(layers, tensors, strict=True):
         layer[...] = transform.apply(tensor[...])
-    return whole
+    return target
 
 
 def _fill_on_devices(
-    whole: jax.Array, tensors: Sequence[Tensor], stacked: bool, transform: Transform
+    target: jax.Array, tensors: Sequence[Tensor], stacked: bool, transform: Transform
 ) -> jax.Array:
-    """Returns `whole` filled with the tensors of its layers or, if it is not stacked, with its one tensor.
+    """Returns `target` filled with the tensors of its layers or, if it is not stacked, with its one tensor.
 
-    `whole` is donated: its memory is used for the result. A process reads from disk only what its own
+    `target` is donated: its memory is used for the result. A process reads from disk only what its own
     devices hold.
     """
-    assert isinstance(whole.sharding, NamedSharding)
-    mesh, spec = whole.sharding.mesh, whole.sharding.spec
-    axes = (*spec, *[None] * (whole.ndim - len(spec)))
+    assert isinstance(target.sharding, NamedSharding)
+    mesh, spec = target.sharding.mesh, target.sharding.spec
+    axes = (*spec, *[None] * (target.ndim - len(spec)))
     # A tensor has one layer, so axis L, which is never split, is left out.
     axes = transform.axes(axes[1:] if stacked else axes)
     split = NamedSharding(mesh, PartitionSpec(*axes))
-    write = _writer(transform, stacked, whole.sharding)
+    write = _writer(transform, stacked, target.sharding)
     for i, tensor in enumerate(tensors):
         read = tensor.__getitem__
         part = jax.make_array_from_callback(tuple(tensor.shape), split, read)
         # JAX dispatches ahead of execution: without waiting, all tensors would be in memory at once.
-        whole = jax.block_until_ready(write(whole, part, i))
-    return whole
+        target = jax.block_until_ready(write(target, part, i))
+    return target
 
 
 @functools.cache
 def _writer(transform, stacked, sharding):
     """Returns a jitted function that sets one layer of a parameter, or all of it, to a tensor."""
 
-    def write(whole, part, i):
-        x = transform.apply(part).astype(whole.dtype)
+    def write(target, part, i):
+        x = transform.apply(part).astype(target.dtype)
         x, i = (x[None], i) if stacked else (x, 0)
-        # XLA does this update in place. `whole.at[i].set(x)` would also mask, which copies all layers.
-        return jax.lax.dynamic_update_slice_in_dim(whole, x, i, axis=0)
+        # XLA does this update in place. `target.at[i].set(x)` would also mask, which copies all layers.
+        return jax.lax.dynamic_update_slice_in_dim(target, x, i, axis=0)
 
     return jax.jit(write, out_shardings=sharding, donate_argnums=0)
 
@@ -323,10 +323,10 @@ class _Value(NamedTuple):
 
 
 def _adapter_of(params: types.Params, path: str) -> tuple:
-    beside = get(params, path.rpartition("/")[0])
-    if not path.endswith("/kernel") or lora.NAME not in beside:
+    parent = get(params, path.rpartition("/")[0])
+    if not path.endswith("/kernel") or lora.NAME not in parent:
         return ()
-    return beside[lora.NAME][lora.A], beside[lora.NAME][lora.B]
+    return parent[lora.NAME][lora.A], parent[lora.NAME][lora.B]
 
 
 def _tensor(value: _Value, layer: int | None, transform: Transform, dtype: np.dtype) -> np.ndarray:
@@ -359,11 +359,11 @@ def check_params(shape: config.Config, params: types.Params) -> None:
     """Raises ValueError if `params` (arrays or shapes) do not fit this model."""
     for path, size in ((entry.path, entry.size) for entry in _entries(shape)):
         try:
-            found = np.shape(get(params, path))
+            actual = np.shape(get(params, path))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is missing, expected {size}") from error
-        if found != size:
-            raise ValueError(f"{path} has shape {found}, expected {size}")
+        if actual != size:
+            raise ValueError(f"{path} has shape {actual}, expected {size}")
 
 
 # ------------------------------------------------------------------------------ the table for one model
@@ -393,7 +393,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     for name in (name for name in named if not name.startswith(_SKIPPED)):
         target = published(shape, in_table(name))
         if target in sources:
-            problems.append(f"{name} is given twice, also as {sources[target]}")
+            problems.append(f"{name} occurs twice, also as {sources[target]}")
         sources[target] = name
     if shape.tie_embeddings and "lm_head.weight" in sources:
         # Some tied checkpoints have a copy of the embedding as their head. It is ignored if it is equal.
@@ -407,8 +407,8 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     for target, name in sources.items():
         if target not in expected:
             problems.append(f"{name} is not part of this model")
-        elif (found := tuple(named[name].shape)) != expected[target]:
-            problems.append(f"{name} has shape {found}, expected {expected[target]}")
+        elif (actual := tuple(named[name].shape)) != expected[target]:
+            problems.append(f"{name} has shape {actual}, expected {expected[target]}")
     if problems:
         more = len(problems) - _MAX_LISTED
         listed = problems[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else [])

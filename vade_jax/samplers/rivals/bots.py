@@ -55,7 +55,7 @@ class BotsState(beta.BetaState):
 
     progress: Array  # float32, c: 0 is as good as the weak reference, 1 as the strong one
     started: Array  # bool, whether c has been measured
-    weak_I: Array | None = None  # float32, pass rates of the weak reference; None: not given
+    weak_I: Array | None = None  # float32, pass rates of the weak reference; None: no reference
     strong_I: Array | None = None  # float32, pass rates of the strong reference
 
 

@@ -192,8 +192,8 @@ def dare(options: DareOptions) -> base.Sampler:
       answers, DARE takes the plain mean; nearest to that are decayed counts. `decay` stands for the
       first-in-first-out queue: with 0.5 the counts are worth two visits at most.
     - The +1 is ours. With a plain mean a prompt whose answers were all wrong once would never come again.
-    - A prompt that was never visited has p = 1/2, the best there is: it comes first, beside those that are
-      known to be there. DARE predicts its p from a set of reference prompts.
+    - A prompt that was never visited has p = 1/2, the best there is: it comes first, as do those known to be
+      there. DARE predicts its p from a set of reference prompts.
     - The tiers are left out: 4 answers and a punishment of length where d < 0.3, 16 answers and hints where
       d > 0.8. A selector gives no hints and makes no rewards, and answers alone would not be DARE.
     """
@@ -268,7 +268,7 @@ def information(alpha_C: Array, beta_C: Array, num_rollouts: int) -> jax.Array:
 
     The paper has H(p) - E[H(p | s)], s the number of right answers, which takes the entropies of K + 2
     Beta distributions. Mutual information is symmetric, so H(answers) - E[H(answers | p)] is the same.
-    Both need the chance q_s of one sequence with s right answers. Besides that, the second needs only
+    Both need the chance q_s of one sequence with s right answers. The second also needs only
 
         E[H(answers | p)] = K (psi(a+b+1) - m psi(a+1) - (1-m) psi(b+1)), m = a / (a+b),
 

@@ -16,8 +16,8 @@ Departures from the paper:
   by their standard deviation. Before the first update of a step it is 0 for every group, so all bins tie.
 - With losses from 0 to 1, all weights are from 1 to 1.92. The paper's bounds, C on |S| and 15 on the weight,
   would never decide, and are left out.
-- H and the margin by which a rate must leave its bin are not published. Theirs here are ours, and so is the
-  form of the margin.
+- H and the margin by which a rate must leave its bin are not published. Those used here are ours, and so is
+  the form of the margin.
 - k is the number of answers that a visit has. The paper says 8, and rolls out 4.
 - A prompt's weight comes from the bin that it has before its answers, and its loss counts for that bin. A
   prompt that was never visited has no bin: its weight is 1, and its loss counts for none. So the first pass

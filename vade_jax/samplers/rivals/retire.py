@@ -22,7 +22,7 @@ which a wrong answer earns its format.
   it missed, and it keeps its counts: its next group may retire it again.
 - A prompt without valid answers keeps its place, in the queue or outside.
 - A pass over all items counts as evidence: it retires prompts and brings them back, and whatever stays
-  retired was reviewed. It is no step, and no visit of the shuffled passes.
+  retired was reviewed. It is not a step, and not a visit of the shuffled passes.
 - Where a step has several rounds of rollouts, each round counts as a step.
 """
 
@@ -70,10 +70,10 @@ def selector(options: RetireOptions) -> base.Sampler:
         # One order for all: active items by their visits, then the queue, as if visited more often.
         after = jnp.max(state.visits_I) + 1 + state.since_I
         score_I = ranking.least_visited(jnp.where(retired_I, after, state.visits_I))
-        whole, part = divmod(round(options.review * num_prompts * PARTS), PARTS)
-        if size := whole + (part > 0):
+        full, part = divmod(round(options.review * num_prompts * PARTS), PARTS)
+        if size := full + (part > 0):
             head_S = head(state.since_I, keys.review, size)
-            is_due_S = jnp.arange(size) < whole + carry(part, state.step)
+            is_due_S = jnp.arange(size) < full + carry(part, state.step)
             first_S = jnp.where(is_due_S & retired_I[head_S], jnp.inf, score_I[head_S])
             score_I = score_I.at[head_S].set(first_S)
         return ranking.best(score_I, keys.ties, num_prompts, options.num_rollouts)
@@ -88,7 +88,7 @@ def selector(options: RetireOptions) -> base.Sampler:
         retires_M = jnp.where(was_retired_M, is_right_M, mean_M > options.rate + MARGIN)
         since_M = jnp.where(retires_M, state.step, NOT_RETIRED)
         since_M = jnp.where(feedback.trials_M > 0, since_M, before_M)
-        # A review is no visit, so the largest number of visits is that of the current pass.
+        # A review is not a visit, so the largest number of visits is that of the current pass.
         visits_I = state.visits_I.at[index_M].add(jnp.where(was_retired_M, 0, turn))
         comes_back_M = was_retired_M & (since_M == NOT_RETIRED)
         visits_M = jnp.where(comes_back_M, jnp.max(visits_I), visits_I[index_M])
