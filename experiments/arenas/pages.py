@@ -47,6 +47,12 @@ COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
 CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
 # What two runs that are compared have spent alike, by quantity
 DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
+HEADINGS = {name: heading for name, heading, _ in comparison.COLUMNS} | {
+    DIFFERENCE: "gain",
+    "hopeless": "on hopeless prompts",
+    "overshoot": "forecast of it, too high by",
+    "forgotten": "forgotten",
+}
 # A table of records, or several that are joined, each with an ending that its arms get
 Table = str | Mapping[str, str]
 Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
@@ -205,6 +211,11 @@ def table(
         rows.append(row)
     head, *rows = zip(*rows, strict=True) if turned else rows
     _show(head, rows)
+
+
+def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[str, Column]:
+    """Returns a column for each quantity of one group, by its heading."""
+    return {HEADINGS.get(x, x.replace("_", " ")): Column(table, group, x) for x in shown}
 
 
 def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:
