@@ -30,8 +30,6 @@ SUITES = {
     "selectors": core.selectors,
     "update": functools.partial(peers.beside, UPDATE),
     "decode": functools.partial(peers.beside, DECODE),
-    "data": core.data,
-    "verify": core.verdicts,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
