@@ -10,7 +10,6 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from configs import default
 from vade_jax import settings
 
 
@@ -25,13 +24,10 @@ def get_config(arg=None):
     try:
         values = json.loads(path.read_bytes())
         values = _tuples(values.get("settings", values))  # of a run directory, or bare
-        settings.Run.from_dict(values)  # its errors name the field; those of `update` do not
+        run = settings.Run.from_dict(values)
     except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
         raise ValueError(f"{path} holds no config: {error}") from None
-    c = default.get_config()
-    c.selector.options = ConfigDict()  # the default options are VADE's
-    c.update(values)
-    return c
+    return ConfigDict(run.to_dict())
 
 
 def _tuples(value):

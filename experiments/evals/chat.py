@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
-from experiments.evals import store
+from experiments.evals import answers
 from experiments.evals.settings import Server
 from vade_jax import client
 
@@ -53,7 +53,7 @@ class Chat:
             setting=f"{server.path}api_key_env",
         )
         self.server, self._fields = server, server.request_fields()
-        self.replies = store.Store(memory, operator.itemgetter("key", "reply"))
+        self.replies = answers.Store(memory, operator.itemgetter("key", "reply"))
         self._lock, self._lock_of = threading.Lock(), collections.defaultdict(threading.Lock)
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
