@@ -122,9 +122,6 @@ RIVALS: dict[str, Change] = {
     "vade_measured": selector("vade", warmup="measured"),
     "vade_dapo": both(around_vade("dapo"), refilled),
     "remind_vade": around_vade("remind"),
-    "pooled_blind": both(
-        selector("pooled"), blind
-    ),  # knows nothing of categories, such as families and levels
 }
 RIVALS |= {name: selector(name) for name in samplers.SAMPLERS if name not in RIVALS}
 

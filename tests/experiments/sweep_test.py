@@ -93,16 +93,6 @@ def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
     assert (tmp_path / "w/clean/gspo/uniform_seed1/run.json").exists()
 
 
-def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):
-    made = runs(tmp_path, arms="mopps,vade", seeds="0,1")
-    sweep.warn_without_baseline(made, "vade")
-    assert capsys.readouterr().out == ""
-    sweep.warn_without_baseline(made, "uniform")
-    said = capsys.readouterr().out
-    assert said.startswith("note: the baseline uniform is not among the arms")
-    assert said.endswith("as one of mopps, vade\n")
-
-
 @pytest.mark.usefixtures("programs")
 def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "REPORT_ONLY", types.SimpleNamespace(value=False))
@@ -111,20 +101,6 @@ def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
         sweep.main(sweep_config.get_config("smoke"), str(workdir))
     assert caught.value.code == 2 and "is another run's" in capsys.readouterr().err
     assert not list(workdir.iterdir())
-
-
-@pytest.mark.usefixtures("programs")
-def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatch):
-    made = runs(tmp_path, arms="uniform", seeds="0")
-    sweep.make(made, 1)
-
-    def fail(*_):
-        raise RuntimeError("no table")
-
-    monkeypatch.setattr(sweep.results, "write", fail)
-    with pytest.raises(RuntimeError, match="no table"):
-        sweep.report(made, str(tmp_path / "out"), "uniform")
-    assert (tmp_path / "out/records.parquet").exists()
 
 
 @pytest.mark.usefixtures("programs")

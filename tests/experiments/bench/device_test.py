@@ -57,16 +57,6 @@ def test_the_selector_is_measured_at_several_sizes(tmp_path, monkeypatch, capsys
     assert "| vade, 1,000 items |" in capsys.readouterr().out
 
 
-def test_programs_that_a_run_does_not_have_are_an_error():
-    without = values(engine__name="vllm_server", loss__kl_coef=0.0)
-    with pytest.raises(ValueError, match="no 'decode'"):
-        device.run(without, ["decode"], 1, None)
-    with pytest.raises(ValueError, match="no 'score'"):
-        device.run(values(), ["score"], 1, None)
-    with pytest.raises(ValueError, match=r"data\.max_pixels"):
-        workload.full_prompts(small.SHAPE, workload.Lengths(43, 4, (4, 10)), 1)
-
-
 @pytest.mark.parametrize("name", [UPDATE, DECODE])
 def test_peers_take_the_same_step(monkeypatch, name):
     """The losses are equal, of those that are installed."""

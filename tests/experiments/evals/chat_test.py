@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from experiments.evals.chat import Chat, ServerLost, Unanswered, finished, request_key
+from experiments.evals.chat import Chat, ServerLost, Unanswered
 from experiments.evals.settings import Judge
 from tests.http_server import KEY, ScriptedChat, said
 
@@ -52,13 +52,6 @@ def test_a_first_word_tells_of_a_wrong_key_model_or_address(make, server, monkey
     assert server.bodies == []
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"), [("stop", True), ("length", False), ("content_filter", None)]
-)
-def test_how_a_reply_ended(reason, expected):
-    assert finished({"choices": [{"finish_reason": reason}]}) is expected
-
-
 # ------------------------------------------------------------------------------ memory
 def test_a_question_is_asked_once(server, make):
     chat = make()
@@ -83,12 +76,6 @@ def test_fields_of_the_run_win_and_none_takes_one_out(server, make):
     assert body == {"model": "m", "messages": user("a"), "top_p": 0.5, "seed": 3}
 
 
-def test_the_key_is_of_the_content():
-    assert request_key({"a": 1, "b": 2}) == request_key({"b": 2, "a": 1})
-    requests = [{"messages": user("p")}, {"messages": user("q")}, {"seed": 0}, {"seed": 1}]
-    assert len(set(map(request_key, requests))) == 4
-
-
 # ------------------------------------------------------------------------------ faults
 def test_failures_are_counted_and_not_remembered(server, make):
     server.faults = [500, 500, 400]
@@ -98,18 +85,6 @@ def test_failures_are_counted_and_not_remembered(server, make):
             ask(chat)
     assert ask(chat) == "A"
     assert chat.counts() == dict(asked=3, remembered=0, retries=1, unanswered=2)
-
-
-@pytest.mark.parametrize("status", [401, 404])
-def test_a_key_or_model_that_is_gone_ends_everything(server, make, status):
-    chat = make()
-    ask(chat, "a")
-    server.always = status
-    for question in "bc":
-        with pytest.raises(ServerLost, match=rf"is given up: HTTP {status}"):
-            ask(chat, question)
-    assert len(server.bodies) == 2  # nobody asked for c
-    assert ask(chat, "a") == "A"  # what is remembered needs no server
 
 
 def test_a_server_that_is_gone_is_given_up_after_some_questions(server, make):

@@ -69,23 +69,3 @@ def test_pictures_of_benchmarks_are_not_kept_decoded(path, tmp_path, monkeypatch
     images = [image for item in items for image in item.images]
     assert len(images) == 3
     assert not any(image.fp is None for image in images)  # Pillow lets the file go once it is read
-
-
-@pytest.mark.parametrize(
-    ("benchmarks", "message"),
-    [
-        ("chart:x", "'chart:x': write BENCHMARK:FILE; benchmarks are mathvista, "),
-        ("chartqa", "'' does not exist"),
-        ("chartqa:gone.parquet", "'gone.parquet' does not exist"),
-        ("chartqa:{path},chartqa:{path}", "chartqa is there twice"),
-    ],
-)
-def test_mistakes_in_the_settings(path, benchmarks, message):
-    with pytest.raises(ValueError, match=message):
-        in_training.paths(make_run(benchmarks.format(path=path)).eval)
-
-
-def test_no_benchmark_is_the_default_and_the_profile_is_checked_all_the_same():
-    assert in_training.paths(settings.Eval()) == {}
-    with pytest.raises(ValueError, match=r"eval\.profile='chain': known are cot, paper"):
-        settings.Eval(profile="chain")

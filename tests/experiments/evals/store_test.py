@@ -4,7 +4,6 @@ import operator
 from concurrent import futures
 
 import pytest
-
 from experiments.evals.store import Store
 
 

@@ -31,12 +31,6 @@ def test_a_broken_line_is_a_row_that_is_rejected(tmp_path):
     assert refused.value.reason == "bad_row"
 
 
-def test_no_rows_are_an_error(tmp_path):
-    path = files.write_parquet(tmp_path / "e.parquet", files.LLAVA)
-    with pytest.raises(ValueError, match=r"e\.parquet cannot be read"):
-        published.open_source(path)
-
-
 # ------------------------------------------------------------------------------ forms
 def read(row):
     form = published.detect(list(row), "a file")
@@ -69,18 +63,6 @@ def test_turns_share_the_image_and_only_the_first_has_the_mark():
     ]
     assert samples[0].images is samples[1].images and len(samples[0].images) == 1
     assert {s.answer_is for s in samples} == {"turn"}
-
-
-def test_the_original_files_of_chartqa():
-    row = {"imgname": "7.png", "query": "How many?", "label": "1,200"}
-    (sample,) = read(row)
-    assert sample.images == ["png/7.png"] and sample.answer == "1,200"
-    assert sample.tolerance == 0.05
-
-
-def test_verls_rows_are_read_as_in_training():
-    (sample,) = read(files.verl("<image>Find y.", "4", system=True))
-    assert (sample.question, sample.answer, sample.own_words) == ("<image>Find y.", "4", True)
 
 
 @pytest.mark.parametrize(
