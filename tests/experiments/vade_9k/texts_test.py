@@ -92,7 +92,6 @@ def test_what_cannot_be_trusted_is_refused(question, answer, reason):
     assert refused.value.reason == reason
 
 
-@pytest.mark.parametrize("kind", ["sum", ["int"], {"int": 1}])
 @pytest.mark.parametrize(
     ("solution", "gold"),
     [
