@@ -9,11 +9,8 @@ it. The same files and seed give the same bytes. TARGET appears only when all of
 was stopped leaves TARGET.tmp, which the next build replaces.
 """
 
-import contextlib
 import dataclasses
 import pathlib
-import sys
-from collections.abc import Iterator
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -23,20 +20,10 @@ from experiments.vade_9k import build
 from experiments.vade_9k.settings import Build
 
 
-@contextlib.contextmanager
-def _stops(target: pathlib.Path) -> Iterator[None]:
-    """Turns Ctrl-C into one line and an exit."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        there = "is whole" if target.exists() else "was not made"
-        sys.exit(f"error: stopped, {target} {there}")
-
-
 def main(c: ConfigDict, _: str) -> None:
     """Builds the data, and prints the report."""
     target = pathlib.Path(TARGET.value)
-    with errors.user_errors(), _stops(target):
+    with errors.user_errors():
         settings = Build.from_dict(c.to_dict())
         for name, flag in (("source", SOURCE), ("checkpoint", CHECKPOINT)):
             if flag.value:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vade_jax.report import curves
 from vade_jax.types import PathLike
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
@@ -139,13 +138,3 @@ def line(**style: Any) -> Any:
     from matplotlib import lines
 
     return lines.Line2D([], [], **style)
-
-
-def from_zero_or_log(panel: Any) -> None:
-    """Starts the y axis at 0, or makes it logarithmic if the lines have spikes."""
-    lines = [line.get_ydata() for line in panel.lines]
-    if lines and curves.has_spikes(np.concatenate(lines)):
-        panel.set_yscale("log")
-        panel.set_title(f"{panel.get_title(loc='left')}, log scale")
-    else:
-        panel.set_ylim(bottom=0)

@@ -86,8 +86,10 @@ class ServerPolicy:
                 reply = self.chat.reply([message], **request)
             except chat.Unanswered:
                 continue
-            text, finished = client.text_of(reply), chat.finished(reply)
-            answers.append(Answer(item.uid, sample, text, client.num_tokens(reply), finished))
+            ends = {"stop": True, "length": False}  # others do not say whether it was cut
+            finished = ends.get(reply["choices"][0].get("finish_reason"))
+            text, num_tokens = client.text_of(reply), client.num_tokens(reply)
+            answers.append(Answer(item.uid, sample, text, num_tokens, finished))
         return answers
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:

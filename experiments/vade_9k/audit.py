@@ -5,7 +5,8 @@ neighbour. Plain drawings on white have few bits that differ, so a picture alone
 words together are a finding.
 """
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,22 +36,20 @@ class Entry(NamedTuple):
     hashes: tuple[int, ...]  # `dhash` of each picture
 
 
-class Asked:
-    """The questions of a benchmark, to compare others with."""
+def asks(entries: Sequence[Entry]) -> Callable[[Entry], str | None]:
+    """Returns a function from a question to the first entry that asks it too, by its uid, or None."""
+    by_key = collections.defaultdict(list)
+    for entry in entries:
+        by_key[entry.key].append(entry)
 
-    def __init__(self, entries: Sequence[Entry]):
-        self._by_key: dict[str, list[Entry]] = {}
-        for entry in entries:
-            if entry.key:
-                self._by_key.setdefault(entry.key, []).append(entry)
-
-    def shared(self, entry: Entry) -> str | None:
-        """Returns the uid of the first item that asks in the same words about an alike picture."""
-        bits = lambda a, b: (a ^ b).bit_count()
-        for item in self._by_key.get(entry.key, ()):
-            if any(bits(a, b) <= MOST_BITS for a in entry.hashes for b in item.hashes):
-                return item.uid
+    def asked(question: Entry) -> str | None:
+        for entry in by_key.get(question.key, ()) if question.key else ():
+            bits = [(a ^ b).bit_count() for a in question.hashes for b in entry.hashes]
+            if min(bits, default=65) <= MOST_BITS:
+                return entry.uid
         return None
+
+    return asked
 
 
 def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:

@@ -105,7 +105,7 @@ def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
     entries = []
     for name, path in paths.items():
         entries += audit.read(benchmarks.BENCHMARKS[name], path, **limits) if path else []
-    return audit.Asked(entries).shared
+    return audit.asks(entries)
 
 
 def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:

@@ -40,7 +40,8 @@ def test_what_is_shared_is_in_the_same_words_about_an_alike_picture():
         both = [y.uid for y in asked if x.key == y.key != "" and bits(x, y) <= 4]
         found[x.uid] = both[0] if both else None
     assert 5 < sum(uid is not None for uid in found.values()) < 55
-    assert {x.uid: audit.Asked(asked).shared(x) for x in train} == found
+    shared = audit.asks(asked)
+    assert {x.uid: shared(x) for x in train} == found
 
 
 @pytest.mark.parametrize("hint", ["", "Look at it.\n\nFigure: a fox."])
@@ -49,5 +50,5 @@ def test_a_question_is_the_same_with_a_hint_and_without(tmp_path, hint):
     path = files.write_parquet(tmp_path / "a.parquet", files.SCIENCEQA, row)
     (sample,) = published.open_source(path).read(0)
     # A benchmark's question has its hint in the metadata.
-    asked = audit.Asked([Entry("b", texts.key("Which is it?"), (7,))])
-    assert asked.shared(Entry("t", texts.key(texts.normalise(sample)["question"]), (7,))) == "b"
+    asked = audit.asks([Entry("b", texts.key("Which is it?"), (7,))])
+    assert asked(Entry("t", texts.key(texts.normalise(sample)["question"]), (7,))) == "b"

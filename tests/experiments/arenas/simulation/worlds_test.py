@@ -89,14 +89,6 @@ def test_skills_learn_by_hand():
     np.testing.assert_allclose(after.skill_A, skill_A, rtol=1e-5, atol=1e-7)
 
 
-def test_hard_prompts_teach_more():
-    state = make("skills", 16, rate=1.0, hard=1.0, hopeless=0.0)
-    after = state.learn(groups([0, 1, 2], [2, 4, 6]), G)
-    # 2 (1 - q) = 1.5, 1, 0.5
-    expected = np.array([1.5, 1, 0.5]) * np.sqrt([3 / 16, 1 / 4, 3 / 16])
-    np.testing.assert_allclose(after.offset_I[:3], expected, rtol=1e-5)
-
-
 def test_pass_rates_of_skills():
     state = make("skills", 32, hopeless=0.0)
     state = state.replace(
