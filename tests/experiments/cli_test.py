@@ -54,6 +54,9 @@ def test_a_selector_named_by_a_flag_brings_its_options(name, warmup, parse):
     parse("--config=configs/tiny_gspo.py", f"--config.selector.name={name}")
     found = cli.config().selector
     assert (found.name, found.options.get("warmup")) == (name, warmup)
+    words = "--config.selector.name=knapsack", "--config.batch.answers_per_row=4"
+    parse("--config=configs/tiny_gspo.py", *words)  # what goes with it may be set otherwise
+    assert cli.config().batch.answers_per_row == 4
 
 
 # ------------------------------------------------------------------------------ experiments.config
