@@ -23,14 +23,7 @@ def get_config(arg=None):
     path = pathlib.Path(arg or "").expanduser()
     try:
         values = json.loads(path.read_bytes())
-        values = _tuples(values.get("settings", values))  # of a run directory, or bare
-        run = settings.Run.from_dict(values)
+        run = settings.Run.from_dict(values.get("settings", values))  # of a run directory, or bare
     except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
         raise ValueError(f"{path} holds no config: {error}") from None
     return ConfigDict(run.to_dict())
-
-
-def _tuples(value):
-    if isinstance(value, dict):
-        return {name: _tuples(x) for name, x in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -24,9 +24,7 @@ def get_config(arg=None):
     c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template ignores this word
     c.reward.format = "boxed"  # a base model does not write think tags unless told to
     c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
-    if (
-        c.model.preset
-    ):  # smoke: the tiny text model; the built-in data are pictures, so it needs files
+    if c.model.preset:  # smoke: the tiny text model, without the built-in data, which are pictures
         c.model.preset = "tiny_qwen2.5"
         c.eval.num_samples = 1
         c.data.train = c.data.validation = ""

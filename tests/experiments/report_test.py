@@ -1,9 +1,6 @@
 """The command, the page at the end of a run, and where its pictures come from."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -68,17 +65,3 @@ def test_the_command_draws_built_in_pictures_again_and_says_what_is_gone(
     assert (workdir / "comparison.html").exists()
     with pytest.raises(SystemExit, match="2"):
         report.main([f"--workdir={workdir / 'figures'}"])
-
-
-def test_the_command_switches_the_hub_off(run_of_data, tmp_path_factory):
-    workdir, _ = run_of_data
-    run_file.write(workdir, {"settings": {"data": {"train": "owner/name"}}})
-    stub = tmp_path_factory.mktemp("stub")
-    line = "print('offline', os.environ.get('HF_HUB_OFFLINE'))"
-    (stub / "datasets.py").write_text(f"import os\n{line}\n")
-    command = [sys.executable, "-m", "experiments.report", f"--workdir={workdir}"]
-    paths = os.pathsep.join([str(stub), os.getcwd()])
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
-    )
-    assert "offline 1" in done.stdout, done.stderr

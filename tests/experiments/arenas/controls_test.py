@@ -45,7 +45,7 @@ def test_a_line_climbs_by_a_third_of_its_rise():
 
 
 def test_the_last_third_begins_with_its_first_step_and_needs_two():
-    scores = {0: 0.1, 20: 0.2, 40: 0.5, 60: 0.6}  # 60 * (1 - 1/3) is a little above 40
+    scores = {0: 0.1, 20: 0.3, 40: 0.5, 60: 0.6}  # 60 * (1 - 1/3) is a little above 40
     lines = [{"step": step, "val/validation/acc/mean@4": x} for step, x in scores.items()]
     assert controls.climb(lines) == pytest.approx(0.1)
     assert math.isnan(controls.climb(lines[:2])) and math.isnan(controls.climb([]))
@@ -72,15 +72,6 @@ def test_a_control_that_did_not_run_is_not_passed():
     found = checked({"uniform": [run(seed, 0.1) for seed in range(8)]})
     assert found["dose"].found == found["oracle"].found == "did not run"
     assert [name for name, control in found.items() if control.passed] == ["headroom", "error"]
-
-
-@pytest.mark.parametrize(("num_validations", "error"), [(1, 0.005), (2, 0.0035), (9, 0.0029)])
-def test_the_error_is_of_as_many_validations_as_there_are(num_validations, error):
-    """Of p = .5, 2,500 questions and 4 answers to each: the root of .25 / 10,000 over their number."""
-    steps = STEPS[: 1 + num_validations]  # the one before the first step does not count
-    one = [run(0, 0.0, start=0.5, num_validation=2500, steps=steps)]
-    found = checked(dict.fromkeys(("uniform", "dose", "oracle"), one))["error"].found
-    assert float(found) == pytest.approx(error, abs=1e-4)
 
 
 def test_the_error_is_the_largest_of_the_seeds_each_with_its_own_numbers():

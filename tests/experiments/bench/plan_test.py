@@ -100,23 +100,6 @@ def test_what_does_not_fit_says_what_to_change(monkeypatch):
     assert problem.endswith("try engine.prompts_per_call=4")
 
 
-@pytest.mark.parametrize(
-    ("program", "fix"),
-    [("update", "batch.prompts_per_microbatch=4"), ("decode", "more devices")],
-)
-def test_a_program_that_a_tpu_compiler_refuses_is_a_problem(monkeypatch, program, fix):
-    def refuse(*_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 20.67G of 15.75G.")
-
-    run = tiny(engine__prompts_per_call=1)
-    names = {"update": programs.UPDATE, "decode": programs.DECODE}
-    monkeypatch.setattr(programs, "names", lambda _: [names[program]])
-    monkeypatch.setattr(programs, "lowered", refuse)
-    report = plan.make(run, jax.devices()[:1], H200)
-    assert not report.fits and fix in report.problems[0]
-    assert report.text.splitlines()[-1] == f"does not fit: {report.problems[0]}"
-
-
 def test_the_largest_image():
     assert workload.image_cells(1003520, 14) == (32, 40)
     assert workload.image_cells(112 * 112, 14) == (4, 4)

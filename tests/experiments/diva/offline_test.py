@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from experiments.diva import offline
-from experiments.evals.chat import Chat, ServerLost
+from experiments.evals.chat import Chat
 from experiments.evals.settings import Server
 from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
@@ -198,16 +198,3 @@ def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_pa
     report, counts = make(source)
     assert report.kept == {"paraphrases": 2, "steps": 1}
     assert counts["asked"] == 2  # both answers that were missing
-
-
-def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(make, server, tmp_path):
-    source = write(tmp_path / "mine.jsonl", *map(question, range(3, 33)))
-    server.faults = [None] * 20 + [401] * 100
-    with pytest.raises(ServerLost, match="given up: HTTP 401"):
-        make(source)
-    assert not (tmp_path / "out.jsonl").exists()
-    server.faults = []
-    report, counts = make(source)
-    known = counts["remembered"]  # three others were being asked as it ended
-    assert report.num_rows == 30 and 17 <= known <= 20
-    assert counts["asked"] == 30 * 8 - known

@@ -40,13 +40,6 @@ def test_reasoning_is_sampled_as_the_settings_say(path):
     ]
 
 
-def test_the_first_items_in_the_order_of_the_table(path, tmp_path, capsys):
-    vista = files.save(tmp_path / "vista.parquet", files.mathvista())
-    found = read(path, mathvista=vista, num_items=2)
-    assert [(t.name, len(t.items)) for t in found] == [("mathvista", 1), ("chartqa", 2)]
-    assert "so skipped: mathverse, mathvision, scienceqa\n" in capsys.readouterr().out
-
-
 def test_a_hash_is_of_what_lies_deeper_too(tmp_path):
     (tmp_path / "chartqa").mkdir()
     (tmp_path / ".cache").mkdir()

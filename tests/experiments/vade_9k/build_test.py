@@ -251,14 +251,6 @@ def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, caps
         assert ("what mathverse, " in capsys.readouterr().out) == exclude
 
 
-def test_rejects_are_listed_where_no_split_can_be_made(built, checkpoint, tmp_path):
-    few = taking(built[0], checkpoint, own=(), validation=0.01)
-    with pytest.raises(ValueError, match="leaves none for validation"):
-        build.build(few, tmp_path / "out")
-    rejects = (tmp_path / "out.tmp" / "report" / "rejects.jsonl").read_text()
-    assert len(rejects.splitlines()) >= sum(REASONS.values())
-
-
 def test_other_counts_than_the_papers_are_told(built):
     _, target = built
     (warning,) = [

@@ -5,7 +5,6 @@ import pytest
 
 from experiments.evals.benchmarks import BENCHMARKS, PAPER
 from tests.experiments.evals.benchmarks import files
-from vade_jax.data import images
 
 MAKE = {
     "mathvista": lambda n: files.mathvista(str(n)),
@@ -70,21 +69,6 @@ def test_duplicate_ids(tmp_path, name):
     path = files.save(tmp_path / "a.parquet", *[MAKE[name](i) for i in (1, 2, 1)])
     with pytest.raises(ValueError, match=f"row 2 of a.parquet has the id .*{name}:1"):
         read(name, path)
-
-
-PICTURES = {
-    **{mode: files.picture("JPEG", mode, (28, 56)) for mode in ("CMYK", "L")},
-    **{mode: files.picture("PNG", mode, (28, 56)) for mode in ("RGBA", "P")},
-    "turned": files.rotated(),
-}
-
-
-@pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
-def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, picture):
-    row = files.chartqa(image=files.struct(picture))
-    (item,) = read("chartqa", files.save(tmp_path / "a.parquet", row))
-    loaded = images.load(item.images[0], patch=14, min_pixels=1568, max_pixels=10**6)
-    assert loaded.shape == (56, 28, 3)
 
 
 METADATA = MAKE["mathvista"](0)["metadata"]
