@@ -13,7 +13,7 @@
 # make format         what ruff finds, changed in the files
 # make docs           the site, in site/
 # make bench          speed beside the alternatives, as in docs/speed.md
-# make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=5: one of each kind
+# make torture        100 kills and faults, as in docs/reliability.md; KILLS=5: one of each kind
 # make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
 # make constraints    writes the versions of .venv into constraints/
 # make clean          removes the environments and caches, keeps runs/

@@ -4,6 +4,7 @@ Each is a function that changes the config of a run, as those of configs/default
 that all runs share, with what `--config.run.FIELD=VALUE` has changed in them.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -52,9 +53,18 @@ def make(
 def changed(run: ConfigDict, *changes: Change) -> ConfigDict:
     """Returns a copy of `run` with some changes, in this order."""
     c = ConfigDict(run.to_dict())
-    for change in changes:
-        change(c)
+    both(*changes)(c)
     return c
+
+
+def both(*changes: Change) -> Change:
+    """Returns the change that makes all of these, in this order."""
+
+    def change(c: ConfigDict) -> None:
+        for one in changes:
+            one(c)
+
+    return change
 
 
 def nothing(c: ConfigDict) -> None:
@@ -70,18 +80,7 @@ DATA: dict[str, Change] = {"clean": nothing, "wrong10": wrong_golds}
 
 
 # ------------------------------------------------------------------------------ losses
-LOSSES: dict[str, Change] = {"gspo": default.gspo, "grpo": default.grpo}
-PPO_STYLE = LOSSES | {"dapo": default.dapo, "dr_grpo": default.dr_grpo}  # all clip ratios
-
-
-def loss_name(run: ConfigDict) -> str:
-    """Returns the loss of `run`, or the loss that needs the fewest changes to `run`."""
-
-    def num_changes(name: str) -> int:
-        loss = changed(run, PPO_STYLE[name]).loss
-        return sum(loss[field] != run.loss[field] for field in loss)
-
-    return min(PPO_STYLE, key=num_changes)
+LOSSES: dict[str, Change] = {x: functools.partial(default.loss, name=x) for x in default.LOSSES}
 
 
 # ------------------------------------------------------------------------------ selectors
@@ -109,34 +108,19 @@ def around_vade(name: str) -> Change:
     return change
 
 
-def budgeted(change: Change) -> Change:
-    """Returns `change` with batches refilled until full, in any number of rounds, within a budget."""
-
-    def within(c: ConfigDict) -> None:
-        change(c)
-        c.budget, c.refill.max_rounds = BUDGET, 0
-
-    return within
-
-
-def blind(name: str) -> Change:
-    """Returns the change to a selector by category for which all items are in one category."""
-
-    def change(c: ConfigDict) -> None:
-        selector(name)(c)
-        c.selector.arrays = ConfigDict()
-
-    return change
+def refilled(c: ConfigDict) -> None:
+    """Refills batches until they are full, in any number of rounds, within a budget."""
+    c.budget, c.refill.max_rounds = BUDGET, 0
 
 
 # The selectors to compare; VADE has the options of the run.
 RIVALS: dict[str, Change] = {
     "uniform": selector("uniform"),
-    "dapo": budgeted(selector("dapo")),
+    "dapo": both(selector("dapo"), refilled),
     "dapo_three_rounds": selector("dapo"),
     "vade": selector("vade"),
     "vade_measured": selector("vade", warmup="measured"),
-    "vade_dapo": budgeted(around_vade("dapo")),
+    "vade_dapo": both(around_vade("dapo"), refilled),
     "remind_vade": around_vade("remind"),
 }
 RIVALS |= {name: selector(name) for name in samplers.SAMPLERS if name not in RIVALS}

@@ -49,30 +49,25 @@ def built_in(c: ConfigDict, num_train: int, num_validation: int) -> None:
         c.data[f"num_{split}"] = follow(c.data.get_ref(split), count)
 
 
-def grpo(c: ConfigDict) -> None:
-    """Sets GRPO: token ratios, verl's clip and token-mean."""
-    c.loss.update(settings.GRPO)
+LOSSES = {
+    "gspo": settings.GSPO,
+    "grpo": settings.GRPO,
+    "dapo": settings.DAPO,
+    "dr_grpo": settings.DR_GRPO,
+}
 
 
-def gspo(c: ConfigDict) -> None:
-    """Sets GSPO: sequence ratios and the narrow clip of its authors."""
-    c.loss.update(settings.GSPO)
+def loss(c: ConfigDict, name: str) -> None:
+    """Sets the loss of a paper, one of `LOSSES`, and what else it changes.
 
-
-def dapo(c: ConfigDict) -> None:
-    """Sets DAPO (arXiv 2503.14476): GRPO with clip-higher, no KL, soft overlong punishment.
-
-    The last fifth of the length limit is punished, as in the paper; it follows later changes of the limit.
-    DAPO's other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
+    DAPO (arXiv 2503.14476) punishes the last fifth of the length limit, also of one that is set later. Its
+    other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
     """
-    c.loss.update(settings.DAPO)
-    c.reward.overlong_buffer = c.sampling.get_ref("max_tokens") // 5
-
-
-def dr_grpo(c: ConfigDict) -> None:
-    """Sets Dr. GRPO (arXiv 2503.20783): GRPO without std, without division by answer length, without KL."""
-    c.loss.update(settings.DR_GRPO)
-    c.scale_by_std = False
+    c.loss.update(LOSSES[name])
+    if name == "dapo":
+        c.reward.overlong_buffer = c.sampling.get_ref("max_tokens") // 5
+    if name == "dr_grpo":
+        c.scale_by_std = False
 
 
 def selector(c: ConfigDict, name: str) -> None:

@@ -10,7 +10,6 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from configs import default
 from vade_jax import settings
 
 
@@ -24,17 +23,7 @@ def get_config(arg=None):
     path = pathlib.Path(arg or "").expanduser()
     try:
         values = json.loads(path.read_bytes())
-        values = _tuples(values.get("settings", values))  # of a run directory, or bare
-        settings.Run.from_dict(values)  # its errors name the field; those of `update` do not
+        run = settings.Run.from_dict(values.get("settings", values))  # of a run directory, or bare
     except (ValueError, AttributeError) as error:  # ml_collections cannot re-create json's errors
         raise ValueError(f"{path} holds no config: {error}") from None
-    c = default.get_config()
-    c.selector.options = ConfigDict()  # the default options are VADE's
-    c.update(values)
-    return c
-
-
-def _tuples(value):
-    if isinstance(value, dict):
-        return {name: _tuples(x) for name, x in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return ConfigDict(run.to_dict())

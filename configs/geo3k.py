@@ -1,6 +1,6 @@
 r"""Geometry3K with GRPO, on Qwen2.5-VL-3B or Qwen3-VL-4B: the usual arena of selectors. 4 x H200.
 
-    pip install -e '.[train,cuda,vllm,hub]'
+    pip install -e '.[train,cuda,vllm]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
 2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub. Files made by verl's
@@ -13,36 +13,17 @@ are compared as numbers, and formulas by SymPy (`data.kind`); these libraries us
 Arguments: `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
 not need categories of rows (`sec` and `strata` need them, and so does `pooled` without
 `--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `qwen3vl` takes
-Qwen3-VL-4B-Instruct in the place of Qwen2.5-VL-3B-Instruct. `arms` makes a sweep over uniform, dapo, vade and
-pooled; every arm of configs/sweep.py can be named. Not run yet.
+Qwen3-VL-4B-Instruct instead of Qwen2.5-VL-3B-Instruct. Not run yet. A sweep, where all rows are one category:
 
-    python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
+    python -m experiments.sweep --config=configs/sweep.py:base=configs/geo3k.py --workdir=runs/geo3k \
+        --config.arms=uniform,dapo,vade,pooled_blind --config.baseline=uniform --config.seeds=0,1,2
 """
 
-from configs import arguments, arms, qwen
-
-ARMS = "uniform,dapo,vade,pooled"
+from configs import arguments, qwen
 
 
 def get_config(arg=None):
-    """Returns the config, or a sweep if `arg` has the word `arms`; the other words are as in configs/qwen.py.
-
-    Raises:
-        ValueError: a word is unknown, or a selector is named together with `arms`.
-    """
-    is_sweep, words = arguments.without(arg, "arms")
-    run = _run(words)
-    if not is_sweep:
-        return run
-    if run.selector.name != "vade":
-        raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    # The rows name no family, so all of them form one category.
-    known = arms.RIVALS | arms.VARIANTS | {"pooled": arms.blind("pooled")}
-    losses = {"grpo": arms.nothing}
-    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses=losses, baseline="uniform")
-
-
-def _run(arg):
+    """Returns the config; the words besides `qwen3vl` are as in configs/qwen.py."""
     is_qwen3vl, words = arguments.without(arg, "qwen3vl")
     c = qwen.base(words, "qwen3vl-4b" if is_qwen3vl else "3b")
     c.loss.clip_high = 0.28

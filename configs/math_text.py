@@ -15,18 +15,16 @@ suit maths.
 
 from ml_collections import ConfigDict
 
-from configs import default, qwen
+from configs import qwen
 
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/qwen.py."""
-    c = qwen.base(arg, "qwen2.5-1.5b", loss=default.gspo)
+    c = qwen.base(arg, "qwen2.5-1.5b", loss="gspo")
     c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template ignores this word
     c.reward.format = "boxed"  # a base model does not write think tags unless told to
     c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
-    if (
-        c.model.preset
-    ):  # smoke: the tiny text model; the built-in data are pictures, so it needs files
+    if c.model.preset:  # smoke: the tiny text model, without the built-in data, which are pictures
         c.model.preset = "tiny_qwen2.5"
         c.eval.num_samples = 1
         c.data.train = c.data.validation = ""

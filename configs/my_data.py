@@ -17,7 +17,7 @@ from configs import default, tiny
 
 def get_config(arg=None):
     """Returns the config; the docstring of the file lists the words of `arg`."""
-    c = tiny.base(arg, loss=default.gspo)
+    c = tiny.base(arg, loss="gspo")
     c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""
     held_out = c.data.get_ref("validation")
     c.data.validation_share = default.follow(held_out, lambda path: 0.0 if path else 0.2)

@@ -25,10 +25,9 @@ elsewhere: `--config.engine.url=http://host:8000` uses a server that already run
 configs/qwen3vl_*.py have the same values, and a word `grpo` for that loss. Qwen3-VL has no default system
 prompt, unlike Qwen2.5-VL: who compares the two gives both the same one.
 
-No training of this size has been run yet. The plan expects 163 s for a typical step of the 7B on four GPUs
-(about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours), at 40 % of the peak, without
-rewards, weight sync and validation. The paper reports these averages over its five benchmarks, in the order
-untrained, VADE + GRPO, VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.
+No training of this size has been run yet; docs/scale_out.md has the plan's memory and seconds. The paper
+reports these averages over its five benchmarks, in the order untrained, VADE + GRPO, VADE + GSPO: 58.63,
+64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from configs import arguments, default, tiny
 
 
 def base(
-    arg: str | None = None, size: str = "7b", selector: str = "vade", loss=default.grpo
+    arg: str | None = None, size: str = "7b", selector: str = "vade", loss: str = "grpo"
 ) -> ConfigDict:
     """Returns the run of a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
 
@@ -53,10 +52,6 @@ def base(
     named = [word for word in layouts if args[word]]
     if len(named) > 1:
         raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
-    if args.bf16 and args.lora:
-        raise ValueError(
-            f"config argument {arg!r}: leave out bf16: below an adapter the weights are in the compute dtype anyway"
-        )
     layout = layouts[named[0]] if named else colocated
     c = default.get_config()
     c.seed = args.seed
@@ -78,14 +73,14 @@ def base(
     default.selector(c, args.selector)
     if args.smoke:
         tiny.smoke(c)
-    loss(c)
+    default.loss(c, loss)
     return c
 
 
 def of_qwen3vl(arg: str | None = None, size: str = "qwen3vl-8b") -> ConfigDict:
     """Returns the config of a Qwen3-VL: GSPO, or with the word `grpo` GRPO."""
     is_grpo, words = arguments.without(arg, "grpo")
-    return base(words, size, loss=default.grpo if is_grpo else default.gspo)
+    return base(words, size, loss="grpo" if is_grpo else "gspo")
 
 
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:

@@ -1,7 +1,5 @@
 """VADE + GSPO on Qwen3-VL-4B-Instruct, one GPU of 80 GB with `:single,lora`. See configs/qwen.py."""
 
-import functools
-
 from configs import qwen
 
-get_config = functools.partial(qwen.of_qwen3vl, size="qwen3vl-4b")
+get_config = lambda arg=None: qwen.of_qwen3vl(arg, size="qwen3vl-4b")

@@ -4,8 +4,6 @@
 
 Takes a quarter of an hour to two hours on 2 CPU cores, or minutes with a few selectors. The results are in
 docs/simulator.md.
-
-Argument: `smoke` (seconds, for tests).
 """
 
 import dataclasses
@@ -35,14 +33,11 @@ VARIANTS = arms.OPTIONS | {  # of VADE, by label: their options
 
 def get_config(arg=None):
     """Returns the worlds, the selectors that play in them, and the number of rollouts."""
-    args = arguments.parse(arg, smoke=False)
+    arguments.parse(arg)  # no word is known
     c = ConfigDict(Settings().to_dict())
     c.selectors = DEFAULT
     c.world = worlds()
     c.selector = entries()
-    if args.smoke:
-        c.seeds, c.num_items, c.num_prompts, c.rollouts = "0,1", 200, 10, 20 * 80
-        c.worlds, c.selectors = "drift,skills", "uniform,dapo,vade,oracle"
     return c
 
 

@@ -9,8 +9,8 @@ Words after the colon name the job that all runs share:
 
 (none)     the tiny job; a run takes about two minutes on one quiet CPU core, DAPO's run twice that
 frontier, ladder, digits, lengths, smollm: the arenas of docs/arenas.md
-base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
-           as in base=configs/qwen7b_gspo.py:split
+base=FILE  any config of a run with VADE, and its loss. This word comes last: FILE's arguments follow after
+           another colon, as in base=configs/qwen7b_gspo.py:split
 
 and what the runs vary:
 
@@ -22,8 +22,7 @@ ablations  for a base: Table 2 and more, VADE with one option changed; a variant
 decays     both decays of Eq. 5 and 6, four values each: 16 arms
 losses     VADE and the uniform selector with GRPO, GSPO, DAPO's loss and Dr. GRPO
 
-More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, `prompts=32` a step,
-`rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m` (not for smollm).
+More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, `prompts=32` and `steps=200`.
 
 To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
@@ -54,24 +53,18 @@ def get_config(arg=None):
         ValueError: a word is unknown or contradicts another, or the base is not a run with VADE.
     """
     arena, base, args = _words(arg)
-    is_tiny = not arena and base is None
-    kind = next((kind for kind in KINDS if args[kind]), None)
-    kind = kind or ("selectors" if is_tiny else "controls" if arena else "ablations")
-    words = "smoke" if args.smoke else None
-    run = tiny.base(words) if base is None else _base(base)
+    usual = "controls" if arena else "selectors" if base is None else "ablations"
+    kind = next((kind for kind in KINDS if args[kind]), usual)
+    run = tiny.base("smoke" if args.smoke else None) if base is None else _base(base)
     lessons = tiny.taught(run) if base is None else None
     if arena and not args.smoke:
         arenas.put(run, lessons, arena, args)
-    known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | (arenas.CONTROLS if arena else {})
+    known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | arenas.CONTROLS
     chosen, baseline = _chosen(run, kind)
-    # A loss that the run has is left as `--config.run.loss.FIELD=VALUE` may set it.
-    own = [name for name, loss in arms.PPO_STYLE.items() if arms.changed(run, loss) == run]
-    losses = arms.PPO_STYLE | dict.fromkeys(own, arms.nothing)
+    # The tiny job's loss is GRPO: it is left as `--config.run.loss.FIELD=VALUE` may set it. So is a base's.
+    losses = arms.LOSSES | ({"grpo": arms.nothing} if base is None else {})
     if base is not None and kind != "losses":
-        losses = {arms.loss_name(run): arms.nothing}  # the base's own loss
-    elif base is not None and arms.loss_name(run) not in arms.LOSSES:
-        # The other fields that DAPO's loss changes would stay changed under every loss.
-        raise ValueError(f"config argument {arg!r}: losses are of a base with GRPO or GSPO")
+        losses = {"own": arms.nothing}
     name = "arena" if arena else "table1" if kind == "selectors" else kind
     compared = dict(arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
     c = arms.make(run, name, **compared, lessons=lessons)
@@ -82,27 +75,16 @@ def get_config(arg=None):
 
 def _words(arg):
     """Returns the name of the arena or "", the base or None, and the values of all words."""
-    words = [word for word in (arg or "").split(",") if word]
-    place = next((i for i, x in enumerate(words) if x.partition("=")[0] == "base"), len(words))
-    base = ",".join(words[place:]).partition("=")[2] if place < len(words) else None
-    words = words[:place]
+    words, is_based, base = (arg or "").partition("base=")
+    words = [word for word in words.split(",") if word]
     named = list(dict.fromkeys(word for word in words if word in arenas.ARENAS))
     sizes = arenas.sizes(named[0]) if named else {}
     flags = dict.fromkeys((*arenas.ARENAS, *KINDS, "smoke"), False)
     args = arguments.parse(",".join(words), base="", **flags, **sizes)
     kinds = [kind for kind in KINDS if args[kind]]
-    given = ",".join(word for word in words if word.partition("=")[0] in sizes)
-    known = ", ".join(arenas.ARENAS)
-    for is_wrong, said in (
-        (len(named) + (base is not None) > 1, f"give one job, {', '.join(named)} or base=FILE"),
-        (len(kinds) > 1, f"give {' or '.join(kinds)}"),
-        (args.smoke and given, f"smoke has sizes of its own, leave out {given}"),
-        (args.smoke and base is not None, "smoke is for the base, base=FILE:smoke"),
-        (args.controls and not named, f"controls are of an arena, one of {known}"),
-    ):
-        if is_wrong:
-            raise ValueError(f"config argument {arg!r}: {said}")
-    return (named or [""])[0], base, args
+    if len(named) + bool(is_based) > 1 or len(kinds) > 1:
+        raise ValueError(f"config argument {arg!r}: give one job, and one of {', '.join(KINDS)}")
+    return (named or [""])[0], base if is_based else None, args
 
 
 def _chosen(run, kind):

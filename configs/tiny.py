@@ -18,7 +18,7 @@ from configs import arguments, default
 from experiments.warm_start import Lessons
 
 
-def base(arg: str | None = None, selector: str = "vade", loss=default.grpo) -> ConfigDict:
+def base(arg: str | None = None, selector: str = "vade", loss: str = "grpo") -> ConfigDict:
     """Returns the tiny job; `selector` is the default, used if `arg` names none."""
     args = arguments.of_run(arg, selector, qwen3vl=False)
     c = default.get_config()
@@ -50,7 +50,7 @@ def base(arg: str | None = None, selector: str = "vade", loss=default.grpo) -> C
     default.selector(c, args.selector)
     if args.smoke:
         smoke(c)
-    loss(c)
+    default.loss(c, loss)
     if args.qwen3vl:
         # Its patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
         c.model.preset = "tiny_qwen3vl"

@@ -23,12 +23,14 @@ def get_config(arg=None):
         ValueError: a word is unknown, or a selector is named together with `arms`.
     """
     is_sweep, words = arguments.without(arg, "arms")
-    run = _run(words)
+    run = tiny.base(words, "diva")
+    run.loss.kl_coef = 0.0
+    run.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
+    run.data.length_multiple = 40
     if not is_sweep:
         return run
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    lessons = tiny.taught(run)
     return arms.make(
         run,
         "diva",
@@ -36,7 +38,7 @@ def get_config(arg=None):
         chosen="grpo,diva",
         losses={"grpo": arms.nothing},
         baseline="grpo",
-        lessons=lessons,
+        lessons=tiny.taught(run),
     )
 
 
@@ -49,11 +51,3 @@ def _grpo(c):
     for name in ("prompts_per_minibatch", "prompts_per_microbatch"):
         c.batch[name] = max(c.batch[name] // slots, 1)
     c.engine.prompts_per_call = max(c.engine.prompts_per_call // slots, 1)
-
-
-def _run(arg):
-    c = tiny.base(arg, "diva")
-    c.loss.kl_coef = 0.0
-    c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
-    c.data.length_multiple = 40
-    return c

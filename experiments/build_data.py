@@ -1,9 +1,7 @@
-r"""Builds a data set from published ones, and finds the questions that a benchmark asks too.
+r"""Builds a data set from published ones, without the questions that a benchmark asks too.
 
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
-        --checkpoint=DIR
-    python -m experiments.build_data --config=configs/vade_9k.py --target=DIR --audit \
-        --config.benchmarks.mathvista=testmini.parquet
+        --checkpoint=DIR --config.benchmarks.mathvista=testmini.parquet
 
 TARGET holds train.arrow and validation.arrow, index.json (uid, subset, domain, kind, hash, tokens and patches
 of every question), and report/, which lists what was rejected and why. `--config.data.train=TARGET` trains on
@@ -11,62 +9,38 @@ it. The same files and seed give the same bytes. TARGET appears only when all of
 was stopped leaves TARGET.tmp, which the next build replaces.
 """
 
-import contextlib
 import dataclasses
 import pathlib
-import sys
-from collections.abc import Iterator
 
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors, paths
-from experiments.evals import benchmarks
-from experiments.vade_9k import audit, build
+from experiments import cli, errors
+from experiments.vade_9k import build
 from experiments.vade_9k.settings import Build
 
 
-@contextlib.contextmanager
-def _stops(target: pathlib.Path) -> Iterator[None]:
-    """Turns Ctrl-C into one line and an exit."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        there = "is whole" if target.exists() else "was not made"
-        sys.exit(f"error: stopped, {target} {there}")
-
-
 def main(c: ConfigDict, _: str) -> None:
-    """Builds the data, and audits them if asked to; with --audit an existing TARGET is only audited."""
+    """Builds the data, and prints the report."""
     target = pathlib.Path(TARGET.value)
-    with errors.user_errors(), _stops(target):
+    with errors.user_errors():
         settings = Build.from_dict(c.to_dict())
         for name, flag in (("source", SOURCE), ("checkpoint", CHECKPOINT)):
             if flag.value:
                 settings = dataclasses.replace(settings, **{name: flag.value})
+            if not getattr(settings, name):
+                raise ValueError(f"--{name} is missing: give its directory")
         for name, path in settings.benchmarks.items():
             if path and not pathlib.Path(path).exists():
                 raise ValueError(f"benchmarks.{name}={path} does not exist")
-        if AUDIT.value and not any(settings.benchmarks.values()):
-            raise ValueError(
-                "--audit: no benchmark has a file: give one at least, such as "
-                "--config.benchmarks.mathvista=testmini.parquet"
-            )
-        if not (AUDIT.value and target.exists()):
-            for name in ("source", "checkpoint"):
-                if not getattr(settings, name):
-                    raise ValueError(f"--{name} is missing: give its directory")
-            build.build(settings, target)
-            print(f"{(target / 'report' / 'report.md').read_text()}\nin {target}")
-        if AUDIT.value:
-            print(audit.audit(target, settings.benchmarks, benchmarks.BENCHMARKS))
+        build.build(settings, target)
+        print(f"{(target / 'report' / 'report.md').read_text()}\nin {target}")
 
 
 if __name__ == "__main__":
-    SOURCE = paths.define("source", "", "Directory of the published files.")
-    TARGET = paths.define("target", None, "A new directory.", required=True)
-    CHECKPOINT = paths.define(
+    SOURCE = flags.DEFINE_string("source", "", "Directory of the published files.")
+    TARGET = flags.DEFINE_string("target", None, "A new directory.", required=True)
+    CHECKPOINT = flags.DEFINE_string(
         "checkpoint", "", "A Hugging Face directory: its tokenizer and template."
     )
-    AUDIT = flags.DEFINE_bool("audit", False, "Compare with the benchmarks present.")
     cli.run(main)

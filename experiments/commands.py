@@ -1,14 +1,22 @@
 """The command line of commands: absl's, with help that exits with 0 and one line for a mistake."""
 
 import contextlib
+import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from absl import app, flags
 
 
-def parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags of a command: the `flags_parser` of `app.run`."""
+def parse(argv: list[str]) -> list[str]:
+    """Parses the flags of a command: the `flags_parser` of `app.run`.
+
+    "~/" after "=" or ":" becomes the home directory: a shell does this in assignments alone. `argv` changes
+    in place, because ml_collections looks for overrides in `sys.argv`.
+    """
+    home = os.path.expanduser("~/")
+    argv[:] = [re.sub("(?<=[=:])~/", lambda _: home, word) for word in argv]
     if {"-h", "-help", "--help"} & set(argv[1:]):
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     with mistakes():

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags, logging
 
-from experiments import commands, errors, paths
+from experiments import commands, errors
 from vade_jax import atomic, lfs, settings, types
 from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, peft, weights
@@ -125,13 +125,13 @@ def main(source: str, target: str, dtype: str, step: int | None, model: str | No
 
 if __name__ == "__main__":  # flags that must be given are those of this command alone
     values = [
-        paths.define("source", None, "A run directory or a GGUF file.", required=True),
-        paths.define("target", None, "A new directory.", required=True),
+        flags.DEFINE_string("source", None, "A run directory or a GGUF file.", required=True),
+        flags.DEFINE_string("target", None, "A new directory.", required=True),
         flags.DEFINE_enum(
             "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
         ),
         flags.DEFINE_integer("step", None, "The step of a checkpoint; default: the latest."),
-        paths.define(
+        flags.DEFINE_string(
             "model", None, "The model that the run started from, if it is not where it was then."
         ),
     ]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors, paths
+from experiments import cli, errors
 from experiments.evals import evaluation
 from experiments.evals.chat import ServerLost
 from experiments.evals.settings import Evaluation
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
     switch = flags.DEFINE_bool
     FLAGS = {  # the config field that each flag sets
-        "model.checkpoint": paths.define(
+        "model.checkpoint": flags.DEFINE_string(
             "checkpoint", None, "A run directory, or a Hugging Face directory."
         ),
         "server.url": define("server", help="URL of an OpenAI-compatible server that answers."),
@@ -85,7 +85,7 @@ if __name__ == "__main__":
         "judge.rules": switch(
             "rules", False, "No judge: the benchmark's rules, or ours if it has none."
         ),
-        "compare": paths.define_multi("compare", [], "--workdir of another evaluation."),
+        "compare": flags.DEFINE_multi_string("compare", [], "--workdir of another evaluation."),
         "allow_missing": switch("allow_missing", False, "Counts missing answers as wrong."),
     }
     cli.run(_from_flags)

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from absl import app, flags, logging
 
 from configs import tiny
-from experiments import commands, errors, paths, warm_start
+from experiments import commands, errors, warm_start
 from vade_jax import fields, settings
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.run.directory import make
 
-DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
+DIRECTORY = flags.DEFINE_string("directory", None, "A new directory for the model.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the random weights and of the lessons.")
 TAUGHT = flags.DEFINE_bool("taught", False, "Teaches it to read the tiny job's pictures.")
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from absl import app, flags
 
-from experiments import commands, errors, paths
+from experiments import commands, errors
 from experiments.diva import offline
 from experiments.evals import chat as chats
 from experiments.evals import settings
@@ -66,8 +66,10 @@ def main(_: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     text, number, default = flags.DEFINE_string, flags.DEFINE_integer, offline.Wanted()
-    SOURCE = paths.define("source", None, "The rows, as data.train takes them.", required=True)
-    TARGET = paths.define("target", None, "A new .jsonl file.", required=True)
+    SOURCE = flags.DEFINE_string(
+        "source", None, "The rows, as data.train takes them.", required=True
+    )
+    TARGET = flags.DEFINE_string("target", None, "A new .jsonl file.", required=True)
     KIND = text("kind", "", "The kind of answers that could be of several, as in data.kind.")
     SERVER = {
         "url": text("server", None, "URL of an OpenAI-compatible server.", required=True),

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from experiments import errors, paths
+from experiments import errors
 from vade_jax import report
 
 
@@ -21,8 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the page that the command line asks for."""
     parser = argparse.ArgumentParser("experiments.report", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--workdir", type=paths.path, required=True, help="of a run")
-    parser.add_argument("--compare", type=paths.path, nargs="+", action="extend", default=[])
+    parser.add_argument("--workdir", type=os.path.expanduser, required=True, help="of a run")
+    parser.add_argument(
+        "--compare", type=os.path.expanduser, nargs="+", action="extend", default=[]
+    )
     given = parser.parse_args(arguments)
     with errors.user_errors():
         path = report.write(given.workdir, given.compare)

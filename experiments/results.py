@@ -11,7 +11,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments import errors, paths
+from experiments import errors
 from experiments.arenas import comparison, controls, figures, records, sweep_page
 from vade_jax import atomic, fields
 from vade_jax.run import directory
@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Writes what the command line asks for."""
     parser = argparse.ArgumentParser("experiments.results", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--records", type=paths.path, required=True, help="a table of runs")
+    parser.add_argument("--records", type=os.path.expanduser, required=True, help="a table of runs")
     parser.add_argument(
-        "--workdir", type=paths.path, required=True, help="where tables and figures go"
+        "--workdir", type=os.path.expanduser, required=True, help="where tables and figures go"
     )
     parser.add_argument("--baseline", default="uniform", help="the arm to compare with")
     asked = parser.parse_args(arguments)

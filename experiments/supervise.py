@@ -13,9 +13,10 @@ import json
 import os
 import pathlib
 
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import cli, hooks, paths, warm_start
+from experiments import cli, hooks, warm_start
 from experiments.errors import user_errors
 from vade_jax import atomic, fields, settings
 from vade_jax.data import loading
@@ -76,7 +77,7 @@ def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
 
 
 if __name__ == "__main__":
-    DIRECTORY = paths.define("directory", None, "A directory for the model.", required=True)
+    DIRECTORY = flags.DEFINE_string("directory", None, "A directory for the model.", required=True)
     LESSONS = config_flags.DEFINE_config_dict(
         "lessons", ConfigDict(warm_start.Lessons().to_dict()), "What is taught."
     )

@@ -42,7 +42,6 @@ def main(c: ConfigDict, workdir: str) -> None:
         if not REPORT_ONLY.value:
             runs, alone = pinned(runs), own(workdir)
     baseline = imports.label(c.baseline)
-    warn_without_baseline(runs, baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         with alone:  # a second sweep here could change the settings of waiting runs
@@ -58,16 +57,6 @@ def main(c: ConfigDict, workdir: str) -> None:
     if stopped:
         print("stopped: the same command goes on from here")
     sys.exit(1 if failed else 130 if stopped else 0)
-
-
-def warn_without_baseline(runs: Sequence[PlannedRun], baseline: str) -> None:
-    """Warns at the start, not after hours, that the tables will show no differences."""
-    arms = dict.fromkeys(run.arm for run in runs)
-    if baseline not in arms:
-        print(
-            f"note: the baseline {baseline} is not among the arms, so no difference to it will be shown: "
-            f"add it to --config.arms, or give --config.baseline as one of {', '.join(arms)}"
-        )
 
 
 def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vade_jax.report import curves
 from vade_jax.types import PathLike
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
@@ -43,15 +42,6 @@ PRINCIPAL = {  # the paper's arms have fixed colors
     "vade": "#0072B2",
     "vade_dapo": "#C2185B",
 }
-KNOWN = (  # other arms that are often drawn: each keeps its look from figure to figure
-    *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
-    *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
-    *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup"),
-    "vade_full_warmup",
-    *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
-    *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
-    *("importance", "progress", "retire", "dare", "gdro", "informed"),
-)
 OTHERS = (  # Paul Tol's muted colors, and a few more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),
     *("#AA4499", "#DDAA33", "#332288", "#88CCEE", "#A0522D", "#7F7F7F"),
@@ -86,19 +76,13 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     labels = list(dict.fromkeys(labels))
     bold = {label: PRINCIPAL[label] for label in labels if label in PRINCIPAL}
     bold = bold or dict(zip(labels, COLORS, strict=False))
-    new = [label for label in labels if label not in bold and label not in KNOWN]
-    place = {label: i for i, label in enumerate([*KNOWN, *new])}
-
-    def look(label: str) -> Look:
-        if label in bold:
-            return Look(bold[label], True, DASHES[0])
-        # The dashes shift by one each time the colors are used up, so that no two of the first
-        # len(OTHERS) * len(DASHES) places look alike.
-        i = place[label]
+    found = {label: Look(color, True, DASHES[0]) for label, color in bold.items()}
+    # The dashes shift by one each time the colors are used up, so that no two of the first
+    # len(OTHERS) * len(DASHES) look alike.
+    for i, label in enumerate(x for x in labels if x not in bold):
         dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
-        return Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
-
-    return {label: look(label) for label in labels}
+        found[label] = Look(OTHERS[i % len(OTHERS)], len(labels) <= FEW, dashes)
+    return {label: found[label] for label in labels}
 
 
 @contextlib.contextmanager
@@ -154,13 +138,3 @@ def line(**style: Any) -> Any:
     from matplotlib import lines
 
     return lines.Line2D([], [], **style)
-
-
-def from_zero_or_log(panel: Any) -> None:
-    """Starts the y axis at 0, or makes it logarithmic if the lines have spikes."""
-    lines = [line.get_ydata() for line in panel.lines]
-    if lines and curves.has_spikes(np.concatenate(lines)):
-        panel.set_yscale("log")
-        panel.set_title(f"{panel.get_title(loc='left')}, log scale")
-    else:
-        panel.set_ylim(bottom=0)

@@ -20,7 +20,7 @@ import sys
 import jax
 from absl import app, flags
 
-from experiments import cli, errors, paths
+from experiments import cli, errors
 from experiments.bench import core, device, peers, plan, targets, timing
 from experiments.bench.programs import DECODE, UPDATE
 from vade_jax import settings
@@ -30,13 +30,13 @@ SUITES = {
     "selectors": core.selectors,
     "update": functools.partial(peers.beside, UPDATE),
     "decode": functools.partial(peers.beside, DECODE),
-    "data": core.data,
-    "verify": core.verdicts,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
-JSON = paths.define("json", None, "device: file for the numbers; written after each program.")
+JSON = flags.DEFINE_string(
+    "json", None, "device: file for the numbers; written after each program."
+)
 TARGET = flags.DEFINE_enum("target", "h200", [*targets.TARGETS], "plan: the device.")
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 PROGRAMS = flags.DEFINE_list(

@@ -1,26 +1,17 @@
-"""What a step costs apart from the model: draws and selectors, prompts with pictures, verdicts."""
+"""What choosing prompts costs: draws from the posterior, and each selector next to a training step."""
 
 import functools
-import io
-import itertools
-import os
-import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from PIL import Image
 
 from configs import tiny_gspo
 from experiments.arenas.simulation import arena
 from experiments.bench import timing
-from experiments.vade_9k import arrow_files
 from vade_jax import run, samplers, settings
-from vade_jax.data import batching, loading, prompts, sources, tokens
-from vade_jax.models.qwen import tiny_checkpoint
-from vade_jax.rewards import verify
 from vade_jax.run import states
 from vade_jax.samplers import beta, ranking
 from vade_jax.store import metrics
@@ -106,74 +97,3 @@ def _step_of_tiny_job(words: str | None) -> float:
         run.train(settings.Run.from_dict(c.to_dict()), workdir)
         steps = [record.get("timing_s/step", np.inf) for record in metrics.read(workdir)]
     return min(steps)
-
-
-# ------------------------------------------------------------------------------ --suite=data
-SIZE = (1200, 900)  # of an image in a file; resized, it has just under 1 MP
-MICRO = 16  # prompts of a micro-batch
-
-
-def data(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table of prompts with pictures, built with and without threads, and cut to patches."""
-    with tempfile.TemporaryDirectory() as directory, loading.Threads(os.cpu_count() or 1) as pool:
-        path = pathlib.Path(directory, "train.arrow")
-        arrow_files.write(path, map(_row, range(4 if quick else 64)))
-        tokenizer = tokens.Tokenizer.load(tiny_checkpoint.READER_FILES)
-        build = prompts.PromptBuilder(
-            tokenizer, instruction="", max_length=8192, min_pixels=3136, max_pixels=1003520
-        )
-        source = sources.rows(path)
-        numbers, make = range(len(source)), lambda i: build(source[i])
-        built = list(map(make, numbers))
-        micro = [built[i : i + MICRO] for i in numbers[::MICRO]]
-        cases = {
-            f"prompts, {os.cpu_count()} threads": lambda: pool.map(make, numbers),
-            "prompts, one after the other": lambda: list(map(make, numbers)),
-            "cut to patches, in threads": lambda: pool.map(batching.collate, micro),
-        }
-        times = timing.interleaved(cases, rounds=2 if quick else 5)
-    yield timing.Table(
-        f"{len(source)} prompts with a JPEG of {SIZE[0]} x {SIZE[1]} each",
-        times,
-        {name: f"{len(source) / time:.0f} images/s" for name, time in times.items()},
-    )
-
-
-def _row(number: int) -> dict:
-    """Returns a question about a smooth picture, a JPEG that is different for each number."""
-    rough = np.random.default_rng(number).integers(0, 256, (24, 32, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
-    row = {"uid": str(number), "question": "What is shown?", "answer": "7", "kind": "int"}
-    return dict.fromkeys(arrow_files.SCHEMA.names) | row | {"images": [file.getvalue()]}
-
-
-# ------------------------------------------------------------------------------ --suite=verify
-NUM_ANSWERS = 4096  # of a step, in the paper's recipe: 512 x 8
-THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
-# kind: (the gold, answers of a policy: right, right in other words, wrong)
-ANSWERS = {
-    "choice": ("B", ("B", "(b)", "C")),
-    "yesno": ("yes", ("yes", "Yes.", "no")),
-    "int": ("1200", ("1200", "1,200", "1201")),
-    "float": ("2.50", ("2.50", "5/2", "2.6")),
-    "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
-    "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
-}
-
-
-def verdicts(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table for the answers of a step, with no formulas among them."""
-    count = NUM_ANSWERS // (64 if quick else 1)
-    answers = [(text, gold, kind) for kind, (gold, texts) in ANSWERS.items() for text in texts]
-    replies = [
-        (f"<think>{THOUGHTS}</think> \\boxed{{{text}}}", gold, kind)
-        for text, gold, kind in itertools.islice(itertools.cycle(answers), count)
-    ]
-    ours = lambda: [verify.verify(*reply, form="think_boxed") for reply in replies]
-    times = timing.interleaved({"ours": ours}, rounds=2 if quick else 9)
-    yield timing.Table(
-        f"{count:,} answers of {len(replies[0][0]):,} characters, judged in one thread",
-        times,
-        {"ours": f"{1e6 * times['ours'] / count:.0f} us each"},
-    )

@@ -6,8 +6,6 @@ batch, weighted by the variant's difficulty and scaled by the range of its group
 advantage is their sum.
 """
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,7 @@ from vade_jax.losses import advantages
 from vade_jax.types import Array
 
 
-@functools.partial(jax.jit, static_argnames=("norm", "weighted", "balance"))
+@jax.jit
 def two_level(
     reward_N: Array,
     group_N: Array,
@@ -25,10 +23,7 @@ def two_level(
     difficulty_M: Array,
     *,
     valid_N: Array | None = None,
-    norm: str = "sequence",
     weight: float = 0.1,
-    weighted: str = "global",
-    balance: str = "range",
     highest: float | None = None,
     local_share: float = 1.0,
     global_share: float = 1.0,
@@ -48,23 +43,18 @@ def two_level(
     top = jnp.maximum(most, jnp.finfo(reward_N.dtype).tiny)
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
-    def level(of_N, weigh):
+    def level(of_N):
         # There are never more problems than slots, so `num_slots` is enough segments for both.
         a_N = advantages.group_normalized(reward_N, of_N, num_slots, valid_N=valid_N)
-        if norm == "sequence":
-            a_N = over_batch(a_N, of_N, num_slots, valid_N)
-        if weigh:
-            a_N = by_difficulty(a_N, relative_N, weight)
+        a_N = over_batch(a_N, of_N, num_slots, valid_N)
         # z-scores hide how far the rewards lie apart: a group of 0 and 0.1 (the format alone)
         # would teach as much as one of 0 and 1.
-        if balance == "range":
-            low_M, high_M = arrays.group_range(reward_N, of_N, num_slots, valid_N)
-            # A group without a valid answer has inf and -inf.
-            a_N *= (jnp.where(low_M <= high_M, high_M - low_M, 0) / top)[of_N]
-        return a_N
+        low_M, high_M = arrays.group_range(reward_N, of_N, num_slots, valid_N)
+        # A group without a valid answer has inf and -inf.
+        return a_N * (jnp.where(low_M <= high_M, high_M - low_M, 0) / top)[of_N]
 
-    local_N = level(group_N, weighted == "both")
-    global_N = level(problem_M[group_N], True)
+    local_N = level(group_N)
+    global_N = by_difficulty(level(problem_M[group_N]), relative_N, weight)
     advantage_N = local_share * local_N + global_share * global_N
     return jnp.where(valid_N, advantage_N, 0)
 

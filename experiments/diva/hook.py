@@ -14,7 +14,7 @@ from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item
 
 # Options of the selector that `advantages.two_level` takes.
-OF_ADVANTAGES = ("norm", "weight", "weighted", "balance", "local_share", "global_share")
+OF_ADVANTAGES = ("weight", "local_share", "global_share")
 
 
 def _options(run: settings.Run) -> DivaOptions:

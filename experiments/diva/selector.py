@@ -37,15 +37,8 @@ class DivaOptions(base.Options):
     eta: float = fields.number(4.0, at_least=0)
     # Changes that may be made to the pictures of harder variants
     changes: tuple[str, ...] = ("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
-    # How advantages are normalised over the batch. "sequence": over answers
-    norm: str = fields.choice("sequence", "off")
-    weight: float = fields.number(0.1, at_least=0)  # k, how much a variant's difficulty counts
-    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
-    # variant ("both")
-    weighted: str = fields.choice("global", "both")
-    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
-    # possible reward
-    balance: str = fields.choice("range", "off")
+    # k, how much a variant's difficulty counts in the global advantages
+    weight: float = fields.number(0.1, at_least=0)
     # Factor on the local advantages: answers compared with those to the same variant
     local_share: float = fields.number(1.0, at_least=0)
     # Factor on the global advantages: answers compared with all answers to the same problem

@@ -1,14 +1,54 @@
-"""Answers on disk, a JSON line each, saved as they come."""
+"""What models have said, saved as it comes, so that work that was cut off goes on where it stopped."""
 
 import dataclasses
+import json
 import os
-from collections.abc import Mapping
+import pathlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-from experiments.evals import store
-from experiments.evals.tasks import Task
-
+K = TypeVar("K")
+V = TypeVar("V")
 Key = tuple[str, int]  # uid of the item, number of the sample
 NAME = "answers.jsonl"
+
+
+class Store(dict[K, V]):
+    """Values by key, kept in a file with a row of JSON in each line; threads may share it.
+
+    A last line that was cut off, as a killed process leaves it, is taken out of the file.
+
+    Args:
+        path: of the file.
+        read: row -> its key and value.
+
+    Raises:
+        ValueError: another line cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike, read: Callable[[Any], tuple[K, V]]):
+        super().__init__()
+        self._path, self._read, self._lock = pathlib.Path(path), read, threading.Lock()
+        if not self._path.exists():
+            return
+        before, newline, cut_off = self._path.read_bytes().rpartition(b"\n")
+        if cut_off:
+            os.truncate(self._path, len(before + newline))
+        for number, line in enumerate(before.split(b"\n") if newline else [], 1):
+            try:
+                key, self[key] = read(json.loads(line))
+            except (ValueError, TypeError, LookupError) as error:
+                raise ValueError(f"{path}, line {number} is damaged: {error!r}") from error
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Appends the rows whose keys are missing."""
+        with self._lock:
+            new = [row for row in rows if self._read(row)[0] not in self]
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in new))
+            self.update(map(self._read, new))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,31 +61,10 @@ class Answer:
     num_tokens: int | None = None
     finished: bool | None = None  # False: cut off at the length limit
 
-    @property
-    def key(self) -> Key:
-        return self.uid, self.sample
+
+Answers = Store[Key, Answer]  # the answers to one task
 
 
-Store = store.Store[Key, Answer]  # the answers to one task
-
-
-def open_store(path: str | os.PathLike) -> Store:
+def open_store(path: str | os.PathLike) -> Answers:
     """Returns the answers to one task, which are kept in a file."""
-    return Store(path, lambda row: ((row["uid"], row["sample"]), Answer(**row)))
-
-
-def check_whole(task: Task, answers: Mapping[Key, Answer], allow: bool) -> None:
-    """Raises ValueError if answers are missing, or with `allow` says how many."""
-    missing = [uid for uid, sample in task.keys if (uid, sample) not in answers]
-    if not missing:
-        return
-    message = (
-        f"{task.name}: {len(missing)} of {len(task.keys)} answers are missing, such as to "
-        f"{missing[0]}"
-    )
-    if not allow:
-        raise ValueError(
-            f"{message}: complete them (a server is asked again by the same command), or count "
-            "them wrong by --allow_missing"
-        )
-    print(f"{message}; they count as wrong")
+    return Answers(path, lambda row: ((row["uid"], row["sample"]), Answer(**row)))

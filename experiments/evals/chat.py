@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
-from experiments.evals import store
+from experiments.evals import answers
 from experiments.evals.settings import Server
 from vade_jax import client
 
@@ -53,7 +53,7 @@ class Chat:
             setting=f"{server.path}api_key_env",
         )
         self.server, self._fields = server, server.request_fields()
-        self.replies = store.Store(memory, operator.itemgetter("key", "reply"))
+        self.replies = answers.Store(memory, operator.itemgetter("key", "reply"))
         self._lock, self._lock_of = threading.Lock(), collections.defaultdict(threading.Lock)
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
@@ -78,7 +78,9 @@ class Chat:
         """
         body = {"model": self.server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
-        key = request_key(body)
+        # Of the content, whatever the order of its fields
+        content = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        key = hashlib.sha256(content.encode()).hexdigest()
         with self._lock:
             lock = self._lock_of[key]
         with lock:  # the same question from another thread waits here, and then has a saved reply
@@ -172,15 +174,3 @@ def _checked(reply: Any) -> Any:
     """Returns a reply that is a chat completion; raises otherwise."""
     client.text_of(reply)
     return reply
-
-
-def finished(reply: Any) -> bool | None:
-    """Returns whether a reply came to its end, False if it was cut; None if it does not say."""
-    reason = reply["choices"][0].get("finish_reason")
-    return reason == "stop" if reason in ("stop", "length") else None
-
-
-def request_key(request: Mapping[str, Any]) -> str:
-    """Returns the hash of a request's content, whatever the order of its fields."""
-    content = json.dumps(request, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from experiments.evals import chat, tasks
-from experiments.evals.answers import Answer, Key, Store
+from experiments.evals.answers import Answer, Answers, Key
 from experiments.evals.settings import Data
 from experiments.evals.tasks import Task
 from vade_jax import client, types
@@ -44,7 +44,7 @@ class ServerPolicy:
         identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
         return {"is": identity, "files": {"server": server.url}}
 
-    def check(self, task: Task, store: Store) -> None:
+    def check(self, task: Task, store: Answers) -> None:
         """Asks for one word in the form of the task, if an answer is missing; raises ValueError."""
         if not any(missing(task, store, item) for item in task.items):
             return
@@ -57,7 +57,7 @@ class ServerPolicy:
                 "server.fields, such as --config.server.fields={}"
             ) from error
 
-    def ask(self, task: Task, store: Store) -> Iterator[int]:
+    def ask(self, task: Task, store: Answers) -> Iterator[int]:
         """Makes the missing answers; yields how many more are there.
 
         A question without a reply leaves a gap.
@@ -75,7 +75,7 @@ class ServerPolicy:
         """Cancels requests in flight."""
         self.chat.close()
 
-    def _answers(self, task: Task, store: Store, item: types.Item) -> list[Answer]:
+    def _answers(self, task: Task, store: Answers, item: types.Item) -> list[Answer]:
         """Returns the missing answers to one item, as far as there are replies."""
         message, answers = self._message(item, item.question), []
         for sample in missing(task, store, item):
@@ -86,8 +86,10 @@ class ServerPolicy:
                 reply = self.chat.reply([message], **request)
             except chat.Unanswered:
                 continue
-            text, finished = client.text_of(reply), chat.finished(reply)
-            answers.append(Answer(item.uid, sample, text, client.num_tokens(reply), finished))
+            ends = {"stop": True, "length": False}  # others do not say whether it was cut
+            finished = ends.get(reply["choices"][0].get("finish_reason"))
+            text, num_tokens = client.text_of(reply), client.num_tokens(reply)
+            answers.append(Answer(item.uid, sample, text, num_tokens, finished))
         return answers
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
@@ -137,13 +139,13 @@ class EnginePolicy:
         }
         return {"is": identity, "files": {"checkpoint": self.directory}}
 
-    def check(self, task: Task, store: Store) -> None:
+    def check(self, task: Task, store: Answers) -> None:
         """Builds the prompt of every item that lacks an answer; raises ValueError."""
         for item in task.asked:
             if missing(task, store, item):
                 self._build(task, item)
 
-    def ask(self, task: Task, store: Store) -> Iterator[int]:
+    def ask(self, task: Task, store: Answers) -> Iterator[int]:
         """Does what `ServerPolicy.ask` does; a chunk that lacks one answer is answered again as a whole.
 
         Raises:

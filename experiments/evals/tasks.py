@@ -146,21 +146,16 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
             "first": task.asked[0].question,
             "template": dict(data.template),
         },
-        "sampling": _sampling(evaluation, task),
+        "sampling": {
+            "num_samples": task.num_samples,
+            "seed": evaluation.seed,
+            **dataclasses.asdict(task.sampling),
+        },
         "images": {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels},
         "scoring": _scoring(evaluation, task),
         "files": {"data": task.path, **policy["files"]},
         "versions": _versions(),
     }
-
-
-def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
-    drawn = {"num_samples": task.num_samples, "seed": evaluation.seed}
-    drawn |= {name: getattr(task.sampling, name) for name in ("temperature", "top_p", "max_tokens")}
-    if evaluation.server.url:  # its other knobs are in the policy's fields
-        return drawn
-    top_k = task.sampling.top_k
-    return drawn | {"top_k": top_k, "repetition_penalty": 1.0}
 
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:

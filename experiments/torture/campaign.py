@@ -102,15 +102,13 @@ def trial(
 ) -> tuple[str, str]:
     """Makes one trial in `root`; returns how it ended and why. A trial that failed leaves its directory."""
     shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
     workdir, log = root / "run", root.with_suffix(".log")
+    workdir.mkdir(parents=True)
     try:
-        with faults.small_disk(root) if fault.kind == faults.FULL else contextlib.nullcontext():
-            workdir.mkdir()
-            with started(command, workdir, log) as process:
-                _hurt(process, fault, known, root, log)
-            damaged = faults.damage(workdir, fault) if fault.kind == faults.FLIP else None
-            outcome = _again(command, known, workdir, log, damaged)
+        with started(command, workdir, log) as process:
+            _hurt(process, fault, known, root)
+        damaged = faults.damage(workdir, fault) if fault.kind == faults.FLIP else None
+        outcome = _again(command, known, workdir, log, damaged)
     except Failed as error:
         return FAILED, str(error)
     shutil.rmtree(root)
@@ -118,7 +116,7 @@ def trial(
     return outcome
 
 
-def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: pathlib.Path) -> None:
+def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path) -> None:
     """Waits for the moment of a fault, causes it, and waits until the run has ended."""
     rng, deadline = fault.rng(), time.monotonic() + known.limit
     while process.poll() is None and not any(root.glob(faults.MOMENTS[fault.moment])):
@@ -131,11 +129,6 @@ def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: path
         if rng.random() < 0.5:  # else it is killed with all that it has started
             process.kill()
             process.wait()
-        return
-    if fault.kind == faults.FULL:
-        with faults.full(root, int(rng.integers(1 << 18))):
-            if finish(process, known.limit) and not last_error(log):
-                raise Failed(f"exit code {process.returncode} without one line of error")
         return
     process.send_signal(signal.SIGTERM if fault.kind == faults.TERMINATE else signal.SIGINT)
     if fault.kind == faults.INTERRUPT:

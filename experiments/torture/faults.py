@@ -1,19 +1,13 @@
 """The faults that can hit a run, and when: drawn from a seed, so that they can be repeated."""
 
-import contextlib
-import os
 import pathlib
-import shutil
-import subprocess
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 KILL, TERMINATE, INTERRUPT = "SIGKILL", "SIGTERM", "SIGINT twice"
-FULL, FLIP = "disk full", "byte changed"  # FLIP comes after a SIGKILL
-# Only root on Linux can mount a disk that is full.
-KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
+FLIP = "byte changed"  # after a SIGKILL
+KINDS = (KILL, TERMINATE, INTERRUPT, FLIP)
 # The life of a run, in order: what is there from a moment on.
 MOMENTS = {
     "start": "run",
@@ -25,7 +19,6 @@ MOMENTS = {
     "export": "run/*policy*/*",
 }
 LATER_S = 3.0  # the fault comes up to so many seconds after its moment
-DISK_BYTES = 1 << 30
 
 
 class Fault(NamedTuple):
@@ -64,26 +57,3 @@ def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
     content[rng.integers(len(content))] ^= int(rng.integers(1, 256))
     path.write_bytes(content)
     return path
-
-
-@contextlib.contextmanager
-def small_disk(root: pathlib.Path) -> Iterator[None]:
-    """Mounts a disk in memory at `root`, an empty directory; it is removed afterwards, with its files."""
-    options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs")
-    subprocess.run(("mount", *options, str(root)), check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(("umount", "--lazy", str(root)), check=True)
-
-
-@contextlib.contextmanager
-def full(root: pathlib.Path, room: int) -> Iterator[None]:
-    """Leaves `room` bytes free on the disk of a directory."""
-    filler, free = root / "filler", shutil.disk_usage(root).free - room
-    with filler.open("wb") as file, contextlib.suppress(OSError):
-        os.posix_fallocate(file.fileno(), 0, max(1, free))  # reserves, without writing
-    try:
-        yield
-    finally:
-        filler.unlink()

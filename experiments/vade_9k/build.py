@@ -1,7 +1,6 @@
 """Builds the data set: a directory with both splits, an index, and a report of what was rejected."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -96,12 +95,9 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
-    """Returns a function from a question to the uid of the benchmark's item that asks it, too, or None."""
-    if settings.exclude == "none":
+    """Returns a function from a question to the uid of the benchmark's item that asks it too, or None."""
+    if not settings.exclude:
         return lambda entry: None
-    if settings.exclude.endswith(".json"):
-        known = audit.load(settings.exclude)
-        return lambda entry: known.get(entry.uid)
     paths = settings.benchmarks
     if absent := [name for name, path in paths.items() if not path]:
         print(f"what {', '.join(absent)} ask is not left out: --config.benchmarks.NAME=FILE")
@@ -109,7 +105,7 @@ def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
     entries = []
     for name, path in paths.items():
         entries += audit.read(benchmarks.BENCHMARKS[name], path, **limits) if path else []
-    return functools.partial(audit.Asked(entries).shared, how=settings.exclude)
+    return audit.asks(entries)
 
 
 def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:
@@ -159,10 +155,7 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
     lines = [f'{{"settings": {json.dumps(kept, sort_keys=True)}']
     for split, rows in splits.items():
-        entries = (
-            {name: row[name] for name in INDEX} | {"dhash": [f"{h:016x}" for h in row["dhash"]]}
-            for row in rows
-        )
+        entries = ({name: row[name] for name in INDEX} for row in rows)
         listed = ",\n".join(map(json.dumps, entries))
         lines.append(f'"{split}": [\n{listed}\n]')
     path.write_text(",\n".join(lines) + "}\n")

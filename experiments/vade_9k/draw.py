@@ -50,8 +50,8 @@ class Drawn:
     num_rows: int  # that it has
     num_seen: int  # rows that were looked at before there were enough
     other_turns: int  # questions of rows looked at that gave enough without them
-    # One row of `arrow_files.SCHEMA` each, with a function in the place of its images, and "pictures"
-    # (hashes of their files) and "dhash".
+    # One row of `arrow_files.SCHEMA` each, with a function in the place of its images, and "pictures",
+    # the hashes of their files.
     kept: list[dict[str, Any]]
     rejects: list[Reject]  # all others that were looked at
 
@@ -169,7 +169,6 @@ class Drawer:
             "sha256": hashlib.sha256("".join([content, *digests]).encode()).hexdigest(),
             "num_tokens": prompt.length,
             "num_patches": sum(4 * rows * cols for rows, cols in grids),
-            "dhash": hashes,
         }
 
 

@@ -64,11 +64,9 @@ class Build(fields.Section):
     allow_fewer: bool = False  # a subset with fewer usable questions gives them all
     num_threads: int = 2  # that decode and check images
     data: PromptSettings = PromptSettings()
-    # What is left out of what a benchmark asks too: same words and alike picture ("both"), one of the
-    # two ("either": many of "Find x." and of plain drawings go), what the audit.json of an earlier
-    # build found to have both, or nothing ("none")
-    exclude: str = dataclasses.field(default="both", metadata={"is_path": True})
-    # Files, for `exclude` and --audit
+    # Whether a question is left out that a benchmark asks too: in the same words, about an alike picture
+    exclude: bool = True
+    # Files, for `exclude`
     benchmarks: Mapping[str, str] = fields.mapping(**dict.fromkeys(benchmarks.PAPER, ""))
 
     def __post_init__(self):
@@ -80,8 +78,6 @@ class Build(fields.Section):
         object.__setattr__(self, "subsets", subsets)
         for name, subset in subsets.items():
             fields.Interval(at_least=0).check(f"subsets.{name}.take", subset.take)
-        if not self.exclude.endswith(".json"):
-            fields.check_word("exclude", self.exclude, ("both", "either", "none", "an audit.json"))
         object.__setattr__(self, "own", tuple(fields.at_home("own", path) for path in self.own))
         files = {name: fields.at_home(name, path) for name, path in self.benchmarks.items()}
         object.__setattr__(self, "benchmarks", files)

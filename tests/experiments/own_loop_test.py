@@ -8,11 +8,11 @@ from experiments import own_loop
 from vade_jax import run, settings
 from vade_jax.store import checkpoints, metrics, rollout_log
 
-STEPS = 3
+STEPS = 2
 LOSSES = ("actor/loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ppo_kl")
 
 
-def test_three_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
+def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
     steps = []
     accuracy = own_loop.main(str(tmp_path), STEPS, on_step=lambda *step: steps.append(step))
 

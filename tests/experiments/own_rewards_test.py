@@ -1,6 +1,7 @@
 """docs/rewards.md as a user would follow it: files, commands, a judge in training."""
 
 import ast
+import contextlib
 import pathlib
 import re
 import shlex
@@ -54,37 +55,23 @@ def files(tmp_path, server, monkeypatch):
     text = DOC.read_text()
     for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
         pathlib.Path(name).write_text(code.replace("http://localhost:8000", server.url))
-    assert sorted(path.name for path in tmp_path.glob("*.py")) == [
-        "my_judge.py",
-        "my_rewards.py",
-        "verifier.py",
-        "with_trl.py",
-    ]
+    made = sorted(path.stem for path in tmp_path.glob("*.py"))
+    assert made == ["my_judge", "my_rewards", "verifier", "with_trl"]
     process.close()  # the next one has this directory
     return tmp_path
 
 
 def commands(module):
     """Returns the overrides of each command of the page, by field."""
-    text = DOC.read_text().replace("\\\n", " ")
-    found = []
+    text, found = DOC.read_text().replace("\\\n", " "), []
     for line in re.findall(rf"-m experiments\.{module} (.*)", text):
-        flags = re.findall(
-            r"--config\.reward\.(\w+)=(\S+)", " ".join(map(_tight, shlex.split(line)))
-        )
-        found.append({name: _literal(value) for name, value in flags})
+        words = " ".join(word.replace(" ", "") for word in shlex.split(line))
+        found.append({})
+        for name, value in re.findall(r"--config\.reward\.(\w+)=(\S+)", words):
+            with contextlib.suppress(SyntaxError, ValueError):
+                value = ast.literal_eval(value)
+            found[-1][name] = value
     return found
-
-
-def _tight(word):
-    return word.replace(" ", "")
-
-
-def _literal(value):
-    try:
-        return ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return value
 
 
 @pytest.fixture
@@ -93,6 +80,10 @@ def c(one_device, small_checkpoint, tmp_path):
 
 
 def test_the_judge_of_the_page_trains(c, files, server, capsys):
+    (files / "wrong.py").write_text("def f(gold, **kwargs):\n    return gold\n")
+    c.reward.function = "wrong.py:f"  # fails on a row before the first step
+    line = train_test.fails(c, files / "run", capsys)
+    assert "reward.function 'wrong.py:f': TypeError" in line and "'train-0-0'" in line
     c.reward.update(commands("train")[2])
     train.main(c, str(files / "judged"))
     printed = capsys.readouterr().out
@@ -141,11 +132,3 @@ def test_the_verifier_alone(files):
     assert [scores("mine", text, "7") for text in TEXTS] == [1, 0, 0]
     right = functions.UserFunction("verifier.py:right", "verifier.py:right", 30.0)
     assert [x.reward for x in right(ITEM, TEXTS, None)] == [1, 0, 0]
-
-
-def test_a_function_that_fails_before_the_first_step_is_one_line(c, files, capsys):
-    (files / "wrong.py").write_text("def f(gold, **kwargs):\n    return gold\n")
-    c.reward.function = "wrong.py:f"
-    line = train_test.fails(c, files / "run", capsys)
-    assert "reward.function 'wrong.py:f': TypeError: f() missing 1 required" in line
-    assert "at row 'train-0-0', answer '" in line

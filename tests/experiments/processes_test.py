@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from vade_jax.rollout.vllm import process
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import checkpoints, metrics, rollout_log
 
 ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 SIZES = dict(prompts_per_minibatch=8, prompts_per_microbatch=8)
 LIMIT_S = 300
 
@@ -87,36 +88,26 @@ def said(base, name):
 
 
 def checkpoint(directory, step):
-    import orbax.checkpoint as ocp
-
-    items = ("policy", "optimizer", "selector")
-    shapes = lambda item: jax.tree.map(
-        lambda x: np.zeros(x.shape, x.dtype), reader.metadata(item).item_metadata.tree
-    )
-    reader = ocp.StandardCheckpointer()
-    folder = directory / "checkpoints" / str(step)
-    return {name: reader.restore(folder / name, shapes(folder / name)) for name in items}
+    """The arrays on one device, whatever devices saved them."""
+    saved = checkpoints.Checkpointer(directory / "checkpoints")
+    return saved.restore(step, dict.fromkeys(("policy", "optimizer", "selector")))
 
 
 def assert_same_run(one, other, steps):
     """Equal choices and tokens, equal selector to the bit, losses to 1e-5."""
+    records = [{r["step"]: r for r in metrics.read(directory)} for directory in (one, other)]
     for step in steps:
         a, b = (rollout_log.read(rollout_log.path(d, step)) for d in (one, other))
         for name in ("uid", "answer", "length", "correct", "alpha", "beta", "p_drawn"):
             assert a[name] == b[name], (step, name)
-    records = [{r["step"]: r for r in metrics.read(directory)} for directory in (one, other)]
-    for step in steps:
         a, b = (record[step] for record in records)
         assert a["actor/grad_norm"] > 1e-3
         for name in ("actor/loss", "actor/grad_norm", "actor/kl_loss"):
             np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-7)
     a, b = (checkpoint(directory, max(steps)) for directory in (one, other))
     jax.tree.map(np.testing.assert_array_equal, a["selector"], b["selector"])
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-5),
-        a["policy"],
-        b["policy"],
-    )
+    close = lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
+    jax.tree.map(close, a["policy"], b["policy"])
 
 
 @pytest.fixture(scope="module")
@@ -132,19 +123,16 @@ def runs(tmp_path_factory):
     return base
 
 
-@pytest.mark.slow
 def test_two_processes_equal_one(runs):
     assert_same_run(runs / "one", runs / "two", (1, 2))
 
 
-@pytest.mark.slow
 def test_a_checkpoint_is_restored_by_another_number_of_processes(runs):
     for name in ("one_then_two", "two_then_one"):
         assert "resuming after step 2" in (runs / f"{name}.0.out").read_text()
     assert_same_run(runs / "one_then_two", runs / "two_then_one", (1, 2, 3))
 
 
-@pytest.mark.slow
 def test_only_process_0_prints_and_everything_is_written_once(runs):
     assert "finished in" in (runs / "two.0.out").read_text()
     silent = (runs / "two.1.out").read_text()  # but for what Gloo says
@@ -159,7 +147,6 @@ def test_only_process_0_prints_and_everything_is_written_once(runs):
     assert listing("one") == listing("two")
 
 
-@pytest.mark.slow
 def test_sigterm_to_any_process_stops_all_after_the_same_step(runs):
     members = start(runs, "stopped", 2, 500, **{"checkpoint.every": 1000})
     until_step(runs, "stopped", 1, members)
@@ -170,7 +157,6 @@ def test_sigterm_to_any_process_stops_all_after_the_same_step(runs):
     assert [p.name for p in (runs / "stopped" / "checkpoints").iterdir()] == [str(done)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_process_that_is_killed_ends_the_other_with_one_clear_line(runs, killed):
     name = f"killed_{killed}"

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import types
 
 import pytest
 
@@ -10,7 +9,6 @@ from configs import sweep as sweep_config
 from experiments import sweep
 from experiments.arenas import records
 from experiments.arenas.runs import planned
-from vade_jax.run.directory import own
 from vade_jax.store import rollout_log
 
 SUPERVISE = """
@@ -93,40 +91,6 @@ def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
     assert (tmp_path / "w/clean/gspo/uniform_seed1/run.json").exists()
 
 
-def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):
-    made = runs(tmp_path, arms="mopps,vade", seeds="0,1")
-    sweep.warn_without_baseline(made, "vade")
-    assert capsys.readouterr().out == ""
-    sweep.warn_without_baseline(made, "uniform")
-    said = capsys.readouterr().out
-    assert said.startswith("note: the baseline uniform is not among the arms")
-    assert said.endswith("as one of mopps, vade\n")
-
-
-@pytest.mark.usefixtures("programs")
-def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sweep, "REPORT_ONLY", types.SimpleNamespace(value=False))
-    workdir = tmp_path / "w"
-    with own(str(workdir)), pytest.raises(SystemExit) as caught:
-        sweep.main(sweep_config.get_config("smoke"), str(workdir))
-    assert caught.value.code == 2 and "is another run's" in capsys.readouterr().err
-    assert not list(workdir.iterdir())
-
-
-@pytest.mark.usefixtures("programs")
-def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatch):
-    made = runs(tmp_path, arms="uniform", seeds="0")
-    sweep.make(made, 1)
-
-    def fail(*_):
-        raise RuntimeError("no table")
-
-    monkeypatch.setattr(sweep.results, "write", fail)
-    with pytest.raises(RuntimeError, match="no table"):
-        sweep.report(made, str(tmp_path / "out"), "uniform")
-    assert (tmp_path / "out/records.parquet").exists()
-
-
 @pytest.mark.usefixtures("programs")
 def test_arms_of_an_earlier_call_stay_in_the_table_of_records(tmp_path):
     for arm in ("uniform", "vade"):
@@ -134,15 +98,3 @@ def test_arms_of_an_earlier_call_stay_in_the_table_of_records(tmp_path):
         sweep.make(made, 1)
         sweep.report(made, str(tmp_path / "out"), arm)
     assert list(records.read(tmp_path / "out/records.parquet")["clean/gspo"]) == ["uniform", "vade"]
-
-
-@pytest.mark.usefixtures("programs")
-def test_a_damaged_log_of_a_run_is_named(tmp_path, capsys):
-    made = runs(tmp_path, arms="uniform", seeds="0,1")
-    sweep.make(made, 2)
-    (path,) = rollout_log.paths(made[1].directory)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(SystemExit, match="2"):
-        sweep.report(made, str(tmp_path / "out"), "uniform")
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("error: ") and str(path) in line

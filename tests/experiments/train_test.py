@@ -18,14 +18,13 @@ import pyarrow as pa
 import pytest
 
 from configs import tiny_gspo
-from experiments import errors, train
+from experiments import convert, errors, train
 from vade_jax import run
 from vade_jax.data import hub, row_files
 from vade_jax.models.qwen import files
 from vade_jax.report import curves, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import mesh
 from vade_jax.trainer.scoring import NotFinite
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,13 +66,14 @@ def runs(one_device, small_checkpoint, tmp_path_factory):
 
 def latest(directory):
     """The newest checkpoint's arrays, read without knowing what they are for."""
-    found = sorted(p for p in (directory / "checkpoints").iterdir() if p.name.isdigit())
-    assert found[-1].name == "4"
     import orbax.checkpoint as ocp
 
-    reader = ocp.StandardCheckpointer()
-    items = ("policy", "optimizer", "selector")
-    return {name: reader.restore(found[-1] / name) for name in items}
+    reader, folder = ocp.StandardCheckpointer(), directory / "checkpoints" / "4"
+    return {name: reader.restore(folder / name) for name in ("policy", "optimizer", "selector")}
+
+
+def timeless(record):
+    return {k: v for k, v in record.items() if not k.startswith(("timing_s/", "perf/"))}
 
 
 def test_two_and_two_steps_equal_four_bit_for_bit(runs):
@@ -81,13 +81,16 @@ def test_two_and_two_steps_equal_four_bit_for_bit(runs):
     assert "resuming after step 2" in said["resumed", 4]
     whole, resumed = latest(base / "whole"), latest(base / "resumed")
     assert len(jax.tree.leaves(whole["optimizer"])) > 50
-    for (path, a), b in zip(
-        jax.tree.leaves_with_path(whole), jax.tree.leaves(resumed), strict=True
-    ):
-        np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
+    of_whole, of_resumed = (metrics.read(base / name) for name in ("whole", "resumed"))
+    assert [*map(timeless, of_whole)] == [*map(timeless, of_resumed)]
+    assert [record["step"] for record in of_whole] == [0, 1, 2, 3, 4]
+    assert [record["vade/rollouts_total"] for record in of_whole] == [0, 16, 32, 48, 64]
+    numbers = [v for r in of_whole for v in r.values() if isinstance(v, float)]
+    assert np.isfinite(numbers).all()
 
 
-def test_a_run_writes_every_metric_that_is_drawn(runs):
+def test_every_metric_that_is_drawn_is_written_and_every_written_one_is_on_its_page(runs):
     base, _, _ = runs
     written = {name for record in metrics.read(base / "whole") for name in record}
     named = {x for name, x in vars(curves).items() if name.isupper() and isinstance(x, str)}
@@ -98,50 +101,41 @@ def test_a_run_writes_every_metric_that_is_drawn(runs):
     untold = {"perf/max_memory_gb"}  # by a CPU
     unknown = {curves.FORGOTTEN}  # where no question is ever known
     assert (named | details | timed) - unasked - untold - unknown <= written
-
-
-def test_the_metrics_of_both_are_the_same_but_for_the_clock(runs):
-    base, _, _ = runs
-    whole, resumed = metrics.read(base / "whole"), metrics.read(base / "resumed")
-    assert [record["step"] for record in whole] == [0, 1, 2, 3, 4]
-    for a, b in zip(whole, resumed, strict=True):
-        timeless = lambda r: {
-            k: v for k, v in r.items() if not k.startswith(("timing_s/", "perf/"))
-        }
-        assert timeless(a) == timeless(b)
-    numbers = [v for r in whole for v in r.values() if isinstance(v, float)]
-    assert np.isfinite(numbers).all()
-    assert [r["vade/rollouts_total"] for r in whole] == [0, 16, 32, 48, 64]
+    page = (ROOT / "docs/metrics.md").read_text()
+    for name in written:
+        shown = re.sub(r"^(val|val-aux)/\w+/", r"\1/NAME/", name)
+        shown = re.sub(r"NAME/\w+/(acc|forgotten)", r"NAME/FAMILY/\1", shown)
+        shown = re.sub(r"mean@\d+", "mean@K", shown).replace("FAMILY/forgotten", "forgotten")
+        assert f"`{shown}`" in page, name
 
 
 def test_the_policy_moved_and_stayed_the_engines(runs, small_checkpoint):
     """The first mini-batch of a step is on-policy, so log-ratios stay small; weights move."""
     base, _, _ = runs
-    records = metrics.read(base / "whole")[1:]
-    assert all(abs(r["actor/ppo_kl"]) < 0.05 for r in records)
-    _, before = files.load(small_checkpoint)
-    _, after = files.load(base / "whole" / "policy")
-    moved = [
-        np.abs(np.asarray(a) - np.asarray(b)).max()
-        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    ]
-    assert min(moved) > 0
+    assert all(abs(r["actor/ppo_kl"]) < 0.05 for r in metrics.read(base / "whole")[1:])
+    before, after = files.load(small_checkpoint)[1], files.load(base / "whole" / "policy")[1]
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - np.asarray(b)).max(), before, after)
+    assert min(jax.tree.leaves(moved)) > 0
 
 
 def test_the_run_directory(runs):
-    base, _, _ = runs
+    base, _, run = runs
     whole = base / "whole"
     assert json.loads((whole / "run.json").read_text())["settings"]["num_steps"] == 4
     assert {"samples.png"} == {p.name for p in (whole / "figures").iterdir()}
-    assert sorted(p.name for p in (whole / "rollouts").iterdir()) == [
-        f"step_{step:05d}.parquet" for step in range(1, 5)
-    ]
+    assert [p.stem for p in rollout_log.paths(whole)] == [f"step_0000{n}" for n in (1, 2, 3, 4)]
     rows = rollout_log.read(rollout_log.path(whole, 2))
     assert len(rows["uid"]) == 16 and len(set(rows["uid"])) == 4
     for name in ("alpha", "beta", "p_drawn", "gold", "extracted", "correct", "prompt"):
         assert len(rows[name]) == 16
     assert all(0 < p < 1 for p in rows["p_drawn"])
-    assert checkpoints.Checkpointer(whole / "checkpoints").content()["config"]["num_prompts"] == 4
+    # Made last, or a kill between the two would leave a run without its report, for good.
+    policy, page = (whole / name for name in ("policy/config.json", "report.html"))
+    assert policy.stat().st_mtime_ns > page.stat().st_mtime_ns
+    before = (whole / "metrics.jsonl").read_bytes()
+    again = run("whole", 4)
+    assert "is done already" in again and "validation" in again
+    assert (whole / "metrics.jsonl").read_bytes() == before
 
 
 def test_transformers_loads_the_policy(runs):
@@ -153,26 +147,53 @@ def test_transformers_loads_the_policy(runs):
     )
     assert not problems["missing_keys"] and not problems["unexpected_keys"]
     _, ours = files.load(folder)
-    np.testing.assert_array_equal(
-        found.get_input_embeddings().weight.detach().numpy(), ours["embedding"]
-    )
+    embedding = found.get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(embedding, ours["embedding"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.decode(tokenizer.encode(r"\boxed{7}")) == r"\boxed{7}"
 
 
-def test_running_again_says_that_it_is_done(runs):
-    base, _, run = runs
-    before = (base / "whole" / "metrics.jsonl").read_bytes()
-    again = run("whole", 4)
-    assert "is done already" in again and "validation" in again
-    assert (base / "whole" / "metrics.jsonl").read_bytes() == before
+# ------------------------------------------------------------------------------ experiments.convert
+def test_a_step_of_a_run_becomes_a_model_directory(runs, tmp_path, small_checkpoint, monkeypatch):
+    whole = runs[0] / "whole"
+    convert.convert(whole, tmp_path / "last")
+    exported = files.load(whole / "policy")[1]
+    jax.tree.map(np.testing.assert_array_equal, files.load(tmp_path / "last")[1], exported)
+    name = f"owner/name@{'a' * 40}"  # where the model is now, or was then
+    monkeypatch.setattr(hub, "model", {name: str(small_checkpoint)}.__getitem__)
+    convert.convert(whole, tmp_path / "third", "bfloat16", step=3, base=name)
+    _, third = files.load(tmp_path / "third")
+    differs = jax.tree.map(lambda a, b: np.abs(a - b).max() > 1e-6, exported, third)
+    assert all(jax.tree.leaves(differs))
+    size = lambda name: (tmp_path / name / "model.safetensors").stat().st_size
+    assert size("third") < 0.6 * size("last")
+    assert (tmp_path / "third" / "tokenizer.json").exists()
 
 
-def test_the_policy_which_says_done_is_made_last(runs):
-    """Or a kill between the two would leave a run without its report, for good."""
-    run = runs[0] / "whole"
-    policy, page = (run / name for name in ("policy/config.json", "report.html"))
-    assert policy.stat().st_mtime_ns > page.stat().st_mtime_ns
+def test_what_cannot_be_converted(runs, tmp_path):
+    whole, target = runs[0] / "whole", tmp_path / "target"
+    damaged = shutil.copytree(whole, tmp_path / "run")
+    path = damaged / "checkpoints" / "4" / "policy" / "_METADATA"
+    path.write_bytes(path.read_bytes()[:10])
+    for message, arguments in {
+        "neither a run directory nor a GGUF file": dict(source=tmp_path),
+        "exists": dict(source=whole, target=whole),
+        r"9; complete steps: \[3, 4\]": dict(source=whole, step=9),
+        "none": dict(source=whole, base=tmp_path / "none"),
+        r"checkpoints/4 is damaged": dict(source=damaged),
+    }.items():
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            convert.convert(**{"target": target, **arguments})
+        assert not target.exists() and not target.with_name(".target.new").exists()
+
+
+# ------------------------------------------------------------------------------ bad input
+def fails(c, workdir, capsys, code=2):
+    with pytest.raises(SystemExit) as caught:
+        train.main(c, str(workdir))
+    assert caught.value.code == code
+    said = capsys.readouterr().err.strip().splitlines()
+    return next(line for line in said if line.startswith("error: "))
 
 
 def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
@@ -186,32 +207,12 @@ def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
         train.main(tiny_gspo.get_config("smoke"), "nowhere")
 
 
-# ------------------------------------------------------------------------------ bad input
-def test_every_metric_of_a_run_is_on_the_page_of_metrics(runs):
-    base, _, _ = runs
-    page = (pathlib.Path(__file__).parents[2] / "docs/metrics.md").read_text()
-    for name in {name for record in metrics.read(base / "whole") for name in record}:
-        shown = re.sub(r"^(val|val-aux)/\w+/", r"\1/NAME/", name)
-        shown = re.sub(r"NAME/\w+/(acc|forgotten)", r"NAME/FAMILY/\1", shown)
-        shown = re.sub(r"mean@\d+", "mean@K", shown).replace("FAMILY/forgotten", "forgotten")
-        assert f"`{shown}`" in page, name
-
-
-def fails(c, workdir, capsys, code=2):
-    with pytest.raises(SystemExit) as caught:
-        train.main(c, str(workdir))
-    assert caught.value.code == code
-    said = capsys.readouterr().err.strip().splitlines()
-    return next(line for line in said if line.startswith("error: "))
-
-
 def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
     base, _, _ = runs
     c = smoke(6, small_checkpoint)
     c.optimizer.learning_rate = 5e-4
     line = fails(c, base / "whole", capsys)
-    assert "optimizer.learning_rate: 0.0003 there, 0.0005 now" in line
-    assert "give another --workdir" in line and "num_steps" not in line
+    assert "optimizer.learning_rate: 0.0003 there, 0.0005 now" in line and "num_steps" not in line
 
 
 @pytest.fixture
@@ -232,26 +233,16 @@ def of_gemma(model):
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "name"),
     [
-        (cut_short, ["damaged or cut short"]),
-        (of_gemma, ["describes 'GemmaForCausalLM'", "config.json"]),
-        (lambda model: (model / "model.safetensors").unlink(), ["lacks model.safetensors"]),
-        (lambda model: (model / "tokenizer.json").unlink(), ["tokenizer.json does not exist"]),
+        (cut_short, "model.safetensors"),
+        (of_gemma, "GemmaForCausalLM"),
+        (lambda model: (model / "tokenizer.json").unlink(), "tokenizer.json"),
     ],
 )
-def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, words):
+def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, name):
     damage(tmp_path / "model")
-    line = fails(c, tmp_path / "run", capsys)
-    assert all(word in line for word in words)
-
-
-def test_a_checkpoint_that_is_not_there(c, tmp_path, capsys):
-    c.model.checkpoint = str(tmp_path / "modle")
-    assert "modle is no directory" in fails(c, tmp_path / "run", capsys)
-    c.model.checkpoint = str(tmp_path / "model")  # mended: the run directory is not taken
-    c.data.train = "none.jsonl"
-    assert "none.jsonl" in fails(c, tmp_path / "run", capsys)
+    assert name in fails(c, tmp_path / "run", capsys)
 
 
 def test_names_on_the_hub_are_pinned_before_anything_is_read(
@@ -271,52 +262,29 @@ def test_names_on_the_hub_are_pinned_before_anything_is_read(
     monkeypatch.setattr(hub, "_snapshot", snapshot)
     monkeypatch.setattr(hub, "table", table)
     c.model.checkpoint, c.data.train, c.data.validation = "a/m", "a/d", "a/d:test"
-    line = fails(c, tmp_path / "run", capsys)
-    assert f"data.train='a/d@{commit}': none of its 1 rows is usable" in line
-    assert line.rstrip().endswith("no answer, or an empty one; its columns are ['question']")
+    assert f"data.train='a/d@{commit}'" in fails(c, tmp_path / "run", capsys)
     assert not (tmp_path / "run" / "run.json").exists()
     assert read[3:] == [(f"a/m@{commit}", "model"), (f"a/d@{commit}", "train")]
 
 
-def use_rows(c, tmp_path, questions):
-    rows = [{"question": q, "answer": "7", "id": q[:1]} for q in questions]
+def test_rows_that_cannot_be_used_are_listed_and_a_batch_needs_enough_others(c, tmp_path, capsys):
+    rows = [{"question": q, "answer": "7"} for q in ("a?", "word " * 300, "c?", "d?", " ", "f?")]
     for split in ("train", "validation"):
         path = tmp_path / f"{split}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         c.data[split] = str(path)
     c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
-
-
-def test_more_prompts_than_usable_rows(c, tmp_path, capsys):
-    """One of five rows has an empty question: listed, and the batch of 5 does not exist."""
-    use_rows(c, tmp_path, ("a?", "b?", "c?", "d?", " "))
-    line = fails(c, tmp_path / "run", capsys)
-    assert "num_prompts=5 is larger than the training set of 4 usable items" in line
-    (reject,) = (tmp_path / "run" / "rejects_train.jsonl").read_text().splitlines()
-    assert json.loads(reject)["reason"] == "empty_question"
-
-
-def test_too_long_prompts_are_left_out_or_an_error(c, tmp_path, capsys):
-    use_rows(c, tmp_path, ("a?", "word " * 300, "c?", "d?", "e?"))
+    assert "num_prompts=5" in fails(c, tmp_path / "run", capsys)
+    rejects = (tmp_path / "run" / "rejects_train.jsonl").read_text().splitlines()
+    assert [json.loads(x)["reason"] for x in rejects] == ["too_long", "empty_question"]
     c.data.drop_too_long = False
-    line = fails(c, tmp_path / "run", capsys)
-    assert "1 prompts are too long, the first is w" in line
-    assert "limit is max_prompt_length=128" in line and "data.drop_too_long=True" in line
-    c.data.drop_too_long = True
-    assert "training set of 4 usable items" in fails(c, tmp_path / "run", capsys)
+    assert "max_prompt_length=128" in fails(c, tmp_path / "run", capsys)
 
 
 def test_a_server_that_is_not_there(c, tmp_path, capsys):
     c.engine.name, c.engine.url, c.engine.start_s = "vllm_server", "http://127.0.0.1:9", 0.1
     line = fails(c, tmp_path / "run", capsys, code=errors.AGAIN)
     assert "http://127.0.0.1:9 is not ready" in line and line.endswith("the same command goes on")
-
-
-def test_a_microbatch_that_the_devices_cannot_split(c, tmp_path, monkeypatch, capsys):
-    four = lambda **a: jax.make_mesh((1, 4, 1), mesh.AXES, devices=jax.devices()[:4])
-    monkeypatch.setattr(mesh, "make", four)
-    line = fails(c, tmp_path / "run", capsys)
-    assert "batch.prompts_per_microbatch=2 is not divisible by 4" in line
 
 
 # ------------------------------------------------------------------------------ signals
@@ -326,15 +294,10 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
         *(sys.executable, "-m", "experiments.train", f"--workdir={tmp_path / 'run'}"),
         *("--config=configs/tiny_gspo.py:smoke", "--config.checkpoint.every=1000"),
     ]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    first = subprocess.Popen(
-        [*command, "--config.num_steps=500"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "errors").open("w"),
-        text=True,
-    )
+    where = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "text": True}
+    with (tmp_path / "errors").open("w") as file:
+        more = {"stdout": subprocess.PIPE, "stderr": file}
+        first = subprocess.Popen([*command, "--config.num_steps=500"], **where, **more)
     log = tmp_path / "run" / "metrics.jsonl"
     while first.poll() is None and (not log.exists() or log.read_text().count("\n") < 3):
         time.sleep(0.1)
@@ -343,15 +306,9 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
     assert first.returncode == 0 and "run again to resume" in said
     done = metrics.read(tmp_path / "run")[-1]["step"]
     assert checkpoints.Checkpointer(tmp_path / "run" / "checkpoints").latest_step() == done
-    second = subprocess.run(
-        [*command, f"--config.num_steps={done + 1}"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert second.returncode == 0, second.stderr
-    assert f"resuming after step {done}" in second.stdout
+    again = [*command, f"--config.num_steps={done + 1}"]
+    second = subprocess.run(again, **where, capture_output=True)
+    assert second.returncode == 0 and f"resuming after step {done}" in second.stdout
     steps = [record["step"] for record in metrics.read(tmp_path / "run")]
     assert steps == list(range(done + 2))
 

@@ -1,7 +1,6 @@
 """Whole runs of the tiny model with rollouts of the real vLLM: `make test-vllm`."""
 
 import contextlib
-import json
 import pathlib
 
 import chex
@@ -102,21 +101,6 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
         assert row["rollout/retries"] == 0
         assert {"timing_s/prepare", "timing_s/judge", "timing_s/sync_load"} <= set(row)
-
-
-def test_a_text_model(tmp_path):
-    """Qwen3: vLLM takes its options and its weights, and agrees about every token."""
-    rows = [{"question": f"{a} + 2?", "answer": str(a + 2), "kind": "int"} for a in range(32)]
-    train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
-    for path, some in ((train_file, rows[:16]), (held_out, rows[16:])):
-        path.write_text("".join(json.dumps(row) + "\n" for row in some))
-    c = config("vllm_server")
-    c.model.preset = "tiny_qwen3"
-    c.data.train, c.data.validation = str(train_file), str(held_out)
-    train.main(c, str(tmp_path / "run"))
-    records = metrics.read(tmp_path / "run")
-    assert [record["step"] for record in records] == list(range(STEPS + 1))
-    assert max(r["training/rollout_logprobs_diff_max"] for r in records[1:]) < 1e-4
 
 
 def test_an_adapter(tmp_path):

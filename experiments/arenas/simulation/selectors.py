@@ -27,15 +27,13 @@ class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
     seeds: str = "0,1,2,3,4,5,6,7"
-    num_items: int = fields.number(
-        4000, at_least=1, below=1e9
-    )  # unless a world sets another number
+    num_items: int = fields.number(4000, at_least=1, below=1e9)  # I
     num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
     rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
     selectors: str = "uniform,vade"  # names in `selector`, or in vade_jax.samplers.SAMPLERS
-    # World -> its kind, the kind's constants, and sizes and selectors that differ from those above.
+    # World -> its kind and the kind's constants.
     world: Mapping[str, Any] = fields.mapping()
     # Selector -> fields of `Entry` that differ from their defaults.
     selector: Mapping[str, Any] = fields.mapping()
@@ -259,32 +257,27 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
     for world in worlds:
         fields.check_word("worlds", world, sorted(given.world))
-    seeds = _seeds(given.seeds)
-    return {world: _cells_of(given, world, seeds) for world in worlds}
-
-
-def _cells_of(given: Settings, world: str, seeds: tuple[int, ...]) -> list[Cell]:
-    values = dict(given.world[world])
-    try:
-        fields.check_word("kind", values.get("kind"), KINDS)
-        kind, selectors = values.pop("kind"), values.pop("selectors", "")
-        labels = words(selectors or given.selectors)
-        if not labels:
-            raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
-        sizes = [field.name for field in dataclasses.fields(Shape)]
-        shape = Shape(**{name: values.pop(name, getattr(given, name)) for name in sizes})
-        constants = KINDS[kind].Constants.from_dict(values)  # what is left
-    except ValueError as error:
-        raise ValueError(f"world {world}: {error}") from None
-    cells = []
+    labels = words(given.selectors)
+    if not labels:
+        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
+    shape = Shape(given.num_items, given.num_prompts, given.num_rollouts, given.rollouts)
+    entries = []
     for label in imports.labelled("selectors", labels).values():
         check_label("selectors", label, {*given.selector, *SELECTORS})
-        entry = Entry.of(label, given.selector.get(label, {}))
-        # Playing the cell does both again. Here they find mistakes before any cell is played.
+        entries.append(entry := Entry.of(label, given.selector.get(label, {})))
+        # Playing a cell does both again. Here they find mistakes before any cell is played.
         entry.check(shape.num_rollouts)
         schedule(entry, shape)
-        cells.append(Cell(world, kind, constants, shape, entry, seeds))
-    return cells
+    seeds, found = _seeds(given.seeds), {}
+    for world in worlds:
+        values = dict(given.world[world])
+        try:
+            fields.check_word("kind", kind := values.pop("kind", None), KINDS)
+            constants = KINDS[kind].Constants.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"world {world}: {error}") from None
+        found[world] = [Cell(world, kind, constants, shape, entry, seeds) for entry in entries]
+    return found
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -1,69 +1,40 @@
-"""The table of a sweep by hand arithmetic, from run directories as runs leave them."""
+"""The tables and figures of a sweep by hand arithmetic."""
 
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 
-from experiments.arenas import comparison, figures, records
-from vade_jax.store import metrics, rollout_log
+from experiments import results
+from experiments.arenas import across, comparison, figures, plotting, sweep_page
+from tests.experiments.arenas.made import recorded
 
 
-def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts=16, rate=1e-4):
-    """Step k: 64 rollouts, 60 s, validation at every step from 0; `hopeless` of 4 answers a step."""
-    workdir.mkdir(parents=True)
-    config = {"seed": seed, "num_prompts": prompts, "num_rollouts": 8, "data": {"num_train": 512}}
-    config["optimizer"] = {"learning_rate": rate}
-    (workdir / "run.json").write_text(json.dumps({"settings": config}))
-    lines = []
-    for step, score in enumerate(scores):
-        line = {"step": step, "val/tiny/acc/mean@4": score}
-        if step:
-            line["val-aux/validation/forgotten"] = step / 100
-            line |= {"vade/rollouts_total": 64 * step, "vade/effective_ratio": ratio + 0.1}
-            line |= {"vade/trained_effective_ratio_correct": ratio}
-            line |= {"timing_s/step": 60.0} | ({"actor/grad_norm": 1.0} if norm else {})
-            strata = ["impossible"] * hopeless + ["graded"] * (4 - hopeless)
-            table = {"metadata": [{"stratum": stratum} for stratum in strata]}
-            table |= {"group": [0, 0, 1, 1], "correct": [1, 0, 1, 1]}
-            rollout_log.write(rollout_log.path(workdir, step), table)
-        lines.append(metrics.line(line))
-    (workdir / "metrics.jsonl").write_bytes(b"".join(lines))
-    return workdir
-
-
-def recorded(*args, **kwargs):
-    return records.of_directory(make_run(*args, **kwargs))
+def run(seed, scores, ratio=0.5, **more):
+    of_step = {"vade/effective_ratio": ratio + 0.1, "vade/trained_effective_ratio_correct": ratio}
+    of_step["val-aux/validation/forgotten"] = lambda step: step / 100
+    return recorded(seed, scores, **of_step, **more)
 
 
 @pytest.fixture
-def groups(tmp_path):
-    return {
-        name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
-        for name, arms in make_runs(tmp_path).items()
-    }
-
-
-def make_runs(tmp_path):
-    base, vade = tmp_path / "uniform", tmp_path / "vade"
+def groups():
     return {
         "clean/gspo": {
-            "uniform": [
-                make_run(base / "0", 0, [0.1, 0.2, 0.4, 0.3, 0.3]),
-                make_run(base / "1", 1, [0.1, 0.3, 0.5, 0.6, 0.4]),
-            ],
-            "vade": [  # the order of directories says nothing about seeds
-                make_run(vade / "b", 1, [0.1, 0.4, 0.5, 0.5, 0.5], hopeless=0),
-                make_run(vade / "a", 0, [0.1, 0.4, 0.5, 0.4, 0.6], norm=False),
-                make_run(vade / "c", 7, [0.1, 0.2, 0.2, 0.2, 0.2], ratio=0.8),
+            "uniform": [run(0, [0.1, 0.2, 0.4, 0.3, 0.3]), run(1, [0.1, 0.3, 0.5, 0.6, 0.4])],
+            "vade": [  # the order of runs says nothing about seeds
+                run(1, [0.1, 0.4, 0.5, 0.5, 0.5], hopeless=0.0),
+                run(0, [0.1, 0.4, 0.5, 0.4, 0.6]),
+                run(7, [0.1, 0.2, 0.2, 0.2, 0.2], ratio=0.8),
             ],
         }
     }
 
 
-def test_the_numbers_of_a_run(tmp_path):
-    run = recorded(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3])
-    assert comparison.of_run(run) == {
+def test_the_numbers_of_a_run():
+    one = run(3, [0.1, 0.6, 0.4, 0.2, 0.3])
+    assert comparison.of_run(one) == {
         "late": pytest.approx(0.3),  # of 0.4, 0.2, 0.3
         "last": 0.3,
         "effective_ratio": 0.5,
@@ -72,20 +43,18 @@ def test_the_numbers_of_a_run(tmp_path):
         "forgotten": pytest.approx(0.03),  # of .02, .03, .04
         "hopeless": 0.25,
     }
-    assert (comparison.best(run), run.outcome.rollouts) == (0.6, 256)
-    reach = lambda target: comparison.rollouts_to_reach(run, target)
+    assert (comparison.best(one), one.outcome.rollouts) == (0.6, 256)
+    reach = lambda target: comparison.rollouts_to_reach(one, target)
     assert reach(0.05) == 64  # not before the first step
     assert reach(0.2) == 64
     assert math.isnan(reach(0.7)) and math.isnan(reach(math.nan))
 
 
 def test_a_forecast_is_too_high_by_the_mean_of_the_steps_that_have_one():
-    steps = [{"step": 0, "vade/effective_ratio_correct": 0.9}]
-    for step, (predicted, observed) in enumerate([(0.7, 0.2), (0.5, 0.6)], 1):
-        of_step = {"vade/predicted_effective_ratio": predicted}
-        steps.append({"step": step, "vade/effective_ratio_correct": observed} | of_step)
-    run = records.Recorded("x", {"seed": 0}, steps, math.nan)
-    assert comparison.of_run(run)["overshoot"] == pytest.approx((0.5 - 0.1) / 2)
+    forecast = {"vade/predicted_effective_ratio": lambda step: (0.7, 0.5)[step - 1]}
+    forecast["vade/effective_ratio_correct"] = lambda step: (0.2, 0.6)[step - 1]
+    found = comparison.of_run(recorded(0, [0.1, 0.2, 0.3], **forecast))
+    assert found["overshoot"] == pytest.approx((0.5 - 0.1) / 2)
 
 
 def test_arms_are_paired_by_seed(groups):
@@ -102,79 +71,94 @@ def test_arms_are_paired_by_seed(groups):
     assert rows["uniform"].reach["reach"] == (128, 192)
     assert rows["vade"].values["hopeless"] == (0.25, 0.0, 0.25)
     assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
+    groups["clean/gspo"]["vade"].append(run(7, [0.1, 0.2]))
+    with pytest.raises(ValueError, match="seed 7"):
+        comparison.compare(groups)
 
 
-def test_shares_of_the_baselines_best_are_reached_one_by_one(tmp_path):
-    """0.45, 0.475 and 0.5."""
-    runs = {
-        "uniform": [recorded(tmp_path / "uniform", 0, [0.1, 0.2, 0.2, 0.5])],
-        "vade": [recorded(tmp_path / "vade", 0, [0.1, 0.46, 0.48, 0.5])],
+def test_shares_of_the_baselines_best_and_percents_of_dapos():
+    """0.45, 0.475 and 0.5 of uniform's best; 0.5 is 62.5 % of DAPO's 0.8, whose 0.9 is before step 1."""
+    arms = {
+        "uniform": [run(0, [0.1, 0.2, 0.2, 0.5])],
+        "vade": [run(0, [0.1, 0.46, 0.48, 0.5]), run(7, [0.1, 0.9])],
+        "dapo": [run(0, [0.9, 0.8])],
     }
-    reach = comparison.compare({"clean/gspo": runs}).groups["clean/gspo"]["vade"].reach
-    assert reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
-
-
-def test_a_runs_best_in_percent_of_dapos(tmp_path):
-    """Of the same seed: 0.5 of 0.8 and 0.6 of 0.4; seed 7 has no partner."""
-    vade, dapo = tmp_path / "vade", tmp_path / "dapo"
-    runs = {
-        "vade": [
-            recorded(vade / "0", 0, [0.1, 0.5, 0.3]),
-            recorded(vade / "1", 1, [0.1, 0.2, 0.6]),
-            recorded(vade / "7", 7, [0.1, 0.9]),
-        ],
-        "dapo": [recorded(dapo / "1", 1, [0.1, 0.4]), recorded(dapo / "0", 0, [0.9, 0.8])],
-    }
-    compared = comparison.compare({"clean/gspo": runs})
+    compared = comparison.compare({"clean/gspo": arms})
     found = compared.groups["clean/gspo"]
-    assert found["vade"].of_peak.mean == pytest.approx((62.5 + 150) / 2)
-    assert (found["vade"].of_peak.count, found["dapo"].of_peak.mean) == (2, 100)
+    assert found["vade"].reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
+    assert (found["vade"].of_peak.mean, found["vade"].of_peak.count) == (62.5, 1)
     assert "| best, % of dapo's |" in comparison.markdown(compared)
-    alone = comparison.compare({"clean/gspo": {"vade": runs["vade"]}})
-    assert "dapo" not in comparison.markdown(alone)
+    del arms["dapo"]
+    assert "dapo" not in comparison.markdown(comparison.compare({"clean/gspo": arms}))
 
 
-def test_tables_and_curves_of_a_sweep(groups, tmp_path):
+def test_tables_of_a_sweep(groups, tmp_path):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
-    folder = tmp_path / "new"
-    compared = comparison.write(groups, folder)
-    text = comparison.markdown(compared)
+    text = comparison.markdown(comparison.write(groups, tmp_path))
     title, _, head, _, uniform, vade = text.splitlines()[:6]
     assert title == "## clean/gspo" and "## wrong10/gspo" in text
-    assert "| mean of the last 3 validations | difference to uniform | last" in head
-    cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
-    assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
-    assert cells[" difference to uniform "] == " +0.083 ± 1.059 (2 of 3) "
+    cells = dict(zip(head.split(" | "), vade.split(" | "), strict=True))
+    assert cells["difference to uniform"] == "+0.083 ± 1.059 (2 of 3)"
     # The one that gets there after 64, and all 256 of the one that never does.
-    reached = [cells[" rollouts to 90 % of uniform's best "], cells[" to all of it "]]
-    assert reached == [" ≥ 160 (1 of 2) "] * 2
+    reached = [cells["rollouts to 90 % of uniform's best"], cells["to all of it"]]
+    assert reached == ["≥ 160 (1 of 2)"] * 2
     assert "| 160 (2 of 2) |" in uniform and "|  |" in uniform
-    assert (folder / "table.md").read_text() == text + "\n"
-    read = json.loads((folder / "table.json").read_text())
+    assert (tmp_path / "table.md").read_text() == text + "\n"
+    read = json.loads((tmp_path / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"]["reach"] == [64, None]
-    figures.draw_curves(groups, folder / "learning.png")
-    assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_user_mistakes(groups, tmp_path):
-    arms = groups["clean/gspo"]
-    arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]
-    with pytest.raises(ValueError, match=r"both have seed 7"):
-        comparison.compare(groups)
-    (tmp_path / "again" / "run.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"again has no run.json"):
-        records.of_directory(tmp_path / "again")
+def late(*values):
+    """Validations whose last three are the same, of seeds 0, 1, ..."""
+    return [run(seed, [0.1, value, value, value]) for seed, value in enumerate(values)]
 
 
-def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
-    """A disk that is full leaves the tables of before."""
-    for name in ("table.md", "table.json"):
-        (tmp_path / name).write_text("before")
+def test_a_seeds_mean_over_the_arenas_that_have_it(tmp_path):
+    """Arm a has 0.1, 0.2, 0.3 more in one arena and 0.3, 0.2 in the other; b is in one of them."""
+    arenas = {
+        "one": {"uniform": late(0.2, 0.2, 0.2), "a": late(0.3, 0.4, 0.5)},
+        "two": {"uniform": late(0.4, 0.4, 0.4), "a": late(0.7, 0.6), "b": late(0.5)},
+    }
+    compared = comparison.compare(arenas)
+    mean = across.seeds_mean(compared, "a")
+    # Seed 0: (0.1 + 0.3) / 2, seed 1: (0.2 + 0.2) / 2; seed 2 is in one arena alone.
+    assert mean.mean == pytest.approx(0.2) and mean.count == 2
+    assert across.seeds_mean(compared, "b").count == 0
+    across.draw(compared, tmp_path / "across.png")
+    assert (tmp_path / "across.png").read_bytes().startswith(b"\x89PNG")
 
-    def refuse(path, *_):
-        raise OSError(f"no room for {path}")
 
-    monkeypatch.setattr(comparison.atomic, "write_text", refuse)
-    with pytest.raises(OSError, match="no room"):
-        comparison.write(groups, tmp_path)
-    assert {path.read_text() for path in tmp_path.glob("*.*")} == {"before"}
+def test_the_page_has_the_baseline_first_then_the_best_and_colors_what_differs(tmp_path):
+    """Intervals by hand: of seeds 0 to 3 with slopes .01, .02 and .03, t of three degrees is 3.182."""
+    level = lambda base, slope: [run(s, [base + slope * s] * 3, steps=(1, 2, 3)) for s in range(4)]
+    arms = {"a<b>": level(0.3, 0.03), "vade": level(0.5, 0.02), "uniform": level(0.4, 0.01)}
+    results.write({"clean/gspo": arms}, str(tmp_path), "uniform")
+    page = (tmp_path / sweep_page.FILE).read_text()
+    cells = re.findall(r"<tr><th scope=\"row\">(.*?)</th>(.*?)</tr>", page)
+    rows = [[arm, *re.findall(r"<td[^>]*>(.*?)</td>", rest)] for arm, rest in cells]
+    assert rows[0][:4] == ["uniform", "4", "0.415 ± 0.021", ""]
+    assert rows[1][:4] == ["vade", "4", "0.530 ± 0.041", "+0.115 ± 0.021"]
+    assert rows[2][0] == "a&lt;b&gt;"  # a label is text
+    assert 'steps right">+0.115 ± 0.021<' in page and 'steps wrong">-0.070 ± 0.041<' in page
+    assert page.count("data:image/png") >= 1 and "<script" not in page
+
+
+# ------------------------------------------------------------------------------ figures
+def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
+    one = (np.array([0, 2]), np.array([0.0, 2.0]))
+    two = (np.array([0, 2]), np.array([2.0, 6.0]))
+    x, mean, error = figures.band([one, two])
+    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
+    np.testing.assert_allclose(error, [1.0, 2.0])  # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
+    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
+    x, mean, _ = figures.band([one, long, (np.zeros(0), np.zeros(0))])
+    assert x.tolist() == [1, 2]  # 0 is before the second's first point, 5 after the first's last
+    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
+    assert figures.band([one])[2].tolist() == [0.0, 0.0]
+
+
+def test_the_papers_arms_are_bold_and_no_two_arms_look_alike():
+    found = plotting.looks([*"abcdefghijklmnopqrstuvwxyz", "vade", "uniform"])
+    assert [arm for arm, look in found.items() if look.bold] == ["vade", "uniform"]
+    assert len({(look.color, look.dashes) for look in found.values()}) == len(found)
+    assert all(look.bold for look in plotting.looks(["x", "vade", "mopps"]).values())

@@ -3,50 +3,36 @@
 import numpy as np
 import pytest
 
-from experiments.arenas import comparison, cost, records
-from vade_jax import settings
+from experiments.arenas import comparison, cost
+from tests.experiments.arenas.made import recorded
 from vade_jax.report import curves
 
 
-def run(seed, scores, *, tokens=None, seconds=2.0):
+def run(scores, *, tokens=None, seconds=2.0):
     """Step k: a validation, 64 answers, `tokens` tokens and `seconds`; nothing before step 1."""
-    found = []
-    for step, score in enumerate(scores, 1):
-        of_step = {"step": step, "val/own/acc/mean@4": score, "vade/rollouts_total": 64 * step}
-        of_step |= {"timing_s/step": seconds, "timing_s/gen": 1.5, "timing_s/gen_tail": 0.5}
-        of_step |= {"perf/device_seconds": 8 * seconds, "response_length/p99": 100.0 * step}
-        if tokens:
-            of_step["vade/tokens_total"] = tokens * step
-        found.append(of_step)
-    config = settings.Run(seed=seed).to_dict()
-    return records.Recorded(f"run {seed}", config, found, hopeless=0.1)
+    of_step = {"timing_s/step": seconds, "timing_s/gen": 1.5, "timing_s/gen_tail": 0.5}
+    of_step |= {"perf/device_seconds": 8 * seconds, "response_length/p99": lambda k: 100.0 * k}
+    if tokens:
+        of_step["vade/tokens_total"] = lambda step: tokens * step
+    return recorded(0, scores, range(1, len(scores) + 1), **of_step)
+
+
+def curve(*args, **more):
+    return curves.validation(run(*args, **more).records)
 
 
 # vade: three times the tokens and twice the seconds of uniform's steps.
 UNIFORM = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7, 0.7, 0.7]
 VADE = [0.2, 0.4, 0.6, 0.8, 0.9]
-
-
-def groups():
-    return {
-        "clean/gspo": {
-            "uniform": [run(0, UNIFORM, tokens=100)],
-            "vade": [run(0, VADE, tokens=300, seconds=4.0)],
-        }
-    }
-
-
-def test_the_costs_of_a_run():
-    found = cost.of_run(run(0, VADE, tokens=300, seconds=4.0).records)
-    assert found[curves.ROLLOUTS] == 320 and found[curves.TOKENS] == 1500
-    assert found["timing_s/gen"] == 7.5 / 60 and found[curves.SECONDS] == 20 / 60
-    assert found["perf/device_seconds"] == 160 / 3600 and found["response_length/p99"] == 300
-    assert np.isnan(found["timing_s/update_actor"])
+ARMS = {
+    "uniform": [run(UNIFORM, tokens=100)],
+    "vade": [run(VADE, tokens=300, seconds=4.0)],
+}
 
 
 def test_at_equal_cost_the_dearer_run_is_read_where_the_cheaper_one_had_spent_as_much():
     """By hand. Of vade's three last validations, or of uniform's where tokens are compared."""
-    arm = comparison.compare(groups()).groups["clean/gspo"]["vade"]
+    arm = comparison.compare({"g": ARMS}).groups["g"]["vade"]
     vade, uniform = np.mean(VADE[-3:]), np.mean(UNIFORM[-3:])
     assert arm.equal["steps"].mean == pytest.approx(vade - uniform)
     assert arm.equal["rollouts"].mean == pytest.approx(vade - np.mean(UNIFORM[2:5]))
@@ -58,8 +44,7 @@ def test_at_equal_cost_the_dearer_run_is_read_where_the_cheaper_one_had_spent_as
 
 def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_at_equal_seconds():
     """A second more must cost what is learned in a second, not a whole validation."""
-    scores = [0.1, 0.3, 0.5, 0.7]
-    one, slower = (curves.validation(run(0, scores, seconds=s).records) for s in (10.0, 10.1))
+    one, slower = (curve([0.1, 0.3, 0.5, 0.7], seconds=s) for s in (10.0, 10.1))
     assert cost.difference(slower, one, "rollouts") == pytest.approx(0)
     lost = 0.2 * np.mean([2, 3, 4]) * 0.1 / 10.1
     assert cost.difference(slower, one, "seconds") == pytest.approx(-lost)
@@ -67,33 +52,28 @@ def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_
 
 
 def test_without_a_validation_as_early_there_is_no_comparison():
-    one = curves.validation(run(0, VADE, tokens=300).records)
-    # Its first is at 100 tokens, before that of `one`.
-    other = curves.validation(run(0, UNIFORM[:3], tokens=100).records)
+    one, other = curve(VADE, tokens=300), curve(UNIFORM[:3], tokens=100)  # its first is at 100
     assert np.isnan(cost.difference(one, other, "tokens"))
-    unknown = curves.validation(run(0, UNIFORM).records)
-    assert np.isnan(cost.difference(one, unknown, "tokens"))
+    assert np.isnan(cost.difference(one, curve(UNIFORM), "tokens"))  # unknown
 
 
 def test_the_validation_before_the_first_step_is_no_late_one():
     """DAPO's runs are short: an untrained policy would count for a third of their accuracy."""
     before = {"step": 0, "val/own/acc/mean@4": 0.0}
     for scores, late in (([0.5, 0.7], 0.6), ([0.1, 0.5, 0.6, 0.7], 0.6)):
-        short = curves.validation([before, *run(0, scores).records])
+        short = curves.validation([before, *run(scores).records])
         assert short.steps[0] == 0 and cost.late(short) == pytest.approx(late)
 
 
 def test_of_a_run_with_fewer_validations_and_its_pair_as_many_are_compared():
-    whole = curves.validation(run(0, [0.2, 0.4, 0.6]).records)
-    short = curves.validation(run(0, [0.5, 0.9]).records)
+    whole, short = curve([0.2, 0.4, 0.6]), curve([0.5, 0.9])
     assert cost.difference(short, whole, "steps") == pytest.approx(0.7 - 0.5)
     assert cost.difference(whole, short, "steps") == pytest.approx(0.5 - 0.7)
     assert np.isnan(cost.difference(whole, curves.validation([]), "steps"))
 
 
 def test_tables_have_what_was_recorded():
-    head, (uniform, vade) = cost.table(comparison.compare(groups()).groups["clean/gspo"], "uniform")
-    assert "learning, min" not in head and "median length" not in head
+    head, (uniform, vade) = cost.table(comparison.compare({"g": ARMS}).groups["g"], "uniform")
     assert dict(zip(head, vade, strict=True)) == {
         "arm": "vade",
         "answers": "320",

@@ -1,7 +1,5 @@
 """What runs on a device: the programs of a plan; and updates and decoding next to their peers."""
 
-import json
-
 import jax
 import pytest
 
@@ -44,27 +42,6 @@ def test_a_program_of_the_plan_runs(name):
         assert facts["metrics"]["actor/grad_norm"] > 0
     if name == SCORE:
         assert -30 < facts["metrics"]["mean log-prob"] < 0
-
-
-def test_the_selector_is_measured_at_several_sizes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(device, "SELECTOR_SIZES", (100, 1000, 10**4))
-    device.run(values(), ["selector"], 1, str(tmp_path / "device.json"))
-    measured = json.loads((tmp_path / "device.json").read_text())
-    assert [*measured] == [
-        "vade, 100 items",
-        "vade, 1,000 items",
-    ]  # the largest is for accelerators
-    assert "| vade, 1,000 items |" in capsys.readouterr().out
-
-
-def test_programs_that_a_run_does_not_have_are_an_error():
-    without = values(engine__name="vllm_server", loss__kl_coef=0.0)
-    with pytest.raises(ValueError, match="no 'decode'"):
-        device.run(without, ["decode"], 1, None)
-    with pytest.raises(ValueError, match="no 'score'"):
-        device.run(values(), ["score"], 1, None)
-    with pytest.raises(ValueError, match=r"data\.max_pixels"):
-        workload.full_prompts(small.SHAPE, workload.Lengths(43, 4, (4, 10)), 1)
 
 
 @pytest.mark.parametrize("name", [UPDATE, DECODE])

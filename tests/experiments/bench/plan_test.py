@@ -100,65 +100,6 @@ def test_what_does_not_fit_says_what_to_change(monkeypatch):
     assert problem.endswith("try engine.prompts_per_call=4")
 
 
-@pytest.mark.parametrize(
-    ("program", "fix"),
-    [("update", "batch.prompts_per_microbatch=4"), ("decode", "more devices")],
-)
-def test_a_program_that_a_tpu_compiler_refuses_is_a_problem(monkeypatch, program, fix):
-    def refuse(*_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 20.67G of 15.75G.")
-
-    run = tiny(engine__prompts_per_call=1)
-    names = {"update": programs.UPDATE, "decode": programs.DECODE}
-    monkeypatch.setattr(programs, "names", lambda _: [names[program]])
-    monkeypatch.setattr(programs, "lowered", refuse)
-    report = plan.make(run, jax.devices()[:1], H200)
-    assert not report.fits and fix in report.problems[0]
-    assert report.text.splitlines()[-1] == f"does not fit: {report.problems[0]}"
-
-
-@pytest.mark.parametrize(
-    ("num_devices", "changes", "message"),
-    [
-        (4, {"mesh__tensor": 4, "mesh__fsdp": 1}, "tensor=4"),
-        (3, {}, "fsdp"),
-        (4, {"batch__prompts_per_microbatch": 2}, "prompts_per_microbatch=2"),
-        (1, {"batch__answers_per_row": 1}, "answers_per_row=1"),
-    ],
-)
-def test_settings_that_cannot_be_planned(num_devices, changes, message):
-    with pytest.raises(ValueError, match=message):
-        plan.make(tiny(**changes), jax.devices()[:num_devices], H200)
-
-
-@pytest.mark.parametrize(("name", "noted"), [("h200", True), ("v5p", False)])
-def test_a_described_gpu_has_no_host_memory_and_the_plan_says_so(monkeypatch, name, noted):
-    run, target = tiny(layout__offload="all"), targets.TARGETS[name]
-    report = planned(monkeypatch, run, target, update=(10**6, 0, 10**6))
-    assert ("no host memory" in report.text) == noted
-
-
-def test_tpus_do_not_serve_vllm_beside_the_trainer():
-    with pytest.raises(ValueError, match="TPUs"):
-        plan.make(tiny(engine__name="vllm_server"), jax.devices(), targets.TARGETS["v5p"])
-
-
 def test_the_largest_image():
     assert workload.image_cells(1003520, 14) == (32, 40)
     assert workload.image_cells(112 * 112, 14) == (4, 4)
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "message"),
-    [("v5p", 3, "a slice has 1, 4"), ("h100", 9, "8 to a host")],
-)
-def test_devices_that_do_not_exist(name, count, message):
-    with pytest.raises(ValueError, match=message):
-        targets.devices(name, count)
-
-
-@pytest.mark.parametrize(("name", "extra"), [("v5e", "tpu"), ("h200", "cuda")])
-def test_a_compiler_that_is_not_installed_is_named(monkeypatch, name, extra):
-    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=rf"pip install -e '.\[{extra}\]'"):
-        targets.devices(name, 4)

@@ -6,8 +6,6 @@ import pytest
 
 from experiments.diva import advantages
 
-OFF = {"norm": "off", "weight": 0.0, "balance": "off"}
-
 
 def two_level(reward_N, group_N, problem_M, difficulty_M, **options):
     arrays = (reward_N, group_N, problem_M, difficulty_M)
@@ -23,8 +21,7 @@ def z_score(x):
 
 def loop(reward_N, group_N, problem_M, difficulty_M, valid_N, **options):
     """Everything once more, one group after another, in float64."""
-    o = {"weight": 0.1, "weighted": "global", "balance": "range", "norm": "sequence"}
-    o |= {"local_share": 1.0, "global_share": 1.0} | options
+    o = {"weight": 0.1, "local_share": 1.0, "global_share": 1.0} | options
     reward_N, out_N = np.asarray(reward_N, float), np.zeros(len(reward_N))
     parts = {"local": np.asarray(group_N), "global": np.asarray(problem_M)[group_N]}
     for level, of_N in parts.items():
@@ -33,13 +30,12 @@ def loop(reward_N, group_N, problem_M, difficulty_M, valid_N, **options):
             member_N = (of_N == g) & valid_N
             r = reward_N[member_N]
             a_N[member_N] = z_score(r)
-            if o["balance"] == "range" and len(r):
+            if len(r):
                 factor_N[member_N] = r.max() - r.min()
         live_N = np.flatnonzero(valid_N)
-        if o["norm"] == "sequence":
-            std = a_N[live_N].std(ddof=1)
-            a_N[live_N] = (a_N[live_N] - a_N[live_N].mean()) / (std + 1e-6)
-        if level == "global" or o["weighted"] == "both":
+        std = a_N[live_N].std(ddof=1)
+        a_N[live_N] = (a_N[live_N] - a_N[live_N].mean()) / (std + 1e-6)
+        if level == "global":
             for n in live_N:
                 of_problem_M = np.asarray(problem_M) == problem_M[group_N[n]]
                 mean = np.mean(np.asarray(difficulty_M, float)[of_problem_M])
@@ -74,43 +70,25 @@ def agrees(actual, expected, rtol=1e-5):
 
 
 def test_local_and_global_z_scores_by_hand():
-    # Two variants, rewards (1, 0) and (1, 1). Local: +-1/sqrt(2) and 0. All four: mean 3/4, variance
-    # (3 (1/4)^2 + (3/4)^2) / 3 = 1/4, so +1/2, -3/2, +1/2, +1/2.
+    # Two variants, rewards (1, 0) and (1, 1). Local: +-1/sqrt(2) and 0, whose squares over the batch are
+    # 1 of 4 - 1. All four: mean 3/4, variance (3 (1/4)^2 + (3/4)^2) / 3 = 1/4, so +1/2, -3/2, +1/2, +1/2.
     args = [1.0, 0, 1, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]
-    local_N = np.array([1, -1, 0, 0]) / np.sqrt(2)
+    local_N = np.array([1, -1, 0, 0]) * np.sqrt(3 / 2)
     global_N = np.array([0.5, -1.5, 0.5, 0.5])
-    agrees(two_level(*args, **OFF, global_share=0.0), local_N)
-    agrees(two_level(*args, **OFF, local_share=0.0), global_N)
-    both_N = two_level(*args, **OFF, local_share=2.0, global_share=3.0)
-    agrees(both_N, 2 * local_N + 3 * global_N)
-
-
-def test_success_on_the_harder_variant_counts_more():
-    # difficulties 4 and 8, mean 6, k = 0.1: e^{+-0.2}; the global part is +-sqrt(3)/2
+    agrees(two_level(*args, local_share=2.0, global_share=3.0), 2 * local_N + 3 * global_N)
+    # difficulties 4 and 8, mean 6, k = 0.1: success on the harder variant counts e^{0.2}, failure e^{-0.2}
     args = [1.0, 0, 1, 0], [0, 0, 1, 1], [0, 0], [4.0, 8.0]
-    options = {"norm": "off", "balance": "off"}
     up, down = np.exp(0.2), np.exp(-0.2)
-    weighted_N, plain_N = np.array([down, -up, up, -down]), np.array([1, -1, 1, -1])
-    only_global = {**options, "local_share": 0.0}
-    agrees(two_level(*args, **only_global), weighted_N * np.sqrt(3) / 2)
-    only_local = {**options, "global_share": 0.0}
-    agrees(two_level(*args, **only_local), plain_N / np.sqrt(2))
-    both_N = two_level(*args, **only_local, weighted="both")
-    agrees(both_N, weighted_N / np.sqrt(2))
+    weighted_N = np.array([down, -up, up, -down]) * np.sqrt(3) / 2
+    agrees(two_level(*args, local_share=0.0), weighted_N)
 
 
 def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
     """The paper's example: equal z-scores, -0.447 and 1.789, for rewards of very different size."""
     reward_N = np.array([0, 0, 0, 0, 0.1, 0, 0, 0, 0, 1])
     args = reward_N, np.repeat([0, 1], 5), [0, 1], [5.0, 5.0]
-    only_local = {"norm": "off", "weight": 0.0, "global_share": 0.0}
-    z = np.array([-0.4472136] * 4 + [1.7888544])
-    for options, low, high in (
-        ({"balance": "off"}, 1, 1),
-        ({}, 0.1, 1),
-    ):
-        a_N = two_level(*args, **only_local, **options)
-        agrees(a_N, [*(low * z), *(high * z)], rtol=1e-4)
+    z = np.array([-0.4472136] * 4 + [1.7888544]) / np.sqrt(8 / 9)  # over the batch
+    agrees(two_level(*args, global_share=0.0), [*(0.1 * z), *z], rtol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [10.0, 0.01, -1.0])
@@ -122,8 +100,9 @@ def test_the_range_is_a_share_of_the_highest_reward(scale):
     agrees(np.sign(scale) * two_level(scale * reward_N, *args), plain_N, rtol=1e-3)
     assert two_level(0 * reward_N, *args).tolist() == [0] * 10
     # Where it is known, a batch without a right answer does not set it.
-    options = {"norm": "off", "weight": 0.0, "global_share": 0.0, "highest": 1.0}
-    agrees(two_level(0.1 * reward_N, *args, **options)[4], 0.05 * 1.7888544, rtol=1e-3)
+    options = {"global_share": 0.0, "highest": 1.0}
+    expected = 0.05 * 1.7888544 / np.sqrt(8 / 9)
+    agrees(two_level(0.1 * reward_N, *args, **options)[4], expected, rtol=1e-3)
 
 
 def test_problems_begin_at_variant_0():
@@ -132,15 +111,8 @@ def test_problems_begin_at_variant_0():
 
 
 # ------------------------------------------------------------------------------ by a loop
-@pytest.mark.parametrize(
-    ("norm", "balance", "weighted"),
-    [
-        ("sequence", "range", "global"), ("sequence", "off", "both"), ("off", "range", "both"),
-    ],
-)  # fmt: skip
-def test_uneven_groups_agree_with_a_loop(norm, balance, weighted):
-    options = {"norm": norm, "balance": balance, "weighted": weighted}
-    options |= {"local_share": 0.7, "global_share": 1.3, "weight": 0.15}
+def test_uneven_groups_agree_with_a_loop():
+    options = {"local_share": 0.7, "global_share": 1.3, "weight": 0.15}
     for seed in range(4):
         x = example(seed)
         expected_N = loop(**x, **options)
@@ -150,23 +122,9 @@ def test_uneven_groups_agree_with_a_loop(norm, balance, weighted):
         assert not np.any(a_N[~x["valid_N"]])
 
 
-def test_groups_of_one_size_are_divided_by_the_root_of_the_effective_ratio():
-    # 8 groups of k = 5, 3 of them mixed: e = 3/8, std = sqrt(e (k - 1) / k), of 40 with ddof 1
-    reward_N = np.zeros(40)
-    reward_N[[0, 11, 12, 23]] = 1
-    group_N = np.repeat(np.arange(8), 5)
-    options = {"weight": 0.0, "balance": "off", "global_share": 0.0}
-    args = reward_N, group_N, np.arange(8), np.full(8, 5.0)
-    plain_N = two_level(*args, norm="off", **options)
-    std = np.sqrt(3 / 8 * 4 / 5 * 40 / 39)
-    normal_N = two_level(*args, **options)
-    np.testing.assert_allclose(normal_N, plain_N / std, rtol=1e-5)
-
-
 # ------------------------------------------------------------------------------ as a program
-@pytest.mark.parametrize("norm", ["sequence", "off"])
-def test_no_difference_and_no_answer_at_all_are_zero(norm):
+def test_no_difference_and_no_answer_at_all_are_zero():
     args = [0, 0, 1, 1], [0, 0], [5.0, 6.0]
     for reward_N, valid_N in ((np.ones(4), True), (np.full(4, np.nan), False)):
-        a_N = two_level(reward_N, *args, valid_N=np.full(4, valid_N), norm=norm)
+        a_N = two_level(reward_N, *args, valid_N=np.full(4, valid_N))
         assert a_N.tolist() == [0] * 4

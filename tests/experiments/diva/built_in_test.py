@@ -75,13 +75,6 @@ def test_no_steps_lead_to_a_wrong_gold():
     assert all(text.paraphrases and not text.steps for text in found)
 
 
-def test_other_items_are_an_error():
-    item = procedural.Procedural(0, 1)[0]
-    for uid in ("row:3", "test-0-1"):
-        with pytest.raises(ValueError):
-            built_in.texts(dataclasses.replace(item, uid=uid))
-
-
 def test_small_letters_get_no_grains_and_a_lone_digit_no_turn():
     item = procedural.Procedural(0, 1)[0]
     of = lambda family: built_in.allowed(dataclasses.replace(item, metadata={"family": family}))

@@ -11,7 +11,6 @@ from experiments.diva import advantages, hook
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, prompts, sources
 from vade_jax.models.qwen import tiny_tokenizer
-from vade_jax.types import Item
 
 
 def run(**changes):
@@ -26,24 +25,6 @@ def run(**changes):
         section, _, field = name.rpartition("__")
         (values[section] if section else values)[field] = value
     return settings.Run.from_dict(values)
-
-
-def test_an_unknown_change_is_an_error_before_the_run():
-    hook.check(run())
-    with pytest.raises(ValueError, match=r"options\.changes='crop'"):
-        hook.check(run(selector__options={"changes": ("rotate", "crop")}))
-
-
-def test_questions_without_a_picture_are_an_error():
-    with pytest.raises(ValueError, match="'plus_0' has none: leave it out"):
-        hook.check(run(data__mixture={"color_0": 1, "plus_0": 1}))
-
-
-def test_a_batch_is_whole_problems():
-    nine = {"num_prompts": 9, "batch": settings.Batch(9, 9)}
-    with pytest.raises(ValueError, match=r"num_prompts=9.*multiple of 2"):
-        hook.check(run(**nine))
-    hook.check(run(**nine, selector__options={"num_variants": 2}))
 
 
 def propose(num_variants, num_prompts=8):
@@ -110,9 +91,3 @@ def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
         items[0], 5.0, 4.0, np.random.default_rng(0)
     )
     assert variant.question.endswith(" A") and difficulty == 4
-
-
-def test_rows_without_texts_are_an_error_that_names_the_command():
-    rows = [Item("a", "Why?", (), "1", "int")]
-    with pytest.raises(ValueError, match=r"'paraphrases'.*experiments\.make_variants"):
-        hook.make(run(data__train="rows.jsonl"), rows, None)

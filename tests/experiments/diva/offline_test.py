@@ -1,7 +1,6 @@
 """A user's file, a scripted server, and the file that comes out: read again as training does."""
 
 import base64
-import datetime
 import io
 import json
 import os
@@ -9,13 +8,11 @@ import pathlib
 import re
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image
-from pyarrow import parquet
 
 from experiments.diva import offline
-from experiments.evals.chat import Chat, ServerLost
+from experiments.evals.chat import Chat
 from experiments.evals.settings import Server
 from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
@@ -184,18 +181,6 @@ def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, t
     assert shown.shape == (84, 56, 3) and (shown == [255, 0, 0]).all()
 
 
-def test_parquet_rows_with_bytes_become_rows_with_data_urls(make, tmp_path):
-    row = question(3, images=[{"bytes": png("blue"), "path": None}], id=17)
-    row |= {"answer": "4", "day": datetime.date(2025, 1, 2)}
-    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "mine.parquet")
-    make(tmp_path / "mine.parquet")
-    (written,) = read(tmp_path / "out.jsonl")
-    assert written["day"] == "2025-01-02"
-    item = sources.rows(tmp_path / "out.jsonl")[0]
-    assert (item.uid, len(item.metadata["paraphrases"])) == ("17", 2)
-    assert item.images[0].getpixel((0, 0)) == (0, 0, 255)
-
-
 # ------------------------------------------------------------------------------ faults
 def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_path):
     source = write(tmp_path / "mine.jsonl", question(3))
@@ -213,25 +198,3 @@ def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_pa
     report, counts = make(source)
     assert report.kept == {"paraphrases": 2, "steps": 1}
     assert counts["asked"] == 2  # both answers that were missing
-
-
-def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(make, server, tmp_path):
-    source = write(tmp_path / "mine.jsonl", *map(question, range(3, 33)))
-    server.faults = [None] * 20 + [401] * 100
-    with pytest.raises(ServerLost, match="given up: HTTP 401"):
-        make(source)
-    assert not (tmp_path / "out.jsonl").exists()
-    server.faults = []
-    report, counts = make(source)
-    known = counts["remembered"]  # three others were being asked as it ended
-    assert report.num_rows == 30 and 17 <= known <= 20
-    assert counts["asked"] == 30 * 8 - known
-
-
-def test_no_file_without_any_variant(make, server, tmp_path):
-    server.answer = lambda body: "I cannot help with that."
-    source = write(tmp_path / "mine.jsonl", question(3))
-    report, _ = make(source)
-    assert report.rejected == {("paraphrases", "unreadable"): 4, ("steps", "answer_no_box"): 1}
-    assert not (tmp_path / "out.jsonl").exists()
-    assert sorted(os.listdir(tmp_path / "out_replies")) == ["rejects.jsonl", "replies.jsonl"]

@@ -10,8 +10,7 @@ from PIL import Image
 
 from experiments.diva import built_in, variants
 from vade_jax import samplers
-from vade_jax.data import images, procedural
-from vade_jax.rewards import verify
+from vade_jax.data import procedural
 from vade_jax.types import Item
 
 LIMITS = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
@@ -38,25 +37,6 @@ def made(vary, item, delta, *, own=5.0, seed=0):
     variant, difficulty = vary(item, own, own + delta, np.random.default_rng(seed))
     assert difficulty == pytest.approx(own + variant.metadata["delta"])
     return variant, variant.metadata["delta"]
-
-
-@pytest.mark.parametrize("part", PARTS, ids=str)
-def test_every_family_keeps_its_answers_and_its_size(part):
-    """Gold, kind and options are the item's, the gold verifies, and nothing recompiles."""
-    source, vary = procedural.Procedural(0, 4, mixture={part: 1}), of_built_in()
-    for index in range(4):
-        item = source[index]
-        graded = (item.answer, item.kind, item.metadata.get("choices"))
-        for delta in range(-4, 5):
-            variant, found = made(vary, item, delta, seed=3)
-            assert (variant.answer, variant.kind, variant.metadata.get("choices")) == graded
-            assert variant.metadata.get("tolerance") == item.metadata.get("tolerance")
-            assert verify.verify_item(procedural.target_text(item), variant).correct
-            picture = images.load(variant.images[0], patch=14, **LIMITS)
-            assert picture.shape == (112, 112, 3)
-            # Without steps, as of what is hidden or read, there are no hints to make it easier.
-            easiest = -1 if built_in.texts(item).steps else 0
-            assert np.sign(found) == max(np.sign(delta), easiest)
 
 
 @pytest.mark.parametrize("delta", range(-8, 9))
@@ -90,26 +70,6 @@ def test_what_is_missing_is_counted_and_said_in_the_difficulty():
     assert vary.counts["no_pictures"] == 1
 
 
-def test_changes_that_are_not_allowed_are_not_made():
-    vary = of_built_in(changes=("rotate", "gaussian"))
-    table = procedural.Procedural(0, 1, mixture={"table_2": 1})[0]  # no grains
-    digit = procedural.Procedural(0, 1, mixture={"written_0": 1})[0]  # no turn
-    for seed in range(20):
-        variant, found = made(vary, table, 8, seed=seed)
-        what = variant.metadata["variant"]
-        assert "turned" in what and "gaussian" not in what and found == 4
-        assert "turned" not in made(vary, digit, 2, seed=seed)[0].uid
-
-
-def test_a_question_that_no_picture_holds_is_not_written():
-    vary = of_users(changes=("write", "blur"))
-    long = user_item(question="Why? " * 300, metadata={"steps": []})
-    for seed in range(10):
-        variant, found = made(vary, long, 2, seed=seed)
-        assert variant.question == long.question and found == 2
-    assert vary.counts["no_room"] > 0
-
-
 def test_a_variant_that_is_no_prompt_gives_way_to_the_item():
     vary = of_users(fits=lambda item: "steps help" not in item.question)
     variant, found = made(vary, user_item(), -4)
@@ -132,14 +92,6 @@ def test_an_upside_down_photo_is_set_upright_first():
 
 
 # ------------------------------------------------------------------------------ texts
-def blank(question="Why?", num_images=1, **metadata):
-    return Item("a:3", question, (None,) * num_images, "1", "int", metadata)
-
-
-def test_the_lists_of_a_users_row_are_the_texts():
-    found = variants.from_metadata(blank(paraphrases=[" So? ", ""], steps=["1 + 1."]))
-    assert found == variants.Texts(paraphrases=("So?",), steps=("1 + 1.",))
-    assert variants.from_metadata(blank(steps=None)) == variants.Texts()
 
 
 def test_the_easier_the_more_steps_as_far_as_there_are_any():
@@ -150,18 +102,6 @@ def test_the_easier_the_more_steps_as_far_as_there_are_any():
     variant, _ = made(of_users(), user_item(), -3, own=9.0)
     assert variant.question.startswith("Why?\n")
     assert variant.question.endswith(": One. Two.") and len(variant.images) == 1
-
-
-@pytest.mark.parametrize(
-    ("metadata", "name"),
-    [({"steps": ["1."]}, "paraphrases"), ({"paraphrases": ["So?"]}, "steps")],
-)
-def test_data_without_any_is_an_error_that_says_how_to_make_them(metadata, name):
-    message = f"none of 3 training items has '{name}'.*experiments.make_variants"
-    with pytest.raises(ValueError, match=message):
-        variants.count_lacking([blank(**metadata)] * 3)
-    both = blank(paraphrases=["So?"], steps=["1."])
-    assert variants.count_lacking([both, blank(**metadata)]) == {name: 1}
 
 
 # ------------------------------------------------------------------------------ of a proposal

@@ -1,13 +1,10 @@
 """Benchmarks' files as validation of a run, by an engine whose answers are known."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
 
 from experiments.evals import in_training
-from experiments.evals.benchmarks import BENCHMARKS
 from tests.experiments.evals.benchmarks import files
 from tests.trainer.validation_test import Engine, own
 from vade_jax import settings
@@ -59,33 +56,3 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
     assert first.images[0].dtype == np.uint8
     with pytest.raises(ValueError, match=r"chartqa:chart:0 makes no prompt \(too_long"):
         in_training.make(run.eval, settings.Data(max_prompt_length=8), tokenizer)
-
-
-def test_pictures_of_benchmarks_are_not_kept_decoded(path, tmp_path, monkeypatch):
-    run, items = make_run(f"chartqa:{path}"), BENCHMARKS["chartqa"].read(path)
-    read = dataclasses.replace(BENCHMARKS["chartqa"], read=lambda path: items)
-    monkeypatch.setitem(BENCHMARKS, "chartqa", read)
-    in_training.make(run.eval, run.data, tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512))
-    images = [image for item in items for image in item.images]
-    assert len(images) == 3
-    assert not any(image.fp is None for image in images)  # Pillow lets the file go once it is read
-
-
-@pytest.mark.parametrize(
-    ("benchmarks", "message"),
-    [
-        ("chart:x", "'chart:x': write BENCHMARK:FILE; benchmarks are mathvista, "),
-        ("chartqa", "'' does not exist"),
-        ("chartqa:gone.parquet", "'gone.parquet' does not exist"),
-        ("chartqa:{path},chartqa:{path}", "chartqa is there twice"),
-    ],
-)
-def test_mistakes_in_the_settings(path, benchmarks, message):
-    with pytest.raises(ValueError, match=message):
-        in_training.paths(make_run(benchmarks.format(path=path)).eval)
-
-
-def test_no_benchmark_is_the_default_and_the_profile_is_checked_all_the_same():
-    assert in_training.paths(settings.Eval()) == {}
-    with pytest.raises(ValueError, match=r"eval\.profile='chain': known are cot, paper"):
-        settings.Eval(profile="chain")

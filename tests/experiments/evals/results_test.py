@@ -9,15 +9,7 @@ from experiments.evals import results, tasks
 from experiments.evals.answers import Answer
 from experiments.evals.settings import Evaluation, Sampling
 from tests.experiments.evals.benchmarks import files
-from tests.experiments.evals.scored import CORRECT, result
-
-
-def test_summary():
-    found = results.summary(result(extracted=[["1", "2"], ["1", "1"], ["1", "2"], ["1"] * 2]))
-    assert found["accuracy"] == 0.625 and found["pass"] == 0.75
-    assert found["majority"] == (0.5 + 1 + 0 + 1) / 4
-    assert found["breakdown"] == {"type": {"human": (0.25, 2), "augmented": (1.0, 2)}}
-    assert (found["num_items"], found["num_samples"]) == (4, 2)
+from tests.experiments.evals.scored import result
 
 
 def test_files(tmp_path):
@@ -34,13 +26,6 @@ def test_files(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"chartqa.json holds no result"):
             results.load(path)
-
-
-def test_the_file_of_one_cluster_is_json_and_has_no_error(tmp_path):
-    found = result(clusters=["a"] * len(CORRECT))
-    results.save(tmp_path / "result.json", found)
-    assert "NaN" not in (tmp_path / "result.json").read_text()
-    assert results.summary(found)["standard_error"] is None
 
 
 def test_answers_become_a_result_and_a_line_each(tmp_path):

@@ -109,29 +109,3 @@ def test_clusters_are_resampled_whole():
     assert clustered.mean == pytest.approx(plain.mean)
     assert clustered.low == pytest.approx(plain.low, abs=1e-9)
     assert clustered.high == pytest.approx(plain.high, abs=1e-9)
-
-
-def test_by_group():
-    groups = [{"task": ("a",), "skills": ("x", "y")}, {"task": ("b",), "skills": ("y",)}]
-    assert stats.by_group([[1, 0], [1, 1]], groups) == {
-        "task": {"a": (0.5, 1), "b": (1.0, 1)},
-        "skills": {"x": (0.5, 1), "y": (0.75, 2)},
-    }
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: stats.average(np.zeros(3)), r"shape \(3,\), not \[items, answers\]"),
-        (lambda: stats.average(np.zeros((0, 4))), r"shape \(0, 4\)"),
-        (lambda: stats.average([[math.nan]]), "0 or 1"),
-        (lambda: stats.pass_at_k(CORRECT, 5), r"k=5 must be in 1 .. 4"),
-        (
-            lambda: stats.difference({"x": CORRECT}, {"x": CORRECT[:3]}, seed=0),
-            "x: 4 and 3 items cannot be paired",
-        ),
-    ],
-)
-def test_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

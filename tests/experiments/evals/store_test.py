@@ -1,11 +1,10 @@
 """Saved values: cut off, damaged, from many threads."""
 
 import operator
-from concurrent import futures
 
 import pytest
 
-from experiments.evals.store import Store
+from experiments.evals.answers import Store
 
 
 @pytest.fixture
@@ -44,17 +43,3 @@ def test_damage_within_the_file_is_no_silent_loss(path, line):
     path.write_text(line + "\n")
     with pytest.raises(ValueError, match=r"values.jsonl, line 1 is damaged"):
         opened(path)
-
-
-def test_threads_share_a_store(path):
-    store = opened(path)
-
-    def fill(i):
-        for n in range(50):
-            store.add([row(f"{i}-{n}", "x" * (i * n))])
-            assert store[f"{i}-{n}"] == "x" * (i * n)
-
-    with futures.ThreadPoolExecutor(8) as threads:
-        list(threads.map(fill, range(8)))
-    again = opened(path)
-    assert (len(again), again["7-9"]) == (400, "x" * 63)

@@ -39,13 +39,6 @@ def test_a_row_of_ours():
     assert "MathVista (n=4 of 1000)" in titles and "ChartQA (n=4 of 2500)" in titles
 
 
-def test_errors_are_of_clusters_and_one_cluster_has_none():
-    two = table(result(clusters=["a", "b", "b", "a"]))
-    assert cells(two, "mine")[5] == "62.50 ± 12.50"  # sqrt(2 * 2 * 0.25**2) / 4
-    one = table(result(clusters=["a"] * len(CORRECT)))
-    assert cells(one, "mine")[5] == "62.50"
-
-
 def test_what_belongs_beside_the_numbers():
     text = summary.table({"mine": five()})
     assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
@@ -55,12 +48,6 @@ def test_what_belongs_beside_the_numbers():
     ruled = result("mathvista", settings={"scoring": {"by": "rules alone"}})
     expected = "mathvista: scored by rules alone; no published score.\n"
     assert summary.scorers({"mathvista": ruled, "chartqa": result()}) == expected
-
-
-def test_failures_of_the_judge_are_told():
-    text = table(result(counts={"judge_failed": 3, "missing": 1, "other": 0}))
-    assert "mine, chartqa: judge_failed 3, missing 1 of 8 answers." in text
-    assert "other" not in text
 
 
 # ------------------------------------------------------------------------------ differences
@@ -93,20 +80,6 @@ def test_the_average_takes_all_five():
     assert found["average"]["mean"] == 0.625
     width = lambda name: found[name]["high"] - found[name]["low"]
     assert width("average") < width("chartqa")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"profile": "cot"}, "of profile 'cot', this of 'paper'"),
-        ({"uids": ("chartqa:9",) * 4}, "is of other items: score both on the same"),
-        ({"name": "mathvista"}, "has mathvista, none of the benchmarks here"),
-    ],
-)
-def test_what_cannot_be_compared(asked, changes, message):
-    found = of(asked, **changes)
-    with pytest.raises(ValueError, match=message):
-        summary.check_pair("there", {found.benchmark: found}, asked)
 
 
 def test_what_is_written_can_be_read_and_labels_stay_apart(asked, tmp_path):

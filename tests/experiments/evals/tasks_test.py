@@ -1,9 +1,8 @@
 """What is asked under each profile."""
 
-import numpy as np
 import pytest
 
-from experiments.evals import settings, tasks
+from experiments.evals import tasks
 from experiments.evals.settings import Evaluation, Sampling
 from tests.experiments.evals.benchmarks import files
 from vade_jax.rollout import engine
@@ -39,39 +38,6 @@ def test_reasoning_is_sampled_as_the_settings_say(path):
         ("chartqa:chart:0", 1),
         ("chartqa:chart:1", 0),
     ]
-
-
-def test_the_first_items_in_the_order_of_the_table(path, tmp_path, capsys):
-    vista = files.save(tmp_path / "vista.parquet", files.mathvista())
-    found = read(path, mathvista=vista, num_items=2)
-    assert [(t.name, len(t.items)) for t in found] == [("mathvista", 1), ("chartqa", 2)]
-    assert "so skipped: mathverse, mathvision, scienceqa\n" in capsys.readouterr().out
-
-
-def test_images_can_be_opened_again_and_again(path):
-    (chart,) = read(path)
-    for _ in range(2):
-        (image,) = tasks.opened(chart.asked[0]).images
-        assert np.asarray(image).shape == (30, 40, 3)
-
-
-def test_the_record_of_the_prompts_has_the_options_of_their_template(path):
-    """Otherwise an evaluation could go on with prompts of another form."""
-    data = settings.Data(template={"enable_thinking": False})
-    evaluation = settings.Evaluation(benchmarks={"chartqa": path}, data=data)
-    (task,) = tasks.read(evaluation)
-    found = tasks.record(evaluation, task, {"is": {}, "files": {}})
-    assert found["prompt"]["template"] == {"enable_thinking": False}
-
-
-def test_a_hash_is_of_names_and_contents(tmp_path):
-    hashes = set()
-    for name, text in (("a", "x"), ("a", "y"), ("b", "y")):
-        directory = tmp_path / f"{name}{text}"
-        directory.mkdir()
-        (directory / name).write_text(text)
-        hashes |= {tasks.sha256(directory), tasks.sha256(directory / name)}
-    assert len(hashes) == 3 + 2
 
 
 def test_a_hash_is_of_what_lies_deeper_too(tmp_path):

@@ -22,19 +22,10 @@ except ValueError:
     sys.exit(DAMAGED)
 for number in range(done + 1, 31):
     total += number
-    try:
-        new.write_text(json.dumps([SAVED, total])); os.replace(new, path)
-    except OSError as error:
-        sys.exit(f"error: {error}")
+    new.write_text(json.dumps([SAVED, total])); os.replace(new, path)
     if number == 9 and not waits.exists():
         waits.touch()
-        for _ in range(600 * (place.name == "run")):
-            time.sleep(0.1)
-            try:
-                with new.open("ab") as file:
-                    file.write(bytes(1 << 19))
-            except OSError as error:
-                sys.exit(f"error: {error}")
+        time.sleep(60 * (place.name == "run"))
 new.unlink(missing_ok=True)
 """
 GOOD = {"DAMAGED": "f'error: {path} is damaged'", "SAVED": "number"}
@@ -90,15 +81,12 @@ def test_damage_has_to_be_named(monkeypatch, tmp_path, said, result):
     assert ends(monkeypatch, tmp_path, faults.FLIP, DAMAGED=said)[0] == result
 
 
-def test_a_seed_and_a_number_draw_the_same_fault_whatever_was_drawn_before():
+def test_a_seed_and_a_number_draw_the_same_fault_and_damage_is_one_byte(tmp_path):
     drawn = [faults.draw(3, number) for number in range(200)]
     assert faults.draw(3, 41) == drawn[41] != faults.draw(4, 41)
     assert {fault.kind for fault in drawn} == {*faults.KINDS}
     assert {fault.moment for fault in drawn} == {*faults.MOMENTS}
-
-
-def test_damage_changes_one_byte_of_one_file(tmp_path):
-    fault = faults.Fault(0, 0, faults.FLIP, "start", 0.0, choice=0)
+    fault = drawn[0]._replace(kind=faults.FLIP)
     assert faults.damage(tmp_path, fault) is None
     before = {tmp_path / name: bytes(range(50)) for name in ("a", "b")}
     for path, content in before.items():
@@ -133,13 +121,6 @@ def test_results_are_of_policy_metrics_and_answers_without_times(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"0.25", b"0.35"))
     with pytest.raises(ValueError, match=str(path)):
         campaign.results(tmp_path / "one")
-
-
-def test_a_wrong_command_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "experiments.torture", "--config=configs/torture.py"]
-    wrong = ["--kills=1", "--config.num_steps=-1", f"--workdir={tmp_path}"]
-    done = subprocess.run([*command, *wrong], capture_output=True, text=True)
-    assert done.returncode == 2 and "num_steps" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow  # three runs of the tiny job

@@ -31,12 +31,6 @@ def test_a_broken_line_is_a_row_that_is_rejected(tmp_path):
     assert refused.value.reason == "bad_row"
 
 
-def test_no_rows_are_an_error(tmp_path):
-    path = files.write_parquet(tmp_path / "e.parquet", files.LLAVA)
-    with pytest.raises(ValueError, match=r"e\.parquet cannot be read"):
-        published.open_source(path)
-
-
 # ------------------------------------------------------------------------------ forms
 def read(row):
     form = published.detect(list(row), "a file")
@@ -71,18 +65,6 @@ def test_turns_share_the_image_and_only_the_first_has_the_mark():
     assert {s.answer_is for s in samples} == {"turn"}
 
 
-def test_the_original_files_of_chartqa():
-    row = {"imgname": "7.png", "query": "How many?", "label": "1,200"}
-    (sample,) = read(row)
-    assert sample.images == ["png/7.png"] and sample.answer == "1,200"
-    assert sample.tolerance == 0.05
-
-
-def test_verls_rows_are_read_as_in_training():
-    (sample,) = read(files.verl("<image>Find y.", "4", system=True))
-    assert (sample.question, sample.answer, sample.own_words) == ("<image>Find y.", "4", True)
-
-
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -91,20 +73,13 @@ def test_verls_rows_are_read_as_in_training():
         (files.llava("a", ("q", "a")) | {"conversations": [{"who": "human"}]}, "bad_row"),
         (files.llava("a", ("q<image>", "a")), "image_count"),
         (files.chartqa("q", ["1", "2"]), "several_answers"),
-        (files.chartqa("q", []), "several_answers"),
         (files.chartqa("q", ""), "missing_field"),
         (files.scienceqa("q", ["a"], 0), "bad_choices"),
-        (files.scienceqa("q", ["a", ""], 0), "bad_choices"),
         (files.scienceqa("q", ["a", "b"], -1), "bad_gold"),
-        (files.scienceqa("q", ["a", "b"], None), "bad_gold"),
         (files.verl("q", None), "missing_field"),
         (files.verl("q", "1") | {"reward_model": None}, "missing_field"),
-        (files.verl("q", "1") | {"reward_model": "5"}, "bad_row"),
-        (files.scienceqa("q", ["a", "b"], 0, hint=5), "bad_row"),
         (files.llava("a", ("q", 5)), "bad_turns"),
         ({"question": "q", "answer": None}, "missing_field"),
-        ({"question": "q", "answer": float("nan")}, "missing_field"),
-        ({"question": " ", "answer": "1"}, "missing_field"),
         ({"question": "q", "answer": "1", "tolerance": "5%"}, "bad_tolerance"),
         ({"question": "q", "answer": "1", "steps": "one"}, "bad_steps"),
     ],

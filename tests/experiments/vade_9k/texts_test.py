@@ -41,7 +41,6 @@ def turn(question, answer, **more):
         (P2 + "Question: How many are left?", "The answer is 4", "How many are left?", "4", "int"),
         (ONE_DECIMAL + "Question: How long?", "The answer is 1,200.5", "How long?", "1200.5", "float"),
         ("Is X low?\nAnswer yes or no.", "Yes.", "Is X low?", "yes", "yesno"),
-        ("Is X low?\nAnswer the question with Yes or No.", "No", "Is X low?", "no", "yesno"),
         (
             "What eats?\nA. fox\nB. hen\nAnswer with the option's letter from the given choices directly.",
             "B",
@@ -57,13 +56,10 @@ def turn(question, answer, **more):
         ("Find x.\nA. 30\nB. 45", "45", "Find x.\nChoices:\n(A) 30\n(B) 45", "B", "choice"),
         ("Which point?", "C", "Which point?", "C", "choice"),
         ("Where?\nA dog runs.\nBy a house.", "Left", "Where?\nA dog runs.\nBy a house.", "Left", "text"),
-        ("Find x.\nB. 30\nC. 45", "30", "Find x.\nB. 30\nC. 45", "30", "int"),
         ("How long?", r"\frac{1}{3}", "How long?", "1/3", "float"),
         ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
         ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
         ("Where is it?", "(0, 1]", "Where is it?", "(0, 1]", "expr"),  # brackets count
-        ("Which colours?", "(red, blue)", "Which colours?", "(red, blue)", "list"),
-        ("Which ages?", "10-20", "Which ages?", "10-20", "expr"),
     ],
 )  # fmt: skip
 def test_turns_of_each_subset(question, answer, wanted, gold, kind):
@@ -79,9 +75,7 @@ def test_turns_of_each_subset(question, answer, wanted, gold, kind):
         ("Is it?\nAnswer yes or no.", "", "no_gold"),
         ("Question:", "4", "empty_question"),
         ("Why?", "Because " * 9, "no_gold"),
-        ("Why?", "First this.\nThen that.", "no_gold"),
         ("Find x.\nA. 30\nB. 45", "Answer: D", "bad_gold"),
-        ("Find x.\nA. 30\nB. 45", "60", "bad_gold"),
         ("Find x.\nA. 4.0\nB. 4.0", "4.0", "bad_gold"),  # which of them?
         ("Why?", "The answer is " + "very " * 9 + "long", "long_gold"),
     ],
@@ -92,25 +86,12 @@ def test_what_cannot_be_trusted_is_refused(question, answer, reason):
     assert refused.value.reason == reason
 
 
-@pytest.mark.parametrize("kind", ["sum", ["int"], {"int": 1}])
-def test_a_kind_that_there_is_not_is_refused(kind):
-    with pytest.raises(Refused) as refused:
-        texts.normalise(Sample(question="How many?", answer="4", kind=kind))
-    assert refused.value.reason == "bad_kind"
-
-
-def test_a_letter_among_equal_choices_stays():
-    made = turn("Find x.\nA: 4.0\nB: 3.0\nC: 4.0", "Answer:C")
-    assert (made["answer"], made["choices"]) == ("C", ["4.0", "3.0", "4.0"])
-
-
 @pytest.mark.parametrize(
     ("solution", "gold"),
     [
         ("Add: $1.20 + $3.50 = $4.70.\nThe total cost is $4.70.", "4.70"),
         ("The numbers are 3, 4. The range is 1,234.", "1,234"), ("Subtract.\n7 - 9 = -2", "-2"),
         ("There is a surplus.", "There is a surplus"), ("So it is.\nThe answer is yes.", "yes"),
-        ("72", "72"), ("2 of 5 is 2/5.", "2/5"), ("3 and 3 are the same.", "3"),
         ("First the answer is 4. Check again: the answer is 5.", "5"),
         ("The answer is 3.5 cm. That is all.", "3.5 cm"),
     ],
@@ -131,12 +112,6 @@ def test_a_solution_whose_end_is_not_certain_is_refused(solution):
     with pytest.raises(Refused) as refused:
         texts.read_gold(solution, is_solution=True)
     assert refused.value.reason == "no_gold"
-
-
-def test_operators_tell_questions_apart_where_it_is_asked():
-    pair = ["What is x + 1? <image>", "what is x - 1"]
-    assert len({texts.key(text) for text in pair}) == 1
-    assert len({texts.key(text, signs=True) for text in pair}) == 2
 
 
 def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
@@ -165,10 +140,8 @@ def test_own_words_stay_as_they_are():
     ("text", "bare"),
     [
         ("Is it?\nAnswer yes or no.", "Is it?"), ("Is it? Answer yes or no", "Is it?"),
-        ("Is it?\nBe succinct.\nAnswer the question with a short phrase.", "Is it?"),
         ("Question: Question: Is it?", "Is it?"),
         ("Can you answer yes or no?", "Can you answer yes or no?"),
-        ("What does the hint say?", "What does the hint say?"),
         ("Answer the question using a single word or phrase. Why?",) * 2,
         ("Question:", ""),
     ],
@@ -183,7 +156,6 @@ def test_wishes_about_the_form_are_taken_off(text, bare):
         ("Q\nChoices:\n(A) 135°\n(B) 140°", ("135°", "140°")),
         ("Q\nOptions:\nA 3\nB 4\n", ("3", "4")),
         ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")), ("Q\nA. one\nC. three", ()),
-        ("Q\nA. one", ()), ("Q\nChoices:\nA. one\nand more", ()),
         ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")), ("A cat\nB sat", ()),
     ],
 )  # fmt: skip
@@ -203,4 +175,5 @@ def test_one_question_has_one_key():
     )
     assert texts.key(asked) == "find x"
     assert texts.key("<image1>find x\n(A) 3\n(B) 4") == "find x"
-    assert texts.key("Find y.") != "find x"
+    assert texts.key("What is x + 1?") == texts.key("what is x - 1") != "find x"
+    assert texts.key("x + 1?", signs=True) != texts.key("x - 1", signs=True)

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from experiments.arenas.simulation import selectors
 from experiments.arenas.simulation.selectors import Entry, Shape, schedule
@@ -25,29 +24,11 @@ def test_an_entry_of_a_config():
     assert Entry.of("vade", {}).name == "vade"
 
 
-def test_a_selector_plays_as_it_is_made():
-    """Without its passes strata would draw evenly, and with one round vcrl would lose its second."""
-    with pytest.raises(ValueError, match="strata needs the pass_rate"):
-        Entry.of("strata", {}).check(4)
-    Entry.of("strata", {"measure_every": 5}).check(4)
-    with pytest.raises(ValueError, match=r"vcrl .*set max_rounds"):
-        Entry.of("vcrl", {}).check(4)
-    with pytest.raises(ValueError, match=r"vcrl .*measure_every=0"):
-        next_step = {"replay": "next_step"}
-        Entry.of("vcrl", {"options": next_step, "measure_every": 2}).check(4)
-
-
 def test_each_seed_gets_its_own_features():
     states, axis = Entry.of("informed", {}).begin(8, np.arange(9), FEATURES)
     assert axis == 0 and states.alpha_I.shape == (2, 9)
     alone = informed.components(FEATURES[1].astype(np.float32), 16)
     np.testing.assert_array_equal(states.feature_ID[1], alone)
-
-
-def test_sec_gets_the_categories():
-    state, axis = Entry.of("sec", {}).begin(8, np.array([3, 5, 5, 3]), FEATURES[:, :4])
-    assert axis is None
-    assert state.category_I.tolist() == [0, 1, 1, 0]
 
 
 def test_the_oracle_takes_the_best_true_pass_rates():
@@ -63,37 +44,6 @@ def test_the_oracle_takes_the_best_true_pass_rates():
     assert choose(3) == {1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    ("label", "settings", "message"),
-    [
-        ("vaed", {}, "did you mean 'vade'"),
-        ("x", {"name": "diva"}, "selector x: name='diva'"),
-        ("vade", {"option": {}}, "did you mean 'options'"),
-        ("vade", {"options": {"darw": ""}}, "option='darw'"),
-        ("vade", {"options": {"draw": "best"}}, "selector vade: draw='best'"),
-        ("vade", {"max_rounds": 0}, "max_rounds=0"),
-        ("vade", {"measure_first": "yes"}, "measure_first='yes'"),
-        ("vade", {"max_rounds": "3"}, "max_rounds='3'"),
-    ],
-)
-def test_a_bad_entry(label, settings, message):
-    with pytest.raises(ValueError, match=message):
-        Entry.of(label, settings).functions(8)
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({}, "world mine: kind=None"),
-        ({"kind": "drift", "num_prompts": "64"}, "mine: num_prompts='64': must be of type int"),
-        ({"kind": "drift", "num_items": 1e3}, "num_items=1000.0: must be of type int, not float"),
-    ],
-)
-def test_a_bad_world(entry, message):
-    with pytest.raises(ValueError, match=message):
-        selectors.cells(selectors.Settings(worlds="mine", world={"mine": entry}))
-
-
 def test_a_schedule_by_hand():
     # 10 items, 5 prompts, 2 answers: a round costs 10 rollouts, a measurement 20.
     shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=95)
@@ -106,13 +56,3 @@ def test_a_schedule_by_hand():
     assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
     assert again.measure_U.tolist() == [True, False, True, False]
     assert plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
-
-
-def test_too_small_a_budget():
-    with pytest.raises(ValueError, match=r"rollouts=9: .* takes 10; set it to that"):
-        Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=9)
-    shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
-    with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
-        schedule(Entry.of("vade", {"measure_first": True}), shape)
-    with pytest.raises(ValueError, match="num_prompts=11: must be in"):
-        Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99)

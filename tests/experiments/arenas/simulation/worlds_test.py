@@ -89,14 +89,6 @@ def test_skills_learn_by_hand():
     np.testing.assert_allclose(after.skill_A, skill_A, rtol=1e-5, atol=1e-7)
 
 
-def test_hard_prompts_teach_more():
-    state = make("skills", 16, rate=1.0, hard=1.0, hopeless=0.0)
-    after = state.learn(groups([0, 1, 2], [2, 4, 6]), G)
-    # 2 (1 - q) = 1.5, 1, 0.5
-    expected = np.array([1.5, 1, 0.5]) * np.sqrt([3 / 16, 1 / 4, 3 / 16])
-    np.testing.assert_allclose(after.offset_I[:3], expected, rtol=1e-5)
-
-
 def test_pass_rates_of_skills():
     state = make("skills", 32, hopeless=0.0)
     state = state.replace(
@@ -115,28 +107,3 @@ def test_held_out_is_the_mean_over_new_prompts():
     difficulty_Q = np.random.default_rng(0).normal(0.3, 2.2, 400_000)
     expected = np.mean(sigma(skill_A[:, None] - difficulty_Q))
     assert float(state.progress()) == pytest.approx(expected, abs=1e-3)
-
-
-def test_the_share_of_hopeless_items():
-    share = lambda x: float(np.mean(make("skills", 100_000, hopeless=x).hopeless_I))
-    assert share(0.0) == 0 and share(1.0) == 1
-    assert share(0.08) == pytest.approx(0.08, abs=0.004)
-
-
-def test_categories():
-    band_I = KINDS["drift"].category(20)
-    assert sorted(set(band_I.tolist())) == list(range(8)) and np.all(np.diff(band_I) >= 0)
-    assert KINDS["skills"].category(18).tolist() == [*range(16), 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("kind", "constants", "message"),
-    [
-        ("skills", {"hopeless": 1.2}, r"hopeless=1.2: must be in \[0, 1\]"),
-        ("skills", {"rate": -1}, "rate=-1"),
-        ("drift", {"shape": 0.0}, r"shape=0.0: must be in \(0, inf\)"),
-    ],
-)
-def test_bad_constants(kind, constants, message):
-    with pytest.raises(ValueError, match=message):
-        KINDS[kind].Constants(**constants)

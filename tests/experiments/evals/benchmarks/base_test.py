@@ -1,13 +1,10 @@
 """Each published schema is read; whatever is odd names file, row and column."""
 
-import json
-
 import numpy as np
 import pytest
 
 from experiments.evals.benchmarks import BENCHMARKS, PAPER
 from tests.experiments.evals.benchmarks import files
-from vade_jax.data import images
 
 MAKE = {
     "mathvista": lambda n: files.mathvista(str(n)),
@@ -58,15 +55,6 @@ def test_json_with_pictures_beside_the_file(tmp_path, name, suffix):
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_a_missing_column(tmp_path, name):
-    row = MAKE[name](1)
-    row["other"] = row.pop("question")
-    path = files.save(tmp_path / "a.parquet", row)
-    with pytest.raises(ValueError, match=r"a.parquet has no column 'question'"):
-        read(name, path)
-
-
-@pytest.mark.parametrize("name", MAKE)
 def test_truncated_images_are_counted_and_named(tmp_path, name):
     broken = files.struct(files.picture("JPEG", size=(200, 200))[:-300])
     column = IMAGE.get(name, "image")
@@ -76,40 +64,11 @@ def test_truncated_images_are_counted_and_named(tmp_path, name):
         read(name, path)
 
 
-@pytest.mark.parametrize("name", [n for n in MAKE if n != "scienceqa"])
-def test_null_images(tmp_path, name):
-    none = {"image": None} | ({"decoded_image": None} if name in IMAGE else {})
-    path = files.save(tmp_path / "a.parquet", MAKE[name](0), MAKE[name](1) | none)
-    with pytest.raises(ValueError, match=r"row 1, column \w*image: no image"):
-        read(name, path)
-
-
-def test_scienceqa_without_a_picture(tmp_path):
-    path = files.save(tmp_path / "a.parquet", files.scienceqa(), files.scienceqa(image=None))
-    with_one, without = read("scienceqa", path)
-    assert len(with_one.images) == 1 and without.images == ()
-
-
 @pytest.mark.parametrize("name", ["mathvista", "mathverse", "mathvision"])
 def test_duplicate_ids(tmp_path, name):
     path = files.save(tmp_path / "a.parquet", *[MAKE[name](i) for i in (1, 2, 1)])
     with pytest.raises(ValueError, match=f"row 2 of a.parquet has the id .*{name}:1"):
         read(name, path)
-
-
-PICTURES = {
-    **{mode: files.picture("JPEG", mode, (28, 56)) for mode in ("CMYK", "L")},
-    **{mode: files.picture("PNG", mode, (28, 56)) for mode in ("RGBA", "P")},
-    "turned": files.rotated(),
-}
-
-
-@pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
-def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, picture):
-    row = files.chartqa(image=files.struct(picture))
-    (item,) = read("chartqa", files.save(tmp_path / "a.parquet", row))
-    loaded = images.load(item.images[0], patch=14, min_pixels=1568, max_pixels=10**6)
-    assert loaded.shape == (56, 28, 3)
 
 
 METADATA = MAKE["mathvista"](0)["metadata"]
@@ -121,17 +80,11 @@ METADATA = MAKE["mathvista"](0)["metadata"]
         ("mathvista", {"answer": ""}, "column answer: is empty; splits with hidden"),
         ("mathvista", {"choices": None}, "column choices: .* multi_choice"),
         ("mathvista", {"metadata": {"task": "t"}}, "metadata: has no field 'language'"),
-        ("mathvista", {"question_type": "mc"}, "question_type: 'mc' is none of"),
         ("mathverse", {"problem_version": "Text Only"}, "'Text Only' is none of"),
-        ("mathverse", {"metadata": None}, "metadata: None is no struct"),
         ("mathvision", {"answer": "F"}, "'F' is no letter of 5 options"),
-        ("mathvision", {"options": "ABCDE"}, "'ABCDE' is no list of texts"),
         ("mathvista", {"metadata": METADATA | {"skills": 3}}, "skills 3 is no list of texts"),
         ("scienceqa", {"answer": 3}, "answer: 3 is none of"),
-        ("scienceqa", {"answer": 1.0}, "answer: 1.0 is none of"),
-        ("scienceqa", {"choices": ["red"]}, "is no choice"),
         ("scienceqa", {"grade": "seven"}, "is not like 'grade7'"),
-        ("chartqa", {"type": "val"}, "type: 'val' is none of"),
         ("chartqa", {"answer": ["1", "2"]}, "is not one answer"),
     ],
 )
@@ -142,25 +95,6 @@ def test_odd_values(tmp_path, name, change, message):
     (tmp_path / "a.png").write_bytes(files.picture())
     with pytest.raises(ValueError, match=f"1 of 1 rows .*a.jsonl, row 0.*{message}"):
         read(name, path)
-
-
-def test_files_that_are_no_benchmark(tmp_path):
-    for name, text, why in (
-        ("a.txt", "x", "is not a file or directory of rows"),
-        ("a.parquet", "PAR1", "cannot be read"),
-        ("a.json", "[]", "has no rows"),
-        ("a.jsonl", "[1]\n{", "has no column"),
-    ):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=f"{name} {why}"):
-            read("chartqa", tmp_path / name)
-    row = json.dumps(files.chartqa(image="a.png"))
-    (tmp_path / "b.jsonl").write_text(f"{row}\n[1]\n{{")
-    (tmp_path / "a.png").write_bytes(files.picture())
-    with pytest.raises(
-        ValueError, match=r"2 of 3 rows are bad: b.jsonl, row 1: .*; b.jsonl, row 2: "
-    ):
-        read("chartqa", tmp_path / "b.jsonl")
 
 
 # ------------------------------------------------------------------------------ forms of ChartQA

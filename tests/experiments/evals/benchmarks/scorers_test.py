@@ -62,18 +62,14 @@ def test_mathvision_of_the_harness(case):
     assert right("mathvision_lmms_eval", case["response"], asked) is case["correct"]
 
 
-def test_golden_prompts_and_all_cases_are_there():
+# ------------------------------------------------------------------------------ prompts
+def test_prompts(tmp_path):
     for golden, hint in zip(GOLDEN["scienceqa_prompt"], ("", "Grass."), strict=True):
         asked = item("", "What colour?", hint=hint, choices=["red", "green", "blue"])
         assert BENCHMARKS["scienceqa"].prompt(asked, "paper") == golden
     for golden, options in zip(GOLDEN["mathvision_prompt"], ("", "12345"), strict=True):
         asked = item("", "How many?\n<image1>", options=list(options))
         assert BENCHMARKS["mathvision_lmms_eval"].prompt(asked, "paper") == golden
-    assert [len(found) for found in GOLDEN.values()] == [22, 12, 2, 19, 2, 17, 23]
-
-
-# ------------------------------------------------------------------------------ prompts
-def test_prompts(tmp_path):
     made = {name: files.item(tmp_path, name.split("_")[0]) for name in BENCHMARKS}
     direct = {name: BENCHMARKS[name].prompt(made[name], "paper") for name in BENCHMARKS}
     reasoned = {name: BENCHMARKS[name].prompt(made[name], "cot") for name in BENCHMARKS}
@@ -102,26 +98,20 @@ INTEGER = {"choices": None, "question_type": "free_form", "answer_type": "intege
     ("name", "changes", "text", "extracted", "paper", "cot"),
     [
         ("chartqa", {}, r"So \boxed{10}", "10", False, True),
-        ("chartqa", {"answer": "Yes"}, r"\boxed{3} no, \boxed{\text{Yes}}.", "Yes", False, True),
         ("chartqa", {"answer": "0.5"}, r"\boxed{50\%}", "50%", False, True),
         ("chartqa", {}, "10", "", True, False),
         ("scienceqa", {}, r"\boxed{B}", "B", False, True),
         ("scienceqa", {}, r"\boxed{A} or rather \boxed{\text{(B)}}", "B", False, True),
-        ("scienceqa", {}, r"\boxed{B) green}", "B", False, True),
         ("scienceqa", {}, r"\boxed{b. green}", "b", False, True),
         ("scienceqa", {}, r"\boxed{green}", "B", False, True),
         ("scienceqa", {}, r"\boxed{greenish}", "greenish", False, False),
-        ("scienceqa", {}, r"\boxed{Blue or red}", "Blue or red", False, False),
         ("scienceqa", {}, "B", "", True, False),
         ("mathverse", {}, r"\boxed{B}", "B", None, True),
-        ("mathverse", {}, r"\boxed{(b)}", "(b)", None, True),
         ("mathverse", {}, r"\boxed{A}", "A", None, None),  # the judge is asked of differences
         ("mathverse", {}, r"B \boxed{}", None, None, None),
         ("mathvista", {}, r"So \boxed{B}", "B", None, True),
-        ("mathvista", {}, r"\boxed{(B)}", "B", None, True),
         ("mathvista", {}, r"\boxed{140^\circ}", "140°", None, True),
         ("mathvista", {}, r"\boxed{both}", None, None, None),
-        ("mathvista", {}, "no box", None, None, None),
         ("mathvista", {}, "140°", "140°", True, True),
         ("mathvista", INTEGER, r"\boxed{4}", "4", None, True),
         ("mathvista", INTEGER, r"\boxed{4 apples}", None, None, None),
@@ -162,25 +152,12 @@ def test_scienceqa_takes_the_letter_alone_or_with_a_full_stop(texts, expected):
 
 
 @pytest.mark.parametrize(
-    ("answer_type", "text", "extracted"),
-    [
-        ("integer", "", ""), ("integer", " 4\n", "4"), ("integer", "4.0", None),
-        ("float", "1.20", "1.2"), ("float", "1.2 m", None), ("list", "[1]", None),
-    ],
-)  # fmt: skip
-def test_mathvista_extracts_what_is_literally_a_number(answer_type, text, extracted):
-    asked = item("4", question_type="free_form", answer_type=answer_type)
-    assert mathvista.extract(text, asked) == extracted
-
-
-@pytest.mark.parametrize(
     ("text", "choices", "chosen"),
     [
         ("b", ["x", "b c"], "x"),  # no letter; distances 1 and 2
         ("(b)", ["x", "y"], "y"), ("a (b) (a)", ["x", "y"], "y"),
         ("B. xy", ["xyz", "y"], "xyz"),  # edits count, the letter does not
-        ("yellow", ["Yellow", "yellow"], "yellow"), ("", ["long", "no"], "no"),
-        ("(E)", ["long", "no"], "no"),
+        ("kitten", ["sitting", "bitten"], "bitten"), ("", ["long", "no"], "no"),
     ],
 )  # fmt: skip
 def test_mathvista_makes_some_choice_of_any_text(text, choices, chosen):
@@ -205,14 +182,6 @@ def test_mathvista_writes_numbers_as_python_does(text, answer_type, precision, w
     if written:
         spaced = dataclasses.replace(asked, answer=written + " ")  # the gold is compared as it is
         assert mathvista.score(text, asked) and not mathvista.score(text, spaced)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "distance"),
-    [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "abc", 0), ("ab", "ba", 2)],
-)
-def test_edit_distance(a, b, distance):
-    assert mathvista.edit_distance(a, b) == mathvista.edit_distance(b, a) == distance
 
 
 # Run through the official code, which is not copied here.
@@ -257,11 +226,7 @@ def test_mathvision_compares_lists_as_text():
     assert mathvision.equal("(1,2)", "(1,2.0)")  # a whole decimal is an integer
     assert not mathvision.equal("(1,2)", "(1,4/2)")  # "2" is not "2.0"
     assert not mathvision.equal("(1,2)", "[1,2]")
-    assert not mathvision.equal("(1,x)", "(1, y)")
-
-
-def test_mathvision_takes_numbers_too_large_to_write_out_for_wrong():
-    assert not mathvision.equal("(1,2)", "(" + "9^{300}" * 16 + ",1)")
+    assert not mathvision.equal("(1,2)", "(" + "9^{300}" * 16 + ",1)")  # too large to write out
 
 
 # ------------------------------------------------------------------------------ judges
@@ -289,13 +254,12 @@ def test_mathverse_is_extracted_from_the_last_words_and_judged_by_a_digit(tmp_pa
 
 def test_mathverse_judges_vision_only_by_another_question(tmp_path):
     changes = {"problem_version": "Vision Only", "question": ""}
-    asked = files.item(tmp_path, "mathverse", **changes)
-    assert asked.question == ""
-    prompt = BENCHMARKS["mathverse"].judge.judge_prompt("{40}", asked)
+    prompt = BENCHMARKS["mathverse"].judge.judge_prompt(
+        "{40}", files.item(tmp_path, "mathverse", **changes)
+    )
     tail = "[Question]: Find x.\nChoices:\nA:40°\nB:50°\n[Standard Answer]: B\n"
     assert prompt.endswith(tail + "[Model answer]: {40}\nJudgement: ")
-    assert prompt.count("Judgement:") == 6
-    with pytest.raises(ValueError, match=r"column question_for_eval: is empty"):
+    with pytest.raises(ValueError, match="question_for_eval"):
         files.item(tmp_path, "mathverse", **changes, question_for_eval=None)
 
 
@@ -317,30 +281,21 @@ def test_groups_of_scienceqa(tmp_path, changes, modality, grade):
     }
 
 
-def test_groups_of_the_others(tmp_path):
+def test_groups_and_clusters_of_the_others(tmp_path):
     metadata = files.mathvista()["metadata"] | {"skills": ["a", "b", "a"]}
     groups = mathvista.groups(files.item(tmp_path, "mathvista", metadata=metadata))
-    assert list(groups) == [
-        *("question_type", "answer_type", "language", "source", "category"),
-        *("task", "context", "grade", "skills"),
-    ]
-    assert groups["skills"] == ("a", "b") and groups["grade"] == ("high school",)
+    assert len(groups) == 9 and groups["skills"] == ("a", "b")
     assert mathvision.groups(files.item(tmp_path, "mathvision", level="4")) == {
         "level": ("4",),
         "subject": ("counting",),
         "subject, level": ("counting, 4",),
     }
-
-
-def test_versions_of_a_problem_of_mathverse_are_one_cluster(tmp_path):
     rows = [
         files.mathverse(str(i), problem_version=version)
         for i, version in enumerate(mathverse.VERSIONS)
     ]
     rows.append(files.mathverse("9", problem_index="2", answer="C\nD"))
     items = BENCHMARKS["mathverse"].read(files.save(tmp_path / "b.parquet", *rows))
-    versions = tuple(mathverse.groups(i)["version"][0] for i in items[:5])
-    assert versions == mathverse.VERSIONS
     assert mathverse.groups(items[0])["subfield"] == ("Plane Geometry, Angle",)
     assert [BENCHMARKS["mathverse"].cluster(i) for i in items] == [*"11111", "2"]
     assert (items[5].answer, items[5].kind) == ("C\nD", "text")
