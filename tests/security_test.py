@@ -30,9 +30,7 @@ ALLOWED = {
     # The pages' own templates, from the package; what a run wrote is escaped.
     ("vade_jax/report/page.py", "jinja2.Environment"),
     ("experiments/arenas/sweep_page.py", "jinja2.Environment"),
-    # The user's own function, its arguments and verdicts, between a run and a process that it has started.
-    ("vade_jax/rewards/functions.py", "cloudpickle"),
-    ("vade_jax/rewards/functions.py", "pickle"),
+    # Arguments and verdicts of the user's own function, between a run and a process that it has started.
     ("vade_jax/rewards/process.py", "pickle"),
 }
 
@@ -125,7 +123,6 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
         lambda secret: evaluation.Server(url="http://host", model="m", api_key_env=secret),
         lambda secret: servers.Judge("http://host", "m", api_key_env=secret),
-        lambda secret: servers.RewardServer(f"http://me:{secret}@host/score"),
     ],
 )
 def test_a_key_in_a_setting_is_an_error_without_it(make):

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from vade_jax import arrays
 from vade_jax.data import batching
 from vade_jax.rollout import decode
-from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
+from vade_jax.rollout.engine import OnGroup, Sampling, check_version, flat, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 
@@ -101,18 +101,8 @@ class LocalEngine:
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
             for m, (end, count) in enumerate(ends, start):
                 on_group(m, tokens_N[end - count : end])
-        token_NT, logp_NT, length_N, finished_N = (
-            np.concatenate(arrays_C) for arrays_C in zip(*found, strict=True)
-        )
-        return Rollouts(
-            token_NT=token_NT,
-            length_N=length_N,
-            logp_NT=logp_NT,
-            group_N=np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M),
-            finished_N=finished_N,
-            valid_N=np.ones(len(length_N), bool),
-            params_version=np.array(params_version, np.int32),
-        )
+        all_N = (np.concatenate(arrays_C) for arrays_C in zip(*found, strict=True))
+        return flat(*all_N, num_rollouts_M, params_version)
 
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`. The arrays are shared: the trainer must not donate them during `generate`."""
@@ -135,13 +125,9 @@ class LocalEngine:
         rows_M = -(-num_rollouts_M // self._answers_per_row)
         end_M, start = np.cumsum(rows_M), 0
         while start < len(rows_M):
-            stop = min(start + self._prompts_per_call, len(rows_M))
-            if self._rows_per_call:
-                # `before` rows belong to earlier calls. `fit` is the number of prompts whose rows end
-                # at most `rows_per_call` later.
-                before = end_M[start] - rows_M[start]
-                fit = np.searchsorted(end_M, before + self._rows_per_call, "right")
-                stop = min(stop, max(int(fit), start + 1))
+            before = end_M[start] - rows_M[start]  # rows of earlier calls
+            fit = np.searchsorted(end_M, before + (self._rows_per_call or math.inf), "right")
+            stop = min(start + self._prompts_per_call, max(int(fit), start + 1))
             yield start, stop
             start = stop
 
@@ -195,14 +181,8 @@ class Apart:
 
     def __init__(self, merge: Callable[[Params], Any]):
         self._merge = merge
-
-        def layer(params: Params, number: int):
-            return merge(params).layer_apart(number)
-
-        def ends(params: Params):
-            return merge(params).ends_apart()
-
-        self.layer, self.ends = jax.jit(layer), jax.jit(ends)
+        self.layer = jax.jit(lambda params, number: merge(params).layer_apart(number))
+        self.ends = jax.jit(lambda params: merge(params).ends_apart())
 
     def __call__(self, params: Params):
         """Returns the weights of all layers."""

@@ -170,6 +170,13 @@ def grouped_case(shape, seed=0):
     return inputs.batch(batch, shape.image_token_id), token_NT, weight_NT, group_R
 
 
+def with_a_prompt_each(prompts, token_NT, weight_NT, group_R):
+    """The case with a copy of its prompt for each row."""
+    names = [field.name for field in dataclasses.fields(prompts) if field.name != "images"]
+    copies = {name: np.asarray(getattr(prompts, name))[group_R] for name in names}
+    return dataclasses.replace(prompts, **copies), token_NT, weight_NT
+
+
 def answer_logps(qwen, hidden_NTD, token_NT):
     logp_NTV = jax.nn.log_softmax(qwen.logits(hidden_NTD))
     return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
@@ -198,10 +205,10 @@ def plain(request):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
+def grouped_step(graph, params, prompts, token_NT, weight_NT):
     def loss(params):
         qwen = model.merge(graph, params)
-        hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R)
+        hidden_NTD = qwen.answer_hidden(prompts, token_NT)
         logp_NT = answer_logps(qwen, hidden_NTD, token_NT)
         return jnp.sum(logp_NT * weight_NT), logp_NT
 
@@ -215,7 +222,8 @@ def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
     if whole_tiles:
         monkeypatch.setattr(model, "TILE", expected_NT.shape[1])
         jax.clear_caches()
-    (_, logp_NT), gradient = grouped_step(model.graph(shape), params, *grouped_case(shape))
+    case = with_a_prompt_each(*grouped_case(shape))
+    (_, logp_NT), gradient = grouped_step(model.graph(shape), params, *case)
     jax.clear_caches()
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
     for (path, got), want in zip(
@@ -229,12 +237,12 @@ def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
 def test_padding_gives_finite_gradients(shape):
     """Empty rows, empty windows and images that nothing shows: no division by nothing."""
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
-    prompts, *answers = grouped_case(shape)
+    prompts, *answers = with_a_prompt_each(*grouped_case(shape))
     images = prompts.images
     empty = dataclasses.replace(
         prompts,
         images=dataclasses.replace(images, valid_BWS=np.zeros_like(images.valid_BWS)),
-        length_M=np.array([0, 3, 9], np.int32),
+        length_M=np.array([0, 3, 9, 9, 3], np.int32),
     )
     loss, gradient = grouped_step(model.graph(shape), params, empty, *answers)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((loss, gradient)))
@@ -268,25 +276,15 @@ def test_prefill_and_decode_equal_plain(plain):
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
 
 
-def test_rows_default_to_prompts(plain):
+def test_answers_of_one_token_equal_the_first_of_longer_ones(plain):
     shape, params, expected_NT, _ = plain
-    prompts, token_NT, _, _ = grouped_case(shape)
+    prompts, token_NT, _ = with_a_prompt_each(*grouped_case(shape))
     qwen = model.merge(model.graph(shape), params)
-    first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
-    token = token_NT[first]
-
-    @jax.jit
-    def answer(params, prompts, token_NT):
-        qwen = model.merge(model.graph(shape), params)
-        hidden_NTD = qwen.answer_hidden(prompts, token_NT, remat=False)
-        single = qwen.answer_hidden(prompts, token_NT[:, :1], remat=False)
-        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD, single
-
-    logp, hidden, single = answer(params, prompts, token)
-    np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
-    np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
-    with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
-        qwen.answer_hidden(prompts, token_NT)
+    single = qwen.answer_hidden(prompts, token_NT[:, :1], remat=False)
+    logp_N1 = answer_logps(qwen, single, token_NT[:, :1])
+    np.testing.assert_allclose(logp_N1, expected_NT[:, :1], atol=1e-5)
+    with pytest.raises(ValueError, match="9 answers do not make 5 equal rows"):
+        qwen.answer_hidden(prompts, token_NT[:9])
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,6 @@ class Model(nnx.Module):
         self,
         prompts: types.Prompts,
         token_NT: types.Array,
-        group_R: types.Array | None = None,
         *,
         remat: bool = True,
     ) -> jax.Array:
@@ -119,14 +118,13 @@ class Model(nnx.Module):
 
         Args:
             prompts: M prompts.
-            token_NT: N answers; row r has the answers r*G to r*G+G-1.
-            group_R: the prompt of each row; None: row r has prompt r.
+            token_NT: N answers; prompt m has the answers m*G to m*G+G-1.
             remat: recompute the activations in the backward pass, see `layers.checkpoint`.
 
         Raises:
-            ValueError: the answers do not fill the rows.
+            ValueError: the answers are not as many to each prompt.
         """
-        group_N = self._prompt_of_answers(prompts.length_M, token_NT, group_R)
+        group_N = _row_of_answers(len(prompts.length_M), len(token_NT))
         # The prompt's last token predicts the answer's first, and what follows the answer's last token is
         # not needed. So the first state comes from the prompt, and only T - 1 tokens have to be fed. If T
         # is a multiple of TILE, all T are fed, because T - 1 would leave a tile partly empty; the last state
@@ -144,7 +142,6 @@ class Model(nnx.Module):
             prompts.length_M,
             self._embed(token_NT[:, :num_fed]),
             _on_all_axes(position_NU),
-            group_R,
             remat=remat,
         )
         first_ND = layers.take(last_state(x_MPD, prompts.length_M), group_N, self.place)
@@ -204,7 +201,7 @@ class Model(nnx.Module):
         Returns:
             `hidden_ND`, which predicts token number step + 1, and `own` with the new keys and values.
         """
-        group_N = self._prompt_of_answers(rows.next_position_R, token_N, None)
+        group_N = _row_of_answers(len(rows.next_position_R), len(token_N))
         position_NX = _on_all_axes(jnp.asarray(rows.next_position_R)[group_N] + step)
         table_VD = self.embedding[...] if weights.embedding_VD is None else weights.embedding_VD
         # Every device has the whole table, so it looks up its own answers' tokens.
@@ -221,13 +218,6 @@ class Model(nnx.Module):
     def logits(self, hidden_D: jax.Array) -> jax.Array:
         """Returns float32 logits `[..., V]`. Only for few tokens; for many use `models/logprobs.py`."""
         return jnp.matmul(hidden_D, self.head(), preferred_element_type=jnp.float32)
-
-    def _prompt_of_answers(self, length_M, x_N, group_R) -> jax.Array:
-        """Returns `group_N`, the prompt of each answer."""
-        rows = jnp.arange(len(length_M)) if group_R is None else jnp.asarray(group_R)
-        if len(x_N) % len(rows):
-            raise ValueError(f"{len(x_N)} answers do not make {len(rows)} equal rows")
-        return jnp.repeat(rows, len(x_N) // len(rows))
 
     def _embed(self, token: types.Array) -> jax.Array:
         """Returns the embeddings of tokens.
@@ -302,6 +292,12 @@ def last_state(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
     """Returns the state of each row's last real token; for an empty row that of its first padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
+
+
+def _row_of_answers(num_rows: int, num_answers: int) -> jax.Array:
+    if num_answers % num_rows:
+        raise ValueError(f"{num_answers} answers do not make {num_rows} equal rows")
+    return jnp.repeat(jnp.arange(num_rows), num_answers // num_rows)
 
 
 def _on_all_axes(position: jax.Array) -> jax.Array:

@@ -174,7 +174,6 @@ class Decoder(nnx.Module):
         length_M: Array,
         y_NUD: jax.Array,
         position_NUX: Array,
-        group_R: Array | None,
         *,
         remat: bool,
     ) -> tuple[jax.Array, jax.Array]:
@@ -188,20 +187,17 @@ class Decoder(nnx.Module):
             prompts: embedded prompts.
             position_MPX: their positions.
             length_M: their lengths.
-            y_NUD: embedded answers, in R rows with the same number of answers.
+            y_NUD: embedded answers, as many to each prompt.
             position_NUX: their positions, which continue those of the prompt.
-            group_R: the prompt of each row; None: row r has prompt r.
             remat: recompute the activations in the backward pass, see `layers.checkpoint`.
         """
         rotation_x = self._rotation(position_MPX)
         rotation_y = self._rotation(position_NUX)
-        group_size = len(y_NUD) // len(prompts.x_MPD if group_R is None else group_R)
+        group_size = len(y_NUD) // len(prompts.x_MPD)
 
         def step(x_MPD, y_NUD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            # With `group_R`, each row gathers the keys of its prompt, for example when a micro-batch has
-            # several rows of one prompt. The gradient of the gather sums over these rows.
-            prompt = self._prompts_of_rows(keys, length_M, group_R)
+            prompt = attention.prompt_keys(*keys, length_M)
 
             def attend(q, k, v):
                 out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
@@ -269,15 +265,6 @@ class Decoder(nnx.Module):
 
         x_MPD, keys = layer(x_MPD, rotation, attend)
         return self.place.rows(x_MPD), keys
-
-    def _prompts_of_rows(
-        self, keys: Keys, length_M: Array, group_R: Array | None
-    ) -> attention.KeySet:
-        """Returns the keys and values of each row's prompt, `[R, J, P, K]`, with a mask."""
-        if group_R is not None:
-            keys = Keys(*(layers.take(x, jnp.asarray(group_R), self.place) for x in keys))
-            length_M = jnp.take(jnp.asarray(length_M), group_R)
-        return attention.prompt_keys(*keys, length_M)
 
     def _rotation(self, position_X: Array) -> layers.Rotation:
         shape = self.shape
