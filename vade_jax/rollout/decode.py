@@ -79,13 +79,7 @@ def answers(
 
     def step(now: Growing) -> Growing:
         logits_NV = logprobs.logits(now.hidden_ND, weights.head_DV, banned=banned_ids)
-        token_N, logp_N = draw(
-            uniform_NT[:, now.t],
-            logits_NV,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-        )
+        token_N, logp_N = draw(uniform_NT[:, now.t], logits_NV, sampling)
         now = append(now, token_N, logp_N, stop_ids)
         hidden_ND, own = model.decode(weights, rows, now.own, now.token_NT[:, now.t], now.t)
         return now._replace(t=now.t + 1, hidden_ND=hidden_ND, own=own)
@@ -136,20 +130,17 @@ def uniforms(key: jax.Array, answer_N: Array, length: int) -> jax.Array:
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(key_N, jnp.arange(length))
 
 
-def draw(
-    uniform_N: Array, logits_NV: Array, *, temperature: float, top_p: float, top_k: int
-) -> tuple[jax.Array, jax.Array]:
+def draw(uniform_N: Array, logits_NV: Array, sampling: Sampling) -> tuple[jax.Array, jax.Array]:
     """Draws a token for each row with that row's uniform number; returns `token_N` and `logp_N`.
 
     `logp_N` is the log-prob under the distribution that is drawn from: tempered, truncated and
     renormalised. At temperature 0 the most likely token is taken, and `logp_N` is its log-prob at
     temperature 1.
     """
-    # `temperature`, `top_p` and `top_k` are Python numbers, so each branch is chosen while tracing.
-    if temperature == 0:
+    if sampling.temperature == 0:  # a Python number: the branch is chosen while tracing
         token_N = jnp.argmax(logits_NV, -1)
         return token_N, _take(jax.nn.log_softmax(logits_NV), token_N)
-    logits_NV = truncate(logits_NV / temperature, top_p, top_k)
+    logits_NV = truncate(logits_NV / sampling.temperature, sampling.top_p, sampling.top_k)
     top_N1 = jnp.max(logits_NV, -1, keepdims=True)
     weight_NV = jnp.exp(logits_NV - top_N1)
     token_N, total_N = inverse_cdf(uniform_N, weight_NV)

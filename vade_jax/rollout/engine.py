@@ -69,11 +69,11 @@ class Engine(Protocol):
         """Frees the engine's resources."""
 
 
-def check_version(wanted: int, held: int | None) -> None:
+def check_version(expected: int, held: int | None) -> None:
     """Raises ValueError unless the engine holds the version of the weights that a call asks for."""
-    if wanted != held:
+    if expected != held:
         raise ValueError(
-            f"rollouts of weights {wanted} were asked for, but the engine holds version {held}: "
+            f"rollouts of weights {expected} were asked for, but the engine holds version {held}: "
             "sync it first"
         )
 

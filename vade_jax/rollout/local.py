@@ -88,20 +88,20 @@ class LocalEngine:
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
         # Made once for all calls, and freed at the end: the trainer needs the memory.
-        weights, found = self._apart(self._params), []
+        weights, arrays_CN = self._apart(self._params), []
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
             # Answers are numbered over all calls, because the numbers decide the draws.
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
             arrays_N = self._call(weights, prompts[start:stop], counts_M, number_N, key, sampling)
-            found.append(arrays_N)
+            arrays_CN.append(arrays_N)
             # Groups are reported after each call, so that they are scored while later calls decode.
             token_NT, _, length_N, _ = arrays_N
             tokens_N = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
             for m, (end, count) in enumerate(ends, start):
                 on_group(m, tokens_N[end - count : end])
-        all_N = (np.concatenate(arrays_C) for arrays_C in zip(*found, strict=True))
+        all_N = map(np.concatenate, zip(*arrays_CN, strict=True))
         return flat(*all_N, num_rollouts_M, params_version)
 
     def sync(self, params: Params, version: int) -> None:

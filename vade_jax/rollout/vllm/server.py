@@ -188,12 +188,17 @@ class VllmServerEngine:
         if self._sleep:
             self._wake()
         pending, answers_M = {}, [[] for _ in prompts]
-        for m, seed in enumerate(requests.seeds(num_rollouts_M, key)):
-            if num_rollouts_M[m]:
-                future = self._submit(prompts[m], int(num_rollouts_M[m]), seed, sampling)
-                pending[future] = m
-            else:
+        for m, (seed, count) in enumerate(
+            zip(requests.seeds(num_rollouts_M, key), num_rollouts_M.tolist(), strict=True)
+        ):
+            if count == 0:
                 on_group(m, [])
+                continue
+            # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
+            body = functools.partial(self._body, prompts[m], count, seed, sampling)
+            asked = {"prompt": prompts[m], "count": count, "sampling": sampling}
+            read = functools.partial(requests.read_answers, **asked)
+            pending[self._client.submit(_CHAT, body, read)] = m
         try:
             for done in futures.as_completed(pending):
                 m = pending[done]
@@ -215,17 +220,6 @@ class VllmServerEngine:
             pad=self._pad,
             params_version=params_version,
         )
-
-    def _submit(
-        self, prompt: Prompt, count: int, seed: int, sampling: Sampling
-    ) -> futures.Future[Any]:
-        """Begins to ask for the answers to a prompt."""
-        # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
-        body = functools.partial(self._body, prompt, count, seed, sampling)
-        read = functools.partial(
-            requests.read_answers, prompt=prompt, count=count, sampling=sampling
-        )
-        return self._client.submit(_CHAT, body, read)
 
     # ------------------------------------------------------------------------- the rest
     def _ask(self, path: str, body: Any = None, read: Callable[[Any], Any] = lambda x: x) -> Any:
