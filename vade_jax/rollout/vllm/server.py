@@ -188,10 +188,8 @@ class VllmServerEngine:
         if self._sleep:
             self._wake()
         pending, answers_M = {}, [[] for _ in prompts]
-        for m, (seed, count) in enumerate(
-            zip(requests.seeds(num_rollouts_M, key), num_rollouts_M.tolist(), strict=True)
-        ):
-            if count == 0:
+        for m, seed in enumerate(requests.seeds(num_rollouts_M, key)):
+            if (count := int(num_rollouts_M[m])) == 0:
                 on_group(m, [])
                 continue
             # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
