@@ -18,7 +18,10 @@ from vade_jax.types import Item
 
 ITEM = Item(uid="row 3", question="How many?", images=(), answer=r"\frac13", kind="expr")
 TEXTS = [r"So it is \boxed{\frac{1}{3}}.", r"$\boxed{0.5}$", "no idea"]
-rewards = functools.partial(own_functions.rewards, answers=TEXTS, item=ITEM)
+
+
+def rewards(function, answers=TEXTS, item=ITEM):
+    return own_functions.rewards(function, answers, item)
 
 
 @pytest.fixture
