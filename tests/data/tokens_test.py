@@ -30,6 +30,9 @@ def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
     ours = tokens.Tokenizer.load(directory)
     assert len(theirs) == len(ours) <= 400 - tiny_tokenizer.SPARE_ROWS
     assert theirs.eos_token_id == ours.im_end and theirs.pad_token_id == ours.pad
+    kinds = ("vision_start", "vision_end", "vision_pad", "image_pad", "video_pad")
+    banned = theirs.convert_tokens_to_ids([f"<|{kind}|>" for kind in kinds])
+    assert ours.banned_ids == tuple(banned) and ours.image_pad == banned[3]
     for text in SAMPLES:
         ids = ours.encode(text)
         assert ids == theirs(text)["input_ids"]

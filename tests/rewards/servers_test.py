@@ -99,7 +99,10 @@ def test_a_wrong_key_or_model_is_an_error(monkeypatch, options, model, message):
         *[(x, 1) for x in ("yes", "**Yes**", "Yes. There is no difference.", "Verdict: yes.")],
         *[("No.", 0), ("no, wait: Yes", 0), ("<think>yes</think> no", 0), ("Wrong\n\nNo!", 0)],
         *[("No. It would be yes for x > 0", 0), ("I see no difference. Yes", 1), ("_No_", 0)],
-        *[(x, None) for x in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.")],
+        *[
+            (x, None)
+            for x in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.", "So\n**")
+        ],
         *[("<think>is it? yes", None), ("I have no idea", None), ("yes <think>no</think>", None)],
     ],
 )

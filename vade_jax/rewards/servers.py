@@ -40,7 +40,7 @@ def yes_or_no(reply: str) -> float | None:
     if words[0] in verdict:
         is_both = re.match(r"[\W_]*(?:yes|no)\s*(?:/|or\b|and\b)\s*(?:yes|no)\b", text)
         return None if is_both else verdict[words[0]]
-    return verdict.get(last[-1])
+    return verdict.get(last[-1]) if last else None
 
 
 class Judge(client.Client):
