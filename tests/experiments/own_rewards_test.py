@@ -21,7 +21,7 @@ DOC = pathlib.Path(__file__).parents[2] / "docs" / "rewards.md"
 
 
 class Server(ScriptedChat):
-    """A judge that likes every answer with an even number of characters, and a reward model."""
+    """A judge that likes every answer with an even number of characters."""
 
     model = "Qwen/Qwen2.5-72B-Instruct"
 
@@ -33,11 +33,6 @@ class Server(ScriptedChat):
             return "I give 7"
         answer = re.search(r"Student: (.*)\n\nDoes", said(body), re.DOTALL)[1]
         return "no" if len(answer) % 2 else "yes"
-
-    def respond(self, request):
-        if request.path == "/score":
-            return 200, {"rewards": [0.25] * len(request.body["answer"])}
-        return super().respond(request)
 
 
 @pytest.fixture(scope="module")
