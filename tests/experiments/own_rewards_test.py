@@ -142,4 +142,4 @@ def test_a_function_that_fails_before_the_first_step_is_one_line(c, files, capsy
     c.reward.function = "wrong.py:f"
     line = train_test.fails(c, files / "run", capsys)
     assert "reward.function 'wrong.py:f': TypeError: f() missing 1 required" in line
-    assert "at row 'train-0-0', answer '" in line
+    assert "at row 'train-0-0', among the answers [" in line
