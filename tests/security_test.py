@@ -30,7 +30,9 @@ ALLOWED = {
     # The pages' own templates, from the package; what a run wrote is escaped.
     ("vade_jax/report/page.py", "jinja2.Environment"),
     ("experiments/arenas/sweep_page.py", "jinja2.Environment"),
-    # Arguments and verdicts of the user's own function, between a run and a process that it has started.
+    # The user's own function, its arguments and verdicts, between a run and a process that it has started.
+    ("vade_jax/rewards/functions.py", "cloudpickle"),
+    ("vade_jax/rewards/functions.py", "pickle"),
     ("vade_jax/rewards/process.py", "pickle"),
 }
 

@@ -125,7 +125,7 @@ def test_the_other_commands_of_training(files):
     ],
 )
 def test_the_other_functions_of_the_page(files, name, expected):
-    own = functions.UserFunction(functions.load(name), 30.0)
+    own = functions.UserFunction(name, functions.load(name), 30.0)
     found = own(ITEM, TEXTS, [[1, 2]] * 3)
     assert [(x.reward, x.correct) for x in found] == [(pytest.approx(x), y) for x, y in expected]
 
@@ -133,7 +133,7 @@ def test_the_other_functions_of_the_page(files, name, expected):
 def test_the_verifier_alone(files):
     scores = imports.load("verifier.py:compute_score", "the page")
     assert [scores("mine", text, "7") for text in TEXTS] == [1, 0, 0]
-    right = functions.UserFunction("verifier.py:right", 30.0)
+    right = functions.UserFunction("verifier.py:right", "verifier.py:right", 30.0)
     assert [x.reward for x in right(ITEM, TEXTS, None)] == [1, 0, 0]
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import threading
 
 import PIL.Image
 import pytest
@@ -155,6 +156,13 @@ def test_a_function_that_exits_is_named_like_one_that_raises(judge, of_file):
 
 
 # ------------------------------------------------------------------------------ where it comes from
+def test_a_function_itself_is_sent_if_it_can_be():
+    half, lock = 0.5, threading.Lock()
+    assert rewards(UserFunction("half", lambda **_: [half] * 3, 5.0)) == [0.5] * 3
+    with pytest.raises(RewardFailure, match=r"'mine': .*cannot pickle .* give its place instead"):
+        rewards(UserFunction("mine", lambda **_: [lock] * 3, 5.0))
+
+
 def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     (tmp_path / "next_to_it.py").write_text("VALUE = 0.5\n")
     code = (
@@ -167,7 +175,7 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     assert rewards(f) == rewards(f) == [0.5] * 3
     assert rewards(g) == [2] * 3  # functions of one file share what it has
     # So do those of training, of validation and of the check before.
-    assert rewards(UserFunction(functions.load(g.place), 5.0)) == [2] * 3
+    assert rewards(UserFunction("g", functions.load(g.name), 5.0)) == [2] * 3
 
 
 @pytest.mark.parametrize(

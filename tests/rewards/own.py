@@ -23,7 +23,8 @@ def of_file(directory, code, *names, timeout_s=20.0, concurrency=1):
     """Returns the functions of a file with this code: `f`, or those of `names`."""
     path = directory / f"own_{next(_number)}.py"
     path.write_text(code)
-    made = [UserFunction(f"{path}:{name}", timeout_s, concurrency) for name in names or ["f"]]
+    places = [f"{path}:{name}" for name in names or ["f"]]
+    made = [UserFunction(place, place, timeout_s, concurrency) for place in places]
     return made if names else made[0]
 
 

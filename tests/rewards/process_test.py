@@ -198,7 +198,7 @@ from vade_jax.rewards import functions, process
 
 item = SimpleNamespace(uid="a", question="", answer="", kind="", metadata={{}}, columns={{}})
 print("begun", flush=True)
-print(" reward", functions.UserFunction({place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
+print(" reward", functions.UserFunction("f", {place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
 print("pid", process.running()._process.pid, flush=True)
 {more}
 """
@@ -216,7 +216,7 @@ def run(tmp_path, own, more=""):
     """Starts a program that has no guard around its main part."""
     f, g = own(SAYS, "f", "g")
     path = tmp_path / "main.py"
-    path.write_text(RUN.format(place=f.place, more=more.format(place=g.place)))
+    path.write_text(RUN.format(place=f.name, more=more.format(place=g.name)))
     return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
 
 
@@ -229,7 +229,10 @@ def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_
 
 @pytest.mark.parametrize(
     "more",
-    ["functions.UserFunction({place!r}, 1e6)(item, ['a'], None)", "__import__('time').sleep(1000)"],
+    [
+        "functions.UserFunction('g', {place!r}, 1e6)(item, ['a'], None)",
+        "__import__('time').sleep(1000)",
+    ],
 )
 def test_it_ends_with_a_run_that_is_killed(tmp_path, own, more):
     with run(tmp_path, own, more) as program:
@@ -272,7 +275,7 @@ def test_a_function_is_found_where_the_run_finds_it_now(tmp_path, monkeypatch):
         "f = lambda completions, **_: [0.5] * len(completions)"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert rewards(UserFunction(functions.load("found_later:f"), 20.0)) == [0.5] * 3
+    assert rewards(UserFunction("m", functions.load("found_later:f"), 20.0)) == [0.5] * 3
 
 
 def test_it_has_the_runs_environment_but_no_jax_and_little_of_the_devices_memory(own, monkeypatch):

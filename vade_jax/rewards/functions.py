@@ -19,6 +19,7 @@ import inspect
 import logging
 import math
 import numbers
+import pickle
 import sys
 import threading
 import typing
@@ -97,7 +98,8 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
 class UserFunction:
     """One function as a `Judge`."""
 
-    place: str  # path/to/file.py:NAME or module:NAME
+    name: str  # as the user wrote it
+    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
     timeout_s: float  # of a call; if it takes longer, the answers have no verdict
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
@@ -113,7 +115,7 @@ class UserFunction:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
             raise RewardFailure(
-                f"reward.function {self.place!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
                 f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 
@@ -121,20 +123,33 @@ class UserFunction:
         """Returns what the function's own `metrics` counts, if it has that; raises RewardFailure."""
         try:
             with _ALONE:
-                return process.running().call(_count, self.place, timeout_s=self.timeout_s)
+                return process.running().call(_count, self._source, timeout_s=self.timeout_s)
         except Exception as error:
             why = process.told(error)
-            raise RewardFailure(f"reward.function {self.place!r}, metrics(): {why}") from error
+            raise RewardFailure(f"reward.function {self.name!r}, metrics(): {why}") from error
+
+    @functools.cached_property
+    def _source(self) -> str | bytes:
+        if isinstance(self.function, str):
+            return self.function
+        import cloudpickle
+
+        try:
+            return cloudpickle.dumps(self.function)
+        except Exception as error:
+            raise process.Failure(
+                f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+            ) from error
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:
         names = ("uid", "question", "answer", "kind", "metadata", "columns")
         row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
         tokens = tokens and [list(map(int, x)) for x in tokens]
         there, in_thread = process.running(), self.concurrency > 1
-        if self.place not in there.imported:  # which may take longer than a call
-            there.call(_check, self.place, sys.path)
-            there.imported.add(self.place)
-        call = (_judge, self.place, row, answers, tokens, self.timeout_s)
+        if self._source not in there.imported:  # which may take longer than a call
+            there.call(_check, self._source, sys.path)
+            there.imported.add(self._source)
+        call = (_judge, self._source, row, answers, tokens, self.timeout_s)
         return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
 
 
@@ -146,25 +161,28 @@ def load(place: str) -> str:
 
 # ------------------------------------------------------------------------------ in its process
 @functools.cache  # training, validation and the check share one function, and its counts
-def _function(place: str) -> Callable[..., Any]:
+def _function(source: str | bytes) -> Callable[..., Any]:
+    """Returns the function of a place or of its pickle."""
+    if isinstance(source, bytes):
+        return pickle.loads(source)
     try:
-        function = imports.load(place, "reward.function", more=f", or {RULES!r}")
+        function = imports.load(source, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
     if not callable(function):
         kind = type(function).__name__
-        raise process.Failure(f"reward.function={place!r}: it is {kind}, not a function")
+        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
     return function
 
 
-def _check(place: str, path: Sequence[str]) -> None:
+def _check(source: str | bytes, path: Sequence[str]) -> None:
     sys.path += [folder for folder in path if folder not in sys.path]  # the run may have new ones
-    _function(place)
+    _function(source)
 
 
-def _judge(place, row, answers, tokens, timeout_s) -> Any:
-    returned = _function(place)(**arguments(row, answers, tokens))
-    if is_async(_function(place)):
+def _judge(source, row, answers, tokens, timeout_s) -> Any:
+    returned = _function(source)(**arguments(row, answers, tokens))
+    if is_async(_function(source)):
         return _awaited(returned, len(answers), timeout_s + 1)  # the run's own limit comes first
     return _judgements(returned, len(answers))
 
@@ -177,8 +195,8 @@ async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> lis
         raise RuntimeError(f"SystemExit: {error}") from error
 
 
-def _count(place: str) -> dict[str, float]:
-    counts = dict(getattr(_function(place), "metrics", dict)())
+def _count(source: str | bytes) -> dict[str, float]:
+    counts = dict(getattr(_function(source), "metrics", dict)())
     return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
@@ -292,9 +310,9 @@ class SumOfJudges:
         Where counting fails the run goes on, as no reward depends on it: it is said, and counted.
         """
         own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}
-        names = [judge.place.rpartition(":")[2] for judge in own]
+        names = [judge.name.rpartition(":")[2] for judge in own]
         for judge, name in zip(own, names, strict=True):
-            label = imports.label(judge.place) if names.count(name) > 1 else name
+            label = imports.label(judge.name) if names.count(name) > 1 else name
             try:
                 counts |= {f"reward/{label}/{key}": x for key, x in judge.metrics().items()}
             except RewardFailure as error:

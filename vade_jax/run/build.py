@@ -295,7 +295,7 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJud
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
             return functions.by_rules(reward.format, reward.format_weight, opening)
-        return functions.UserFunction(name, reward.timeout_s, reward.concurrency)
+        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
     names = reward.functions
     weights = reward.weights or [1.0] * len(names)
