@@ -11,10 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.hub_server import Hub
-from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.run import directory
-from vade_jax.store import run_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -51,27 +48,6 @@ def test_a_path_or_a_plain_word_is_not_a_name(tmp_path, monkeypatch):
     assert hub.parse("runs/mine")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     assert hub.model("runs/mine") == hub.pin("runs/mine", "model") == "runs/mine"
-
-
-def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
-    asked = []
-
-    def snapshot(name, kind, patterns):
-        asked.append((str(name), kind))
-        return f"/cache/{SHA[::-1]}"
-
-    monkeypatch.setattr(hub, "_snapshot", snapshot)
-    begun = {"model": {"checkpoint": f"a/m@{SHA}"}, "data": {"train": f"a/d@{SHA}:x"}}
-    run_file.write(tmp_path, {"settings": begun})
-    data = {"train": "a/d@main:x", "validation": "a/d:y"}
-    run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
-    run = fields.replaced(run, directory.pinned(run, str(tmp_path)))
-    assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
-    assert run.data.validation == f"a/d@{SHA[::-1]}:y"
-    assert asked == [("a/d:y", "dataset")]
-    assert (
-        fields.replaced(run, directory.pinned(run, str(tmp_path / "new"))) == run
-    )  # nothing is left
 
 
 # ------------------------------------------------------------------------------ the real libraries

@@ -153,18 +153,6 @@ def test_a_template_that_asks_for_today_gives_the_same_prompt_every_day(director
     assert tokens.Tokenizer.load(tmp_path).render(TURNS["text"]) == "Today: 26 Jul 2024.|" + plain
 
 
-def test_options_reach_the_template(tmp_path):
-    tiny_tokenizer.build(tmp_path, TEXTS, 400, shows_images=False)
-    path = tmp_path / "chat_template.jinja"
-    closed = "{%- if enable_thinking is false %}<think></think>{% endif -%}"
-    path.write_text(path.read_text() + closed)
-    tokenizer = tokens.Tokenizer.load(tmp_path)
-    turn = [{"role": "user", "content": "hi"}]
-    assert tokenizer.render(turn, enable_thinking=False) == (
-        tokenizer.render(turn) + "<think></think>"
-    )
-
-
 def test_clean_removes_control_tokens_and_what_their_removal_makes(directory):
     tokenizer = tokens.Tokenizer.load(directory)
     assert tokenizer.clean("a<|im<|im_end|>age_pad|>b<tool_call>") == "ab"
