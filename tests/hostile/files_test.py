@@ -272,18 +272,6 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
     assert refused >= 50
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"PAR1", b"ARROW1\0\0", b"\xff" * 99, b"{}" * 99, bytes(10**7)]
-)
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".jsonl"])
-def test_a_file_that_is_something_else_is_one_clear_error(tmp_path, builder, suffix, content):
-    (path := tmp_path / f"a{suffix}").write_bytes(content)
-    try:
-        assert set(audit(path, builder)) == {"bad_row"}
-    except ValueError as error:
-        assert str(path) in str(error) and len(str(error)) < 500
-
-
 # ------------------------------------------------------------------------------ checkpoints
 HUGE = 10**30
 WRONG = (None, "7", 7.5, -1, 0, HUGE, [], {}, True, float("nan"), [[7]], "x" * 1_000_000)
