@@ -101,8 +101,8 @@ class LocalEngine:
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
             for m, (end, count) in enumerate(ends, start):
                 on_group(m, tokens_N[end - count : end])
-        all_N = map(np.concatenate, zip(*arrays_CN, strict=True))
-        return flat(*all_N, num_rollouts_M, params_version)
+        token_NT, logp_NT, length_N, finished_N = map(np.concatenate, zip(*arrays_CN, strict=True))
+        return flat(token_NT, logp_NT, length_N, finished_N, num_rollouts_M, params_version)
 
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`. The arrays are shared: the trainer must not donate them during `generate`."""

@@ -197,7 +197,7 @@ class Decoder(nnx.Module):
 
         def step(x_MPD, y_NUD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            prompt = attention.prompt_keys(*keys, length_M)
+            prompt = attention.prompt_keys(keys.key, keys.value, length_M)
 
             def attend(q, k, v):
                 out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
