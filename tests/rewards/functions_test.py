@@ -43,7 +43,7 @@ def test_it_gets_what_trl_gives_and_the_columns_of_the_file(judge):
         "source": ["mine"] * 3,
     }
     chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    is_right = judge(f"return [float(given == {expected} and completions == {chats})] * 3")
+    is_right = judge(f"return [float(columns == {expected} and completions == {chats})] * 3")
     assert judged(is_right) == [(1, None)] * 3
     assert functions.texts(chats) == TEXTS and functions.texts(["plain"]) == ["plain"]
     parts = [{"type": "image"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
@@ -54,8 +54,8 @@ def test_columns_may_hold_pictures_and_bytes_and_may_be_changed(judge):
     columns = {"image": PIL.Image.new("RGB", (3, 5), "red"), "raw": b"\xff\x00", "tests": ["x"]}
     item = dataclasses.replace(ITEM, columns=columns)
     f = judge(
-        "columns = zip(given['image'], given['raw'], given['tests'])\n"
-        "return [x.getpixel((2, 4))[0] + len(y) + len(z.pop()) for x, y, z in columns]"
+        "pairs = zip(columns['image'], columns['raw'], columns['tests'])\n"
+        "return [x.getpixel((2, 4))[0] + len(y) + len(z.pop()) for x, y, z in pairs]"
     )
     for _ in range(2):
         assert rewards(f, item=item) == [258] * 3
@@ -72,11 +72,11 @@ def test_columns_may_hold_pictures_and_bytes_and_may_be_changed(judge):
 )  # fmt: skip
 def test_rewards_alone_or_with_what_is_correct(judge, returned, expected):
     is_nan = lambda x: x is not None and math.isnan(x)
-    found = [
+    judgements = [
         tuple("nan" if is_nan(x) else x for x in pair)
         for pair in judged(judge(f"return {returned}"))
     ]
-    assert found == expected
+    assert judgements == expected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_it_may_be_async_and_so_may_an_object(of_file):
     code = (
         "import asyncio\n"
         "async def f(completions, **_):\n    await asyncio.sleep(0)\n    return [0.5] * len(completions)\n"
-        "class Object:\n    async def __call__(self, **given):\n        return await f(**given)\n"
+        "class Object:\n    async def __call__(self, **columns):\n        return await f(**columns)\n"
         "g = Object()\n"
     )
     f, g = of_file(code, "f", "g")
@@ -103,15 +103,15 @@ def test_it_may_be_async_and_so_may_an_object(of_file):
 def test_rewards_are_added_up_and_a_threshold_says_what_is_correct(judge):
     """2 x (1, 0.25, 0) + 0.5 x (-1, 0, 4) = (1.5, 0.5, 2)."""
     first, second = judge("return [1, 0.25, 0]"), judge("return [-1, 0, 4]")
-    found = judged(SumOfJudges([first, second], (2, 0.5), correct_above=1.6))
-    assert found == [(1.5, 0), (0.5, 0), (2, 1)]
+    judgements = judged(SumOfJudges([first, second], (2, 0.5), correct_above=1.6))
+    assert judgements == [(1.5, 0), (0.5, 0), (2, 1)]
     assert [x for _, x in judged(SumOfJudges([judge("return [0.5, 0.51, 0]")], [1]))] == [0, 1, 0]
 
 
 def test_the_first_that_says_what_is_correct_is_believed(judge):
     bodies = "[9, 9, 9]", "([0, 0, 0], [0, 1, 0])", "([0] * 3, [1] * 3)"
-    found = judged(SumOfJudges([judge(f"return {x}") for x in bodies], [1, 1, 1]))
-    assert [correct for _, correct in found] == [0, 1, 0]
+    judgements = judged(SumOfJudges([judge(f"return {x}") for x in bodies], [1, 1, 1]))
+    assert [correct for _, correct in judgements] == [0, 1, 0]
 
 
 def test_the_rules_are_a_judge_like_others(judge):
@@ -126,10 +126,10 @@ def test_the_rules_are_a_judge_like_others(judge):
 
 def test_no_verdict_of_one_leaves_the_others_and_of_all_none(judge):
     both = SumOfJudges([judge("return [None, None, 1]"), judge("return [0.75, None, 1]")], [1, 1])
-    found = both(ITEM, TEXTS, TOKENS)
-    assert [x.is_known for x in found] == [True, False, True]
-    assert (found[0].reward, found[0].correct, found[2].reward) == (0.75, 1, 2)
-    assert found[1].reason == "no_verdict"
+    judgements = both(ITEM, TEXTS, TOKENS)
+    assert [x.is_known for x in judgements] == [True, False, True]
+    assert (judgements[0].reward, judgements[0].correct, judgements[2].reward) == (0.75, 1, 2)
+    assert judgements[1].reason == "no_verdict"
     unsure = SumOfJudges([judge("return [1] * 3, [1, None, 0]"), judge("return [1] * 3")], [1, 1])
     assert [x.is_known for x in unsure(ITEM, TEXTS, TOKENS)] == [True, False, True]
 

@@ -24,13 +24,13 @@ def of_file(directory, code, *names, timeout_s=20.0, concurrency=1):
     path = directory / f"own_{next(_number)}.py"
     path.write_text(code)
     places = [f"{path}:{name}" for name in names or ["f"]]
-    made = [UserFunction(place, place, timeout_s, concurrency) for place in places]
-    return made if names else made[0]
+    functions = [UserFunction(place, place, timeout_s, concurrency) for place in places]
+    return functions if names else functions[0]
 
 
 def of_body(directory, body, **options):
-    """Returns a function of `completions`, `texts` and all other columns, in `given`."""
-    code = "import math, sys, time\n\ndef f(completions, **given):\n"
+    """Returns a function of `completions`, `texts` and all other columns, in `columns`."""
+    code = "import math, sys, time\n\ndef f(completions, **columns):\n"
     code += "    texts = [chat[-1]['content'] for chat in completions]\n"
     return of_file(directory, code + textwrap.indent(body, "    "), **options)
 

@@ -22,8 +22,8 @@ def check(tmp_path):
 
 def test_the_data_and_the_threshold_are_shown(check):
     is_seven = (
-        "assert given['completion_ids'] == [list(map(ord, text)) for text in texts]\n"
-        r"assert given['id'][0] != 'row 3' or texts == ['<think>\n\n</think>\n\n\\boxed{7}', '']"
+        "assert columns['completion_ids'] == [list(map(ord, text)) for text in texts]\n"
+        r"assert columns['id'][0] != 'row 3' or texts == ['<think>\n\n</think>\n\n\\boxed{7}', '']"
         "\nreturn [float('7' in text) for text in texts]"
     )
     line = check(is_seven)
@@ -35,7 +35,7 @@ def test_the_data_and_the_threshold_are_shown(check):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return given['gold']", r"KeyError: 'gold'.*at row 'row 3'"),
+        ("return columns['gold']", r"KeyError: 'gold'.*at row 'row 3'"),
         ("return [None, None]", "no verdict on 2 rows"),
     ],
 )
@@ -53,7 +53,7 @@ def paying(answered, empty):
     """Returns a body of two rewards; the second row of the trial has no answer of its own."""
     return (
         f"return [({answered} if text and gold else 9.0 if text else {empty})"
-        " for text, gold in zip(texts, given['answer'])]"
+        " for text, gold in zip(texts, columns['answer'])]"
     )
 
 
