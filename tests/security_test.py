@@ -125,7 +125,6 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
         lambda secret: evaluation.Server(url="http://host", model="m", api_key_env=secret),
         lambda secret: servers.Judge("http://host", "m", api_key_env=secret),
-        lambda secret: servers.RewardServer(f"http://me:{secret}@host/score"),
     ],
 )
 def test_a_key_in_a_setting_is_an_error_without_it(make):

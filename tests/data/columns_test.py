@@ -194,18 +194,14 @@ def test_a_whole_number_with_a_tolerance_is_a_float(tmp_path):
     assert not verify.verify_item("\\boxed{189}", item).correct
 
 
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.decimal128(6, 2)])
-def test_a_gold_of_a_table_has_the_digits_that_were_written(tmp_path, kind):
+def test_a_gold_of_a_table_has_the_digits_that_were_written(tmp_path):
     """Its tolerance hangs on them: 45.66999816894531 is right for 45.67 alone."""
-    texts = ["45.67", "99.99", "3.14"]
-    values = [decimal.Decimal(x) for x in texts]
-    if not pa.types.is_decimal(kind):
-        values = np.array(values, kind.to_pandas_dtype())
-    table = pa.table({"question": ["q"] * len(texts), "answer": pa.array(values, kind)})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    for item, text in zip(sources.rows(tmp_path / "a.parquet"), texts, strict=True):
-        assert verify.verify_item(f"\\boxed{{{text}}}", item).correct
-        assert float(item.answer) == float(text)
+    for value in (np.float32(45.67), 45.67, decimal.Decimal("45.67")):
+        kind = pa.float32() if isinstance(value, np.float32) else None
+        table = pa.table({"question": ["q"], "answer": pa.array([value], kind)})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        (item,) = sources.rows(tmp_path / "a.parquet")
+        assert item.answer == "45.67"
 
 
 def test_a_number_is_not_the_place_of_an_option_if_it_is_one_or_has_a_kind(tmp_path):
@@ -221,25 +217,14 @@ GOOD = {"question": "q", "answer": "1"}
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("row", "reason"),  # tests/hostile/files_test.py has a hundred more
     [
-        *((row, "bad_row") for row in ("{broken", "[1]", "{" + LONG)),
-        ({"question": "q"}, "missing_field"), ({"problem": "?", "solution": "So 3."}, "missing_field"),
-        *((GOOD | {"answer": x}, "bad_answer") for x in ("", [1], {"a": LONG}, math.nan)),
-        (TOLD | {"answer": 1, "choices": ["x", "y", "z"]}, "bad_answer"),
-        *((GOOD | {"answer": x}, "bad_kind") for x in ("\\frac{x}{2}", "word " * 20, LONG)),
-        *((GOOD | {"kind": x}, "bad_kind") for x in ("sum", LONG)),
-        *((GOOD | {"image": x}, "bad_image") for x in (
-            "none.png", "rows.jsonl", "lfs.png", 5, {}, "data:image/png", "data:,aGk=?", {"url": "http://a/b.png"}, LONG,
-            {"bytes": "", "path": "gone.png"}, BASE64[:40] * 500, {"foo": LONG}, [[LONG]], "http://" + LONG)),
+        ("{" + LONG, "bad_row"), ({"problem": "?", "solution": "So 3."}, "missing_field"), (GOOD | {"answer": {"a": LONG}}, "bad_answer"),
+        (TOLD | {"answer": 1, "choices": ["x", "y", "z"]}, "bad_answer"), (GOOD | {"answer": LONG}, "bad_kind"), (GOOD | {"kind": LONG}, "bad_kind"),
+        *((GOOD | {"image": x}, "bad_image") for x in ("lfs.png", LONG, BASE64[:40] * 500, {"foo": LONG}, [[LONG]], "http://" + LONG)),
         *((GOOD | {"figure": x}, "unread_image") for x in ("a.png", [{"path": "a.png"}], {"bytes": BASE64}, URL)),
-        (GOOD | {"videos": ["a.mp4"]}, "not_an_image"), (VERL | {"kind": "expr", "videos": ["a.mp4"]}, "not_an_image"),
-        (GOOD | {"id": LONG}, "bad_id"), (GOOD | {"level": [LONG]}, "bad_level"),
-        *((GOOD | {"choices": x}, "bad_choices") for x in ("A", LONG)),
-        *((GOOD | {"tolerance": x}, "bad_tolerance") for x in ("5%", LONG)),
-        (GOOD | {"ordered": "yes"}, "bad_ordered"), (GOOD | {"paraphrases": "Q"}, "bad_paraphrases"),
-        (GOOD | {"steps": ["a", 1]}, "bad_steps"),
-        *(({"prompt": x, "reward_model": {"ground_truth": "7"}}, "missing_field") for x in ([], None, [SYSTEM], 5, [5])),
+        (VERL | {"kind": "expr", "videos": ["a.mp4"]}, "not_an_image"), (GOOD | {"id": LONG}, "bad_id"), (GOOD | {"level": [LONG]}, "bad_level"),
+        (GOOD | {"choices": LONG}, "bad_choices"), (GOOD | {"tolerance": LONG}, "bad_tolerance"),
     ],
     ids=lambda x: str(x)[:60],
 )  # fmt: skip

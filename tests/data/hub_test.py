@@ -11,10 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.hub_server import Hub
-from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.run import directory
-from vade_jax.store import run_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -44,44 +41,13 @@ def test_a_name_and_its_parts(text, name):
     assert name.is_pinned == (SHA in text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("procedural", "", "rows.jsonl", "data/rows.parquet", "/data/rows", "./data/rows"),
-        *("../a/b", "~/a", "a/b/c/d", "a b/c", "configs/default.py/x/y"),
-    ],
-)
-def test_what_is_no_name(text):
-    assert hub.parse(text) is None
-
-
-def test_a_directory_that_is_here_is_no_name(tmp_path, monkeypatch):
+def test_a_path_or_a_plain_word_is_not_a_name(tmp_path, monkeypatch):
+    for text in ("procedural", "", "data/rows.parquet", "/data/rows", "./a", "~/a", "a/b/c/d"):
+        assert hub.parse(text) is None
     monkeypatch.chdir(tmp_path)
     assert hub.parse("runs/mine")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    assert hub.parse("runs/mine") is None
     assert hub.model("runs/mine") == hub.pin("runs/mine", "model") == "runs/mine"
-
-
-def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
-    asked = []
-
-    def snapshot(name, kind, patterns):
-        asked.append((str(name), kind))
-        return f"/cache/{SHA[::-1]}"
-
-    monkeypatch.setattr(hub, "_snapshot", snapshot)
-    begun = {"model": {"checkpoint": f"a/m@{SHA}"}, "data": {"train": f"a/d@{SHA}:x"}}
-    run_file.write(tmp_path, {"settings": begun})
-    data = {"train": "a/d@main:x", "validation": "a/d:y"}
-    run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
-    run = fields.replaced(run, directory.pinned(run, str(tmp_path)))
-    assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
-    assert run.data.validation == f"a/d@{SHA[::-1]}:y"
-    assert asked == [("a/d:y", "dataset")]
-    assert (
-        fields.replaced(run, directory.pinned(run, str(tmp_path / "new"))) == run
-    )  # nothing is left
 
 
 # ------------------------------------------------------------------------------ the real libraries
@@ -100,10 +66,17 @@ def data(*train):
     }
 
 
-def ask(tmp_path, code, url="http://127.0.0.1:9", **environment):
-    """Returns what a program of its own prints with the hub at `url`, or its last line of errors."""
+def ask(tmp_path, *expressions, url="http://127.0.0.1:9", before="", **environment):
+    """Returns what a program of its own makes of expressions, or of each its last line of errors."""
     environment = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home")} | environment
-    code = f"from vade_jax.data import hub, sources\n{code}"
+    code = (
+        "import os, sys\n" + before + "\n"
+        "from vade_jax.data import hub, sources\n"
+        "rows = lambda table: [table.read(i) for i in range(table.size)]\n"
+        f"for x in {expressions!r}:\n"
+        "    try:\n        print(eval(x))\n"
+        "    except ValueError as error:\n        print(str(error).splitlines()[-1])\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -112,55 +85,46 @@ def ask(tmp_path, code, url="http://127.0.0.1:9", **environment):
         text=True,
         timeout=300,
     )
-    if done.returncode:
-        return done.stderr.strip().splitlines()[-1]
-    return done.stdout.strip()
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()
 
 
-MODEL = "import os; print(sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'}))"
-DATA = """
-table = hub.table(hub.parse('a/d:{split}'), 'train')
-rows = [table.read(i) for i in range(table.size)]
-print([(row['problem'], row['images']) for row in rows])
-"""
+MODEL = "sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'})", "hub.pin('a/m', 'model')"
+DATA = "[(row['problem'], row['images']) for row in rows(hub.table(hub.parse('a/d:{}'), 'train'))]"
 
 
 def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
     with Hub(models={"a/m": files}) as server:
-        assert ask(tmp_path, MODEL, server.url) == "['config.json', 'model.safetensors']"
-        pinned = ask(tmp_path, "print(hub.pin('a/m', 'model'))", server.url)
+        listed, pinned = ask(tmp_path, *MODEL, url=server.url)
+        assert listed == "['config.json', 'model.safetensors']"
         assert pinned == f"a/m@{server.commit('models', 'a/m')}"
         got = [path for method, path in server.log if method == "GET" and "resolve" in path]
         assert not any(path.endswith(".bin") for path in got)
-    assert ask(tmp_path, MODEL, HF_HUB_OFFLINE="1") == "['config.json', 'model.safetensors']"
-    assert ask(tmp_path, "print(hub.pin('a/m', 'model'))", HF_HUB_OFFLINE="1") == pinned
+    assert ask(tmp_path, *MODEL, HF_HUB_OFFLINE="1") == [listed, pinned]
 
 
 def test_data_of_a_split_and_of_a_commit(tmp_path):
     image = [{"bytes": b"png", "path": "a.png"}]
+    pin = "(name := hub.pin('a/d:train', 'dataset')) + f' {len(sources.rows(name))}'"
     with Hub(datasets={"a/d": data("q0", "q1")}) as server:
-        both = DATA.format(split="train") + DATA.format(split="test")
-        train, test = ask(tmp_path, both, server.url).splitlines()
+        splits = map(DATA.format, ("train", "test", "nothing"))
+        train, test, nothing, pinned = ask(tmp_path, *splits, pin, url=server.url)
         assert (train, test) == (str([("q0", image), ("q1", image)]), str([("t", image)]))
-        assert "not a path here" in ask(tmp_path, DATA.format(split="nothing"), server.url)
-        code = "name = hub.pin('a/d:train', 'dataset'); print(name, len(sources.rows(name)))"
-        pinned, size = ask(tmp_path, code, server.url).split()
-        assert pinned == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
+        assert "not a path here" in nothing
+        name, size = pinned.split()
+        assert name == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
         server.repos["datasets", "a/d"] = data("other")  # a new commit
-        assert ask(tmp_path, f"print(len(sources.rows({pinned!r})))", HF_HUB_OFFLINE="1") == "2"
+        assert ask(tmp_path, f"len(sources.rows({name!r}))", HF_HUB_OFFLINE="1") == ["2"]
 
 
 def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
+    pin = "hub.pin({!r}, 'model')".format
     with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
-        pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
-        line = pin("runs/modle", url=server.url)
-        assert line.startswith(
-            "ValueError: runs/modle is not a path here, and as a name on the hub "
-        )
-        assert "RepositoryNotFoundError" in line
-        assert "RevisionNotFoundError" in pin("a/m@v9", url=server.url)
+        name, revision = ask(tmp_path, pin("runs/modle"), pin("a/m@v9"), url=server.url)
+        assert name.startswith("runs/modle is not a path here, and as a name on the hub ")
+        assert "RepositoryNotFoundError" in name and "RevisionNotFoundError" in revision
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        assert "b/new is not a path here" in pin("b/new", **offline)
-    missing = "import sys; sys.modules['huggingface_hub'] = None; hub.pin('a/m', 'model')"
-    assert "import of huggingface_hub halted" in ask(tmp_path, missing)
+        assert "b/new is not a path here" in ask(tmp_path, pin("b/new"), **offline)[0]
+    missing = "sys.modules['huggingface_hub'] = None"
+    assert "import of huggingface_hub halted" in ask(tmp_path, pin("a/m"), before=missing)[0]

@@ -60,30 +60,18 @@ def test_every_mode_becomes_what_the_published_processor_makes_of_it(mode):
     np.testing.assert_array_equal(images.load(image, **LIMITS), images.load(rgb, **LIMITS))
 
 
-def test_palette_transparency_is_white_and_16_bits_are_scaled():
+def test_palette_transparency_is_white():
     palette = Image.new("P", (56, 56), 0)
     palette.putpalette([255, 0, 0])
     palette.info["transparency"] = 0
     assert (images.load(palette, **LIMITS) == 255).all()
-    deep = Image.fromarray(np.full((56, 56), 0x80FF, np.uint16))
-    assert (images.load(deep, **LIMITS) == 0x80).all()
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "dtype", "message"),
-    [
-        (0, 1, np.float32, r"90 x 60 pixels .*mode F with values 0\.0 \.\. 1\.0 .* 8-bit PNG"),
-        (0, 1 << 20, np.int32, r"mode I with values 0 \.\. 1048576 .* 8-bit PNG"),
-        (0, 4095, np.uint16, r"mode I;16 with values 0 \.\. 4095 .* 8-bit PNG"),
-        (-1, 255, np.int32, r"mode I with values -1 \.\. 255 .* 8-bit PNG"),
-    ],
-)
-def test_values_without_a_certain_white_are_refused(low, high, dtype, message):
-    file, value = io.BytesIO(), np.full((60, 90), low, dtype)
-    value[0] = high
-    Image.fromarray(value).save(file, "TIFF")
-    with pytest.raises(ValueError, match=message):
-        images.load(Image.open(file), **LIMITS)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint16])
+def test_values_without_a_certain_white_are_refused(dtype):
+    deep = Image.fromarray(np.full((60, 90), 200, dtype))
+    with pytest.raises(ValueError, match=r"90 x 60 pixels .* 8-bit PNG"):
+        images.load(deep, **LIMITS)
 
 
 def test_exif_rotation_is_applied():
@@ -109,12 +97,6 @@ def test_bad_images_are_one_clear_error():
         images.load(truncated, **LIMITS)
     with pytest.raises(ValueError, match="max_pixels"):
         images.load(_noise(60, 60), patch=14, min_pixels=5000, max_pixels=5001)
-
-
-def test_why_a_file_cannot_be_opened_is_the_same_in_every_run():
-    for data in (b"no picture", b""):
-        with pytest.raises(ValueError, match=r"^it is not in a known format$"):
-            images.opened(data)
 
 
 @pytest.mark.parametrize("size", [(112, 112), (28, 56), (140, 252), (224, 336)])

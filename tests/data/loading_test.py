@@ -1,6 +1,5 @@
 """The pool against a plain loop: order, bounds, errors."""
 
-import threading
 import time
 
 import pytest
@@ -18,12 +17,6 @@ def test_results_are_in_order_and_threads_change_nothing(num_threads):
     with loading.Threads(num_threads) as pool:
         assert pool.map(slow_when_small, range(23)) == [x * x for x in range(23)]
         assert pool.map(slow_when_small, []) == []
-
-
-def test_two_calls_run_at_once():
-    both = threading.Barrier(2, timeout=5)
-    with loading.Threads(2) as pool:
-        assert len(pool.map(lambda _: both.wait(), range(4))) == 4
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
@@ -56,8 +49,3 @@ def test_the_error_is_of_the_first_item(num_threads):
         with pytest.raises(ValueError, match="broken b"):
             pool.map(fail, items)
         assert pool.map(lambda x: x.uid, items) == list("abcd")  # it goes on
-
-
-def test_a_negative_number_is_refused():
-    with pytest.raises(ValueError, match="num_threads=-1"):
-        loading.Threads(-1)

@@ -42,15 +42,9 @@ def test_items_depend_on_seed_split_and_index_alone_and_have_not_changed():
 
 def test_splits_never_share_a_stream():
     """Philox streams are named by their key; all keys of all splits are distinct."""
-    names = set()
-    for split in procedural.SPLITS:
-        for index in (0, 1, 2**56 - 1):
-            key = procedural.stream(7, split, index).bit_generator.state["state"]["key"]
-            assert key[0] == 7
-            names.add(int(key[1]))
-    assert len(names) == 9
-    first = [procedural.Procedural(0, 9, split)[4] for split in procedural.SPLITS]
-    assert len({pixels(item).tobytes() for item in first}) == 3
+    streams = (procedural.stream(7, x, i) for x in procedural.SPLITS for i in (0, 1, 2**56 - 1))
+    keys = [x.bit_generator.state["state"]["key"] for x in streams]
+    assert len({(int(seed), int(number)) for seed, number in keys}) == 9
 
 
 @pytest.mark.parametrize("part", procedural.PARTS)
@@ -106,33 +100,6 @@ def test_bars_are_as_high_as_their_answers():
         column = pixels(item)[diagrams.TOP - 2 : diagrams.BOTTOM, x]
         height = (column == column[-1]).all(-1).sum()
         assert abs(height - 8.4 * float(item.answer)) < 1.5
-
-
-@pytest.mark.parametrize(("level", "gap"), [(0, 3), (1, 2), (2, 1)])
-def test_the_winning_bar_wins_by_the_gap_of_its_level(monkeypatch, level, gap):
-    drawn = []
-    monkeypatch.setattr(diagrams, "_draw_bars", lambda rng, values: drawn.append(values))
-    for seed in range(30):
-        sample = diagrams.extreme(np.random.default_rng(seed), level)
-        order = np.sort(drawn[-1])
-        tallest = "tallest" in sample.question
-        lead = order[-1] - order[-2] if tallest else order[1] - order[0]
-        best = np.argmax(drawn[-1]) if tallest else np.argmin(drawn[-1])
-        assert lead >= gap and order[0] >= 1 and order[-1] <= 10
-        assert sample.answer == diagrams.LETTERS[best]
-
-
-def test_angles_of_a_triangle_add_up():
-    rng = np.random.default_rng(0)
-    for level in range(4):
-        angles = np.array([diagrams._angles(rng, level) for _ in range(50)])
-        assert (angles.sum(1) == 180).all() and angles.min() >= 30
-        assert not (angles % (30, 10, 5, 1)[level]).any()
-
-
-def test_half_of_the_comparisons_are_true():
-    answers = [item.answer for part in ("compare_0", "compare_1") for item in only(part, 200)]
-    assert 150 < answers.count("yes") < 250
 
 
 @pytest.mark.parametrize("part", TEXTS)
@@ -197,7 +164,6 @@ def test_wrong_golds_are_the_same_whatever_the_size_and_change_nothing_else():
     def wrong(size=1000, share=0.1, seed=0):
         items = procedural.Procedural(seed, size, wrong_golds=share)
         found = [i for i, x in enumerate(items) if x.metadata.get("mislabelled")]
-        assert items.count_wrong_golds() == len(found)
         return found
 
     assert 70 < len(wrong()) < 130  # 100 +- 3 standard deviations
@@ -215,28 +181,20 @@ def test_wrong_golds_are_the_same_whatever_the_size_and_change_nothing_else():
 
 def test_the_teacher_is_wrong_as_often_as_asked_and_within_family_and_level():
     """A stand-in is drawn from the family and level, so it is sometimes right by chance."""
-    source = procedural.Procedural(0, 400, "warmup")
-    part = lambda item: f"{item.metadata['family']}_{item.metadata['level']}"
-    noisy = part(source[0])
-    inside = [item for item in source if part(item) == noisy]
-    known = {procedural.target_text(item) for item in inside}
+    colors = procedural.Procedural(0, 60, "warmup", {"color_0": 1.0})
+    truth = procedural.target_text(colors[0])
+    known = {procedural.target_text(item) for item in colors}
 
-    def right(noise):
-        teacher = procedural.Teacher(source, {noisy: noise}, 3)
-        truth = procedural.target_text(inside[0])
-        return np.mean([teacher(inside[0], i) == truth for i in range(60)])
+    def taught(noise):
+        teacher = procedural.Teacher(colors, {"color_0": noise}, 3)
+        answers = [teacher(colors[0], i) for i in range(60)]
+        assert answers == [teacher(colors[0], i) for i in range(60)] and {*answers} <= known
+        return answers.count(truth) / 60
 
-    assert right(0.0) == 1
-    assert right(1.0) < 0.7 < right(0.1)
-    always = procedural.Teacher(source, {noisy: 1.0}, 3)
-    for i, item in enumerate(source):
-        text = always(item, i)
-        assert text == always(item, i)
-        assert text in known if part(item) == noisy else text == procedural.target_text(item)
-
-
-def test_a_part_that_is_rare_in_what_is_taught_has_stand_ins_too():
-    colors = procedural.Procedural(0, 10, "warmup", {"color_0": 1.0})
+    assert taught(0.0) == 1
+    assert taught(1.0) < 0.7 < taught(0.1)
+    # A part that is rare in what is taught has stand-ins as well, and one that is not named no mistakes.
     count = procedural.Procedural(0, 1, "warmup", {"count_1": 1.0})[0]
     teacher = procedural.Teacher(colors, {"count_1": 1.0}, 3)
     assert len({teacher(count, i) for i in range(20)}) > 2
+    assert teacher(colors[0], 0) == truth

@@ -22,7 +22,7 @@ DOC = pathlib.Path(__file__).parents[2] / "docs" / "rewards.md"
 
 
 class Server(ScriptedChat):
-    """A judge that likes every answer with an even number of characters, and a reward model."""
+    """A judge that likes every answer with an even number of characters."""
 
     model = "Qwen/Qwen2.5-72B-Instruct"
 
@@ -34,11 +34,6 @@ class Server(ScriptedChat):
             return "I give 7"
         answer = re.search(r"Student: (.*)\n\nDoes", said(body), re.DOTALL)[1]
         return "no" if len(answer) % 2 else "yes"
-
-    def respond(self, request):
-        if request.path == "/score":
-            return 200, {"rewards": [0.25] * len(request.body["answer"])}
-        return super().respond(request)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +113,6 @@ def test_the_other_commands_of_training(files):
     [
         ("my_rewards.py:short_and_right", [(0.998, 1), (-0.002, 0), (-0.002, 0)]),
         ("my_judge.py:grader", [(0.7, None)] * 3),
-        ("my_judge.py:scorer", [(0.25, None)] * 3),
     ],
 )
 def test_the_other_functions_of_the_page(files, name, expected):

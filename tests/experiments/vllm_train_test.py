@@ -100,7 +100,7 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
         assert row["training/rollout_probs_diff_max"] <= 1e-3
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
         assert row["rollout/retries"] == 0
-        assert {"timing_s/prepare", "timing_s/judge", "timing_s/sync_load"} <= set(row)
+        assert {"timing_s/prepare", "timing_s/judge", "timing_s/update_weights"} <= set(row)
 
 
 def test_an_adapter(tmp_path):

@@ -1,4 +1,4 @@
-"""A thousand hostile texts through everything that reads what a model, or a judge, has written.
+"""Hundreds of hostile texts through everything that reads what a model, or a judge, has written.
 
 Nothing hangs, crashes, evaluates or takes a gigabyte, and every text is counted as something.
 """
@@ -59,12 +59,6 @@ def little_memory():
     assert (after - before) * 1024 < GIGABYTE
 
 
-def test_the_corpus_is_large():
-    found = texts.corpus()
-    assert len(found) >= 1000 and max(map(len, found)) >= texts.MEGABYTE
-    assert len(texts.shorts()) >= 500
-
-
 # ------------------------------------------------------------------------------ verifiers
 def test_every_text_gets_a_verdict_by_every_rule():
     reasons = collections.Counter()
@@ -82,21 +76,13 @@ def test_every_text_gets_a_verdict_by_every_rule():
     assert sum(reasons.values()) == len(texts.corpus()) * len(GOLDS)
 
 
-def formulas(every):
+def test_every_text_gets_a_verdict_as_a_formula():
     boxed = [text for text in texts.shorts() if text.startswith("\\boxed{")]
-    for text in boxed[::every]:
+    assert len(texts.corpus()) > 600 and len(boxed) > 200
+    for text in boxed[::8]:
         with cpu_limit(SECONDS):  # of this process; the worker has a deadline of its own
             verdict = verify.verify(text, **FORMULA)
         assert verdict.reason in REASONS and not verdict.correct
-
-
-def test_every_text_gets_a_verdict_as_a_formula():
-    formulas(every=12)
-
-
-@pytest.mark.slow
-def test_every_text_of_all_gets_a_verdict_as_a_formula():
-    formulas(every=1)
 
 
 # ------------------------------------------------------------------------------ benchmarks
@@ -122,14 +108,7 @@ ASKED = {
 
 def asked(name):
     for answer, metadata in ASKED[name.split("_")[0]]:
-        yield Item(
-            uid="x:0",
-            question="How many?",
-            images=(),
-            answer=answer,
-            kind="text",
-            metadata=metadata,
-        )
+        yield Item("x:0", "How many?", (), answer, "text", metadata)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -180,12 +159,9 @@ def test_no_reply_of_a_judge_ends_a_run(statuses):
     with Hostile(REPLIES, statuses) as server:
         options = {"retries": 0, "concurrency": 1}
         judge = servers.Judge(server.url, "m", **options)
-        rewarder = servers.RewardServer(server.url, columns=(), **options)
         found = []
         for _ in REPLIES:
             found += judge(["q"], ["a"], answer=["7"])
-        for _ in REPLIES:
-            found += rewarder(["q"], ["a"])
         assert set(found) <= {None, 0.0, 1.0}
         counts = judge.metrics()
     assert counts["requests"] == len(REPLIES)

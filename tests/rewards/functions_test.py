@@ -1,60 +1,39 @@
 """Functions of a user: what they get and return, several of them, and how they fail."""
 
-import asyncio
 import dataclasses
+import functools
 import math
-import sys
 import threading
 
 import PIL.Image
 import pytest
 
+from tests.rewards import own
+from tests.rewards.own import ITEM, TEXTS, rewards
 from vade_jax.rewards import functions
 from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
 from vade_jax.types import Item
 
-ITEM = Item(
-    uid="row 3",
-    question="<image>How many?",
-    images=(),
-    answer="7",
-    kind="int",
-    metadata={"level": 2},
-    columns={"answer": 7, "source": "mine", "level": None},
-)
-TEXTS = [r"\boxed{7}", "no idea", r"\boxed{8}"]
 TOKENS = [[1, 2], [3], [4, 5, 6]]
 
 
-def judge(function, timeout_s=5.0, name="mine.py:f"):
-    return UserFunction(name, function, timeout_s)
-
-
-def judged(function, **options):
-    return [(x.reward, x.correct) for x in judge(function, **options)(ITEM, TEXTS, TOKENS)]
+@pytest.fixture
+def judge(tmp_path):
+    return functools.partial(own.of_body, tmp_path)
 
 
 @pytest.fixture
-def own(tmp_path):
-    """Returns functions of a user's file, by their names."""
-
-    def make(code, *names):
-        (tmp_path / "own.py").write_text(code)
-        places = [f"{tmp_path}/own.py:{name}" for name in names or ["f"]]
-        made = [UserFunction(place, place, 5.0) for place in places]
-        return made if names else made[0]
-
-    return make
+def of_file(tmp_path):
+    return functools.partial(own.of_file, tmp_path)
 
 
-def rewards(function, answers=TEXTS, item=ITEM):
-    return [one.reward for one in function(item, answers, None)]
+def judged(function):
+    return [(x.reward, x.correct) for x in function(ITEM, TEXTS, TOKENS)]
 
 
-def test_it_gets_what_trl_gives_and_the_columns_of_the_file():
+def test_it_gets_what_trl_gives_and_the_columns_of_the_file(judge):
     expected = {
         "prompts": [[{"role": "user", "content": "<image>How many?"}]] * 3,
-        "completions": [[{"role": "assistant", "content": text}] for text in TEXTS],
         "completion_ids": TOKENS,
         "id": ["row 3"] * 3,
         "question": ["<image>How many?"] * 3,
@@ -63,142 +42,128 @@ def test_it_gets_what_trl_gives_and_the_columns_of_the_file():
         "level": [2] * 3,  # the file's is empty
         "source": ["mine"] * 3,
     }
-    assert judged(lambda **arguments: [float(arguments == expected)] * 3) == [(1, None)] * 3
-    assert functions.texts(expected["completions"]) == TEXTS
-    assert functions.texts(["plain"]) == ["plain"]
+    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    is_right = judge(f"return [float(columns == {expected} and completions == {chats})] * 3")
+    assert judged(is_right) == [(1, None)] * 3
+    assert functions.texts(chats) == TEXTS and functions.texts(["plain"]) == ["plain"]
     parts = [{"type": "image"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert functions.texts([[{"role": "user", "content": parts}]]) == ["ab"]
 
 
-def test_rewards_alone_or_with_what_is_correct():
-    assert judged(lambda **_: [1, 0.5, -2]) == [(1, None), (0.5, None), (-2, None)]
-    assert judged(lambda **_: ([3, 1, 0], [True, False, 1])) == [(3, 1), (1, 0), (0, 1)]
-    first, second, third = judged(lambda **_: ([None, 1, 1], [1, None, 0]))
-    assert math.isnan(first[0]) and first[1] == 1
-    assert second[0] == 1 and math.isnan(second[1])
-    assert third == (1, 0)
+def test_columns_may_hold_pictures_and_bytes_and_may_be_changed(judge):
+    columns = {"image": PIL.Image.new("RGB", (3, 5), "red"), "raw": b"\xff\x00", "tests": ["x"]}
+    item = dataclasses.replace(ITEM, columns=columns)
+    f = judge(
+        "pairs = zip(columns['image'], columns['raw'], columns['tests'])\n"
+        "return [x.getpixel((2, 4))[0] + len(y) + len(z.pop()) for x, y, z in pairs]"
+    )
+    for _ in range(2):
+        assert rewards(f, item=item) == [258] * 3
 
 
-def test_two_rewards_in_a_tuple_are_no_pair():
-    found = judge(lambda **_: (0.25, None))(ITEM, TEXTS[:2], TOKENS[:2])
-    assert found[0] == functions.Judgement(0.25, None)
-    assert math.isnan(found[1].reward)
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("[1, 0.5, -2]", [(1, None), (0.5, None), (-2, None)]),
+        ("([3, 1, 0], [True, False, 1])", [(3, 1), (1, 0), (0, 1)]),
+        ("([None, 1, 1], [1, None, 0])", [("nan", 1), (1, "nan"), (1, 0)]),
+        ("(0.25, None, 1)", [(0.25, None), ("nan", None), (1, None)]),  # a tuple of rewards is no pair
+    ],
+)  # fmt: skip
+def test_rewards_alone_or_with_what_is_correct(judge, returned, expected):
+    is_nan = lambda x: x is not None and math.isnan(x)
+    judgements = [
+        tuple("nan" if is_nan(x) else x for x in pair)
+        for pair in judged(judge(f"return {returned}"))
+    ]
+    assert judgements == expected
 
 
-def test_it_may_be_async_and_so_may_an_object():
-    async def f(completions, **_):
-        await asyncio.sleep(0)
-        return [0.5] * len(completions)
+@pytest.mark.parametrize(
+    "returned",
+    ["[1, 2]", "None", "{1, 2, 3}", "[1, math.inf, 2]", "([1, 2, 3], [1, 0])", "([1, 2, 3], [1, 0.5, 0])"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_an_error(judge, returned):
+    with pytest.raises(RewardFailure, match=r"ValueError: it returned .*at row 'row 3'"):
+        judged(judge(f"return {returned}"))
 
-    class Object:
-        async def __call__(self, **given):
-            return await f(**given)
 
-    assert judged(f) == judged(Object()) == [(0.5, None)] * 3
+def test_it_may_be_async_and_so_may_an_object(of_file):
+    code = (
+        "import asyncio\n"
+        "async def f(completions, **_):\n    await asyncio.sleep(0)\n    return [0.5] * len(completions)\n"
+        "class Object:\n    async def __call__(self, **columns):\n        return await f(**columns)\n"
+        "g = Object()\n"
+    )
+    f, g = of_file(code, "f", "g")
+    assert judged(f) == judged(g) == [(0.5, None)] * 3
 
 
 # ------------------------------------------------------------------------------ several
-def several(*parts, **options):
-    made = [part if isinstance(part, UserFunction) else judge(part) for part in parts]
-    weights = options.pop("weights", [1.0] * len(parts))
-    return SumOfJudges(made, weights, **options)(ITEM, TEXTS, TOKENS)
-
-
-def test_rewards_are_added_up_and_a_threshold_says_what_is_correct():
+def test_rewards_are_added_up_and_a_threshold_says_what_is_correct(judge):
     """2 x (1, 0.25, 0) + 0.5 x (-1, 0, 4) = (1.5, 0.5, 2)."""
-    found = several(
-        lambda **_: [1, 0.25, 0], lambda **_: [-1, 0, 4], weights=(2, 0.5), correct_above=1.6
-    )
-    assert [(x.reward, x.correct) for x in found] == [(1.5, 0), (0.5, 0), (2, 1)]
-    above = several(lambda **_: [0.5, 0.51, 0])
-    assert [x.correct for x in above] == [0, 1, 0]
+    first, second = judge("return [1, 0.25, 0]"), judge("return [-1, 0, 4]")
+    judgements = judged(SumOfJudges([first, second], (2, 0.5), correct_above=1.6))
+    assert judgements == [(1.5, 0), (0.5, 0), (2, 1)]
+    assert [x for _, x in judged(SumOfJudges([judge("return [0.5, 0.51, 0]")], [1]))] == [0, 1, 0]
 
 
-def test_the_first_that_says_what_is_correct_is_believed():
-    found = several(
-        lambda **_: [9, 9, 9], lambda **_: ([0, 0, 0], [0, 1, 0]), lambda **_: ([0] * 3, [1] * 3)
-    )
-    assert [x.correct for x in found] == [0, 1, 0]
+def test_the_first_that_says_what_is_correct_is_believed(judge):
+    bodies = "[9, 9, 9]", "([0, 0, 0], [0, 1, 0])", "([0] * 3, [1] * 3)"
+    judgements = judged(SumOfJudges([judge(f"return {x}") for x in bodies], [1, 1, 1]))
+    assert [correct for _, correct in judgements] == [0, 1, 0]
 
 
-def test_the_rules_are_a_judge_like_others():
+def test_the_rules_are_a_judge_like_others(judge):
     rules = functions.by_rules("boxed", 0.1)
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
-    both = SumOfJudges([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
+    both = SumOfJudges([judge("return [0.5] * 3"), rules], [1, 1])(item, TEXTS, TOKENS)
     assert [x.correct for x in both] == [1, 0, 0]
     assert [x.reward for x in both] == pytest.approx([1.5, 0.5, 0.6])
     assert [x.extracted for x in both] == ["7", None, "8"]
     assert [x.reason for x in both] == ["ok", "no_box", "different"]
 
 
-def test_no_verdict_of_one_leaves_the_others_and_of_all_none():
-    found = several(lambda **_: [None, None, 1], lambda **_: [0.75, None, 1])
-    assert [x.is_known for x in found] == [True, False, True]
-    assert (found[0].reward, found[0].correct, found[2].reward) == (0.75, 1, 2)
-    assert found[1].reason == "no_verdict"
-    unsure = several(lambda **_: ([1, 1, 1], [1, None, 0]), lambda **_: [1, 1, 1])
-    assert [x.is_known for x in unsure] == [True, False, True]
+def test_no_verdict_of_one_leaves_the_others_and_of_all_none(judge):
+    both = SumOfJudges([judge("return [None, None, 1]"), judge("return [0.75, None, 1]")], [1, 1])
+    judgements = both(ITEM, TEXTS, TOKENS)
+    assert [x.is_known for x in judgements] == [True, False, True]
+    assert (judgements[0].reward, judgements[0].correct, judgements[2].reward) == (0.75, 1, 2)
+    assert judgements[1].reason == "no_verdict"
+    unsure = SumOfJudges([judge("return [1] * 3, [1, None, 0]"), judge("return [1] * 3")], [1, 1])
+    assert [x.is_known for x in unsure(ITEM, TEXTS, TOKENS)] == [True, False, True]
 
 
 # ------------------------------------------------------------------------------ failures
-def test_an_exception_names_the_function_the_row_and_the_answer(own):
-    f = own(
-        "from vade_jax.rewards import functions\n"
-        "def f(completions, **_):\n"
-        "    return [1 / (text != 'no idea') for text in functions.texts(completions)]\n"
-    )
+def test_an_exception_names_the_function_the_row_and_the_answers(judge):
     with pytest.raises(RewardFailure) as caught:
-        f(ITEM, TEXTS, TOKENS)
-    said = str(caught.value)
-    assert "own.py:f': ZeroDivisionError: division by zero (own.py, line 3)" in said
-    assert said.endswith("at row 'row 3', answer 'no idea'") and "\n" not in said
+        judged(judge("return [1 / (text != 'no idea') for text in texts]"))
+    assert "py:f': ZeroDivisionError: division by zero (own_" in str(caught.value)
+    assert "at row 'row 3', among the answers" in str(caught.value)
+    assert "'no idea'" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_function_that_exits_is_named_like_one_that_raises():
-    async def leaves(**_):
-        sys.exit(3)
-
-    for function in (lambda **_: sys.exit(3), leaves):
-        with pytest.raises(RewardFailure, match=r"'mine.py:f': .*SystemExit: 3"):
+def test_a_function_that_exits_is_named_like_one_that_raises(judge, of_file):
+    leaves, stays = of_file(
+        "import sys\nasync def leaves(**_):\n    sys.exit(3)\n"
+        "async def stays(completions, **_):\n    return [1.0] * len(completions)\n",
+        *("leaves", "stays"),
+    )
+    for function in (judge("sys.exit(3)"), leaves):
+        with pytest.raises(RewardFailure, match=r"py:.*SystemExit: 3"):
             judged(function)
-
-    async def stays(completions, **_):
-        return [1.0] * len(completions)
-
     assert judged(stays)  # in the same loop
 
 
-def test_a_function_that_cannot_be_sent_says_so():
-    lock = threading.Lock()
-    with pytest.raises(RewardFailure, match=r"TypeError: cannot pickle .* give its place instead"):
-        judged(lambda **_: [lock] * 3)
-
-
-def test_columns_may_hold_pictures_and_bytes():
-    columns = {"image": PIL.Image.new("RGB", (3, 5), "red"), "raw": b"\xff\x00"}
-    item = dataclasses.replace(ITEM, columns=columns)
-    f = lambda image, raw, **_: [x.getpixel((2, 4))[0] + len(y) for x, y in zip(image, raw)]  # noqa: B905
-    assert rewards(judge(f), item=item) == [257] * 3
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ([1, 2], "2 rewards for 3 answers"),
-        (None, "returned NoneType, no list of rewards"),
-        ({1, 2, 3}, "returned set, no list"),  # which has no order
-        ([1, math.inf, 2], "infinite rewards"),
-        (([1, 2, 3], [1, 0]), "2 values of correct for 3 answers"),
-        (([1, 2, 3], [1, 0.5, 0]), r"correct=0.5: must be True, False or None"),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(returned, message):
-    with pytest.raises(RewardFailure, match=message):
-        judged(lambda **_: returned)
-
-
 # ------------------------------------------------------------------------------ where it comes from
-def test_a_file_is_imported_once_and_finds_its_neighbours(own, tmp_path):
+def test_a_function_itself_is_sent_if_it_can_be():
+    half, lock = 0.5, threading.Lock()
+    assert rewards(UserFunction("half", lambda **_: [half] * 3, 5.0)) == [0.5] * 3
+    with pytest.raises(RewardFailure, match=r"'mine': .*cannot pickle .* give its place instead"):
+        rewards(UserFunction("mine", lambda **_: [lock] * 3, 5.0))
+
+
+def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     (tmp_path / "next_to_it.py").write_text("VALUE = 0.5\n")
     code = (
         "import next_to_it\ncalls = []\n"
@@ -206,12 +171,11 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(own, tmp_path):
         "    calls.append(1)\n    return [next_to_it.VALUE] * len(completions)\n"
         "g = lambda completions, **_: [len(calls)] * len(completions)\n"
     )
-    f, g = own(code, "f", "g")
+    f, g = of_file(code, "f", "g")
     assert rewards(f) == rewards(f) == [0.5] * 3
     assert rewards(g) == [2] * 3  # functions of one file share what it has
     # So do those of training, of validation and of the check before.
-    again = UserFunction(g.name, functions.load(g.name), 5.0)
-    assert rewards(again) == [2] * 3
+    assert rewards(UserFunction("g", functions.load(g.name), 5.0)) == [2] * 3
 
 
 @pytest.mark.parametrize(
@@ -245,33 +209,20 @@ f, g = Counting(), lambda completions, **_: [0] * len(completions)
 """
 
 
-def test_what_a_function_counts_has_its_name(own):
-    both = SumOfJudges([*own(COUNTING, "f", "g"), functions.by_rules("boxed", 0.1)], [1, 1, 1])
+def test_what_a_function_counts_has_its_name(of_file):
+    """Two of one name have their files' names."""
+    (f, g), other = of_file(COUNTING, "f", "g"), of_file(COUNTING)
+    rules = functions.by_rules("boxed", 0.1)
     for _ in range(2):
-        both(ITEM, TEXTS, TOKENS)
-    assert both.metrics() == {"reward/f/calls": 2}
+        SumOfJudges([f, g, rules], [1, 1, 1])(ITEM, TEXTS, TOKENS)
+    assert SumOfJudges([f, g, rules], [1, 1, 1]).metrics() == {"reward/f/calls": 2}
+    rewards(other)
+    counts = SumOfJudges([f, other], [1, 1]).metrics()
+    assert len(counts) == 2 and {*counts.values()} == {1, 2}
 
 
-def test_what_cannot_be_counted_costs_no_run(own, caplog):
-    f = own(COUNTING.replace('{"calls": self.calls}', "{'calls': {}}"))
+def test_what_cannot_be_counted_costs_no_run(of_file, caplog):
+    f = of_file(COUNTING.replace('{"calls": self.calls}', "{'calls': {}}"))
     assert rewards(f) == [1] * 3
     assert SumOfJudges([f], [1]).metrics() == {"reward/f/metrics_failed": 1}
-    assert "own.py:f', metrics(): " in caplog.text
-
-
-def test_two_functions_of_one_name_count_apart(own, tmp_path):
-    own(COUNTING)
-    (tmp_path / "two.py").write_text(COUNTING.replace("f, g =", "g, f ="))
-    places = [f"{tmp_path}/{place}" for place in ("own.py:f", "two.py:f", "two.py:g")]
-    judges = [UserFunction(place, place, 9.0) for place in places]
-    for one in judges:
-        rewards(one)
-    counts = {"reward/own.f/calls": 1, "reward/g/calls": 1}
-    assert SumOfJudges(judges, [1.0] * 3).metrics() == counts
-
-
-def test_a_function_that_changes_what_it_is_given_changes_no_other_verdict():
-    item = dataclasses.replace(ITEM, columns={"tests": ["x"]})
-    empties = judge(lambda tests, **_: [float(bool(of and of.pop())) for of in tests])
-    for _ in range(2):
-        assert [one.reward for one in empties(item, TEXTS, None)] == [1, 1, 1]
+    assert "py:f', metrics(): " in caplog.text

@@ -1,6 +1,7 @@
 """The process of the user's functions: what works in it, its time limits, how it ends."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import signal
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from tests.rewards import own as own_functions
 from vade_jax.rewards import functions, process
 from vade_jax.rewards.functions import RewardFailure, UserFunction
 from vade_jax.types import Item
@@ -18,21 +20,13 @@ ITEM = Item(uid="row 3", question="How many?", images=(), answer=r"\frac13", kin
 TEXTS = [r"So it is \boxed{\frac{1}{3}}.", r"$\boxed{0.5}$", "no idea"]
 
 
+def rewards(function, answers=TEXTS, item=ITEM):
+    return own_functions.rewards(function, answers, item)
+
+
 @pytest.fixture
 def own(tmp_path):
-    """Returns functions of a user's file, by their names."""
-
-    def make(code, *names, timeout_s=20.0, concurrency=1):
-        (tmp_path / "own.py").write_text(code)
-        places = [f"{tmp_path}/own.py:{name}" for name in names or ["f"]]
-        made = [UserFunction(place, place, timeout_s, concurrency) for place in places]
-        return made if names else made[0]
-
-    return make
-
-
-def rewards(function, answers=TEXTS, item=ITEM):
-    return [one.reward for one in function(item, answers, None)]
+    return functools.partial(own_functions.of_file, tmp_path)
 
 
 def until(condition, seconds=20.0):
@@ -69,7 +63,7 @@ def test_math_verify_works_with_its_time_limits(own, name):
 
 
 def test_in_threads_the_error_about_signals_names_the_setting(own):
-    with pytest.raises(RewardFailure, match=r"own.py:f': ValueError: .*reward.concurrency=1 "):
+    with pytest.raises(RewardFailure, match=r"py:f': ValueError: .*reward.concurrency=1 "):
         rewards(own(MATH, concurrency=2))
 
 
@@ -174,12 +168,10 @@ def f(completions, question, **_):
 @pytest.mark.parametrize(
     ("end", "how"), [("os._exit(3)", "with exit code 3"), ("os.abort()", "by SIGABRT")]
 )
-def test_a_crash_names_function_row_answer_and_how(own, end, how):
+def test_a_crash_names_function_row_and_how(own, end, how):
     f = own(CRASH.replace("END", end))
-    with pytest.raises(RewardFailure) as caught:
+    with pytest.raises(RewardFailure, match=rf"py:f': its process ended {how}; at row 'row 3'"):
         rewards(f)
-    said = str(caught.value)
-    assert said.endswith(f"own.py:f': its process ended {how}; at row 'row 3', answer 'no idea'")
     assert rewards(f, ["a", "b"]) == [1, 1]
 
 
@@ -197,50 +189,53 @@ def test_a_crash_blames_no_other_call_at_the_time(own):
 
     innocent, guilty = judge.map(judged, [("innocent", ["a", "b"]), ("crash", TEXTS)])
     assert innocent == [1, 1]
-    assert guilty.endswith("at row 'crash', answer 'no idea'")
+    assert "at row 'crash'" in guilty
 
 
 RUN = """
-import sys
-sys.path.insert(0, {directory!r})
 from types import SimpleNamespace
 from vade_jax.rewards import functions, process
-import neighbour
-
-def here(completions, **_):
-    print("called; the module is", __name__, end="", flush=True)
-    return [neighbour.VALUE] * len(completions)
 
 item = SimpleNamespace(uid="a", question="", answer="", kind="", metadata={{}}, columns={{}})
-made = functions.UserFunction("here", here, 60.0)
 print("begun", flush=True)
-print(" reward", made(item, ["a"], None)[0].reward, flush=True)
+print(" reward", functions.UserFunction("f", {place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
 print("pid", process.running()._process.pid, flush=True)
 {more}
 """
+SAYS = """
+def f(completions, **_):
+    print("called", end="", flush=True)
+    return [0.25] * len(completions)
+
+def g(**_):
+    __import__("time").sleep(1000)
+"""
 
 
-def run(tmp_path, more=""):
-    """Starts a program that has no guard around its main part, with a function of its own."""
-    (tmp_path / "neighbour.py").write_text("VALUE = 0.25\n")
+def run(tmp_path, own, more=""):
+    """Starts a program that has no guard around its main part."""
+    f, g = own(SAYS, "f", "g")
     path = tmp_path / "main.py"
-    path.write_text(RUN.format(directory=str(tmp_path), more=more))
+    path.write_text(RUN.format(place=f.name, more=more.format(place=g.name)))
     return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
 
 
-def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_path):
-    with run(tmp_path) as program:
+def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_path, own):
+    with run(tmp_path, own) as program:
         out, _ = program.communicate(timeout=60)
-    assert out.count("begun") == 1
-    assert "called; the module is __main__ reward 0.25" in out
+    assert out.count("begun") == 1 and "called reward 0.25" in out
     assert not is_alive(int(out.split()[-1]))  # it ends with the run
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_it_ends_with_a_run_that_is_killed(tmp_path, busy):
-    call = "functions.UserFunction('f', lambda **_: __import__('time').sleep(1000), 1e6)"
-    more = f"{call}(item, ['a'], None)" if busy else "__import__('time').sleep(1000)"
-    with run(tmp_path, more) as program:
+@pytest.mark.parametrize(
+    "more",
+    [
+        "functions.UserFunction('g', {place!r}, 1e6)(item, ['a'], None)",
+        "__import__('time').sleep(1000)",
+    ],
+)
+def test_it_ends_with_a_run_that_is_killed(tmp_path, own, more):
+    with run(tmp_path, own, more) as program:
         assert program.stdout is not None
         pid = next(int(line.split()[1]) for line in program.stdout if line.startswith("pid"))
         time.sleep(0.3)

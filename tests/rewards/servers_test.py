@@ -1,8 +1,8 @@
-"""A judge and a reward model behind servers; tests/client_test.py has what a request may meet."""
+"""A judge behind a server; tests/client_test.py has what a request may meet."""
 
 import pytest
 
-from tests.http_server import KEY, ScriptedChat, ScriptedServer, error, said
+from tests.http_server import KEY, ScriptedChat, said
 from vade_jax.rewards import servers
 
 PROMPTS = [[{"role": "user", "content": "2 + 5?"}]] * 3
@@ -31,7 +31,7 @@ class Counting(ScriptedChat):
 
 def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
     with Counting(agrees) as server:
-        made = judge(server, prices=(1.0, 5.0), fields={"seed": 3})
+        made = judge(server, fields={"seed": 3})
         assert asked(made) == [1, 0, 1]
         assert {(body["model"], body["seed"]) for body in server.bodies} == {("m", 3)}
     found = made.metrics()
@@ -43,7 +43,6 @@ def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
         "unreadable": 0,
         "prompt_tokens": 300,
         "completion_tokens": 6,
-        "cost": pytest.approx(330e-6),
     }
     assert made.metrics() == {"requests": 0, "retries": 0, "failures": 0}  # since the last call
 
@@ -100,37 +99,12 @@ def test_a_wrong_key_or_model_is_an_error(monkeypatch, options, model, message):
         *[(x, 1) for x in ("yes", "**Yes**", "Yes. There is no difference.", "Verdict: yes.")],
         *[("No.", 0), ("no, wait: Yes", 0), ("<think>yes</think> no", 0), ("Wrong\n\nNo!", 0)],
         *[("No. It would be yes for x > 0", 0), ("I see no difference. Yes", 1), ("_No_", 0)],
-        *[(x, None) for x in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.")],
+        *[
+            (x, None)
+            for x in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.", "So\n**")
+        ],
         *[("<think>is it? yes", None), ("I have no idea", None), ("yes <think>no</think>", None)],
     ],
 )
 def test_the_first_word_of_a_verdict_or_the_last_of_its_last_line(reply, expected):
     assert servers.yes_or_no(reply) == expected
-
-
-class Scoring(ScriptedServer):
-    reply = None
-
-    def respond(self, request):
-        if request.path != "/score":
-            return error(404, "Not Found")
-        return self.chat(request, lambda _: (200, self.reply))
-
-
-@pytest.mark.parametrize("correct", [None, [True, False, None]])
-def test_a_reward_model_gets_texts_and_columns(correct):
-    with Scoring() as server:
-        server.reply = {"rewards": [0.5, None, 2]} | ({"correct": correct} if correct else {})
-        ask = servers.RewardServer(server.url + "/score", retries=0)
-        found = ask(PROMPTS, COMPLETIONS, answer=["7"] * 3, more=[1, 2, 3])
-        assert found == (([0.5, None, 2], correct) if correct else [0.5, None, 2])
-        _, _, body = server.log[0]
-        assert body == {
-            "prompts": ["2 + 5?"] * 3,
-            "completions": ["seven", "eight", "{7}"],
-            "answer": ["7"] * 3,
-        }
-        server.always = 500
-        assert ask(PROMPTS, COMPLETIONS, answer=["7"] * 3) == [None] * 3
-        with pytest.raises(RuntimeError, match="404"):
-            servers.RewardServer(server.url + "/other")(PROMPTS, COMPLETIONS, answer=["7"] * 3)

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 
 from vade_jax.rollout import decode
+from vade_jax.rollout.engine import Sampling
 
 
 def uniforms(num):
@@ -36,27 +37,16 @@ def test_truncation_equals_a_sort(top_p, top_k):
     np.testing.assert_array_equal(decode.truncate(x_NV, top_p, top_k), expected)
 
 
-@pytest.mark.parametrize(
-    ("top_p", "expected"),
-    [
-        (0.25, [0.5, 0.375]),
-        (0.5, [0.5, 0.375]),  # the first alone holds half
-        (0.5625, [0.125, 0.375]),  # one of the four would do: all four tie
-        (0.75, [0.125, 0.375]),
-        (0.8125, [0.125, 0.25]),
-        (1.0, [0.125, 0.25]),
-    ],
-)
-def test_the_nucleus_holds_all_that_tie_at_its_edge(top_p, expected):
-    prob_NV = jnp.array([[0.125, 0.5, 0.125, 0.125, 0.125], [0.375, 0, 0.25, 0.375, 0]])
-    threshold_N = decode.nucleus_threshold(prob_NV, top_p)
-    np.testing.assert_array_equal(threshold_N, np.array(expected, np.float32))
+def test_the_nucleus_holds_all_that_tie_at_its_edge():
+    logits_NV = jnp.log(jnp.array([[0.125, 0.5, 0.125, 0.125, 0.125], [0.375, 0, 0.25, 0.375, 0]]))
+    kept = [(decode.truncate(logits_NV, p, 0) > -jnp.inf).sum(1).tolist() for p in (0.4, 0.6, 0.8)]
+    assert kept == [[1, 2], [5, 2], [5, 3]]
 
 
 def test_draws_follow_the_tempered_truncated_distribution():
     row, num = logits()[0], 40_000
     x_NV = jnp.broadcast_to(row, (num, len(row)))
-    token_N, logp_N = decode.draw(uniforms(num), x_NV, temperature=0.7, top_p=0.9, top_k=8)
+    token_N, logp_N = decode.draw(uniforms(num), x_NV, Sampling(0.7, 0.9, 8))
     kept = hugging_face_truncation(row.astype(np.float64) / 0.7, 0.9, 8)
     prob = np.exp(kept) / np.exp(kept).sum()
     counts = np.bincount(token_N, minlength=len(row))
@@ -67,7 +57,7 @@ def test_draws_follow_the_tempered_truncated_distribution():
 
 def test_a_forbidden_row_is_never_drawn_even_first_or_last():
     x_NV = jnp.zeros((5000, 6)).at[:, jnp.array([0, 3, 5])].set(-jnp.inf)
-    token_N, _ = decode.draw(uniforms(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(uniforms(5000), x_NV, Sampling(1.0, 1.0, 0))
     assert set(np.unique(token_N)) == {1, 2, 4}
     edges = jnp.array([0.0, 1 - 2**-24])
     token_N, total_N = decode.inverse_cdf(edges, jnp.exp(x_NV[:2]))
@@ -101,14 +91,14 @@ def test_the_last_token_that_can_be_drawn_is_drawn_before_a_long_tail_of_none():
 
 def test_temperature_zero_takes_the_most_likely_token():
     x_NV = logits(5)
-    token_N, logp_N = decode.draw(uniforms(5), x_NV, temperature=0, top_p=1.0, top_k=0)
+    token_N, logp_N = decode.draw(uniforms(5), x_NV, Sampling(0, 1.0, 0))
     np.testing.assert_array_equal(token_N, x_NV.argmax(-1))
     np.testing.assert_allclose(logp_N, jax.nn.log_softmax(x_NV).max(-1), atol=1e-6)
 
 
 def test_each_row_draws_from_its_own_number():
     x_NV = jnp.zeros((64, 1000))
-    token_N, _ = decode.draw(uniforms(64), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(uniforms(64), x_NV, Sampling(1.0, 1.0, 0))
     assert len(np.unique(token_N)) > 50
-    alone, _ = decode.draw(uniforms(64)[7:8], x_NV[:1], temperature=1.0, top_p=1.0, top_k=0)
+    alone, _ = decode.draw(uniforms(64)[7:8], x_NV[:1], Sampling(1.0, 1.0, 0))
     assert alone[0] == token_N[7]

@@ -11,7 +11,6 @@ import pytest
 from tests.models.qwen import inputs
 from tests.trainer import small
 from vade_jax.models.qwen import model
-from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import mesh
@@ -233,28 +232,6 @@ def test_eight_devices_give_the_answers_of_one(sizes):
         one.replace(logp_NT=0),
         eight.replace(logp_NT=0),
     )
-
-
-def test_weights_are_gathered_once_a_call_not_once_a_token():
-    """What the loop reads is split over `tensor` alone, matrices side by side too."""
-    devices = mesh.make(1, 4, 2)
-    params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
-    merge = functools.partial(model.merge, model.graph(small.SHAPE, place=mesh.Place(devices)))
-    alone = local.Apart(small.merge)(small.params())
-    assert alone.embedding_VD is None  # one device has the table whole
-    alone = alone._replace(embedding_VD=small.params()["embedding"])
-    # Matrices that lie side by side are not there a second time.
-    size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-    assert size(alone.layers) == size(small.params()["text"]["layers"])
-    split = local.Apart(merge)(params)
-
-    def ways(x):
-        return x.size // np.prod(x.sharding.shard_shape(x.shape))
-
-    assert max(map(ways, jax.tree.leaves(params))) == 8
-    for x, y in zip(jax.tree.leaves(split), jax.tree.leaves(alone), strict=True):
-        assert ways(x) == (2 if x.ndim > 1 else ways(x)) <= 2
-        np.testing.assert_array_equal(x, y)
 
 
 def test_answers_and_their_caches_are_split():

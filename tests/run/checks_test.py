@@ -169,21 +169,6 @@ def test_settings_survive_json():
     assert settings.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
-def test_a_run_is_not_validated_on_the_rows_that_it_trains_on(tmp_path, monkeypatch):
-    both = lambda train, validation: {
-        "data.train": str(train),
-        "data.validation": str(validation),
-    }
-    path = tmp_path / "rows.jsonl"
-    path.touch()
-    monkeypatch.chdir(tmp_path)
-    for train, validation in (("rows.jsonl", path), (tmp_path, tmp_path), ("o/n:a", "o/n:a")):
-        with pytest.raises(ValueError, match=rf"data.train='{train}' and .* are the same rows"):
-            check(**both(train, validation))
-    (tmp_path / "train.jsonl").touch()  # a directory of splits
-    check(**both(tmp_path, tmp_path))
-
-
 def test_indices_of_64_bits_are_refused():
     with jax.enable_x64(True), pytest.raises(ValueError, match="JAX_ENABLE_X64 is set"):
         check()

@@ -185,7 +185,7 @@ def test_a_learner_that_fails_ends_the_run_once_the_batch_is_made():
     def broken(state, prompts, rollouts, advantage_N):
         return state, {"actor/loss": float("nan")}
 
-    engine = Engine(PASS_RATE, seconds=lambda key, number: np.full(number, 0.05))
+    engine = Engine(PASS_RATE, seconds=0.05)
     with pytest.raises(NotFinite):
         run(1, engine=engine, overlaps=True, learn=broken, selector={"warmup": "none"})
     assert engine.asked == [0, 0] and not engine.busy

@@ -50,29 +50,18 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
     }
 
 
-def collate(
-    prompts: Sequence[types.Prompt],
-    *,
-    prompt_length: int | None = None,
-    num_images: int | None = None,
-    num_windows: int | None = None,
-    multiple: int = 16,
-) -> types.Prompts:
+def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
     """Returns the prompts right-padded, with all their images in one block, as NumPy arrays.
 
     Args:
         prompts: at least one.
-        prompt_length: P. The default for each of the three sizes comes from `shapes`.
-        num_images: B, at least 1. Slots without an image are invalid.
-        num_windows: W.
-        multiple: as in `shapes`, if P is not given.
+        **sizes: those of `shapes`; the default of each fits these prompts. Slots without an image are
+            invalid.
 
     Raises:
         ValueError: the prompts do not fit the sizes.
     """
-    sizes = shapes(prompts, multiple=multiple)
-    given = (prompt_length, num_images, num_windows)
-    sizes |= {k: v for k, v in zip(sizes, given, strict=True) if v is not None}
+    sizes = shapes(prompts) | sizes
     if (longest := max(p.length for p in prompts)) > sizes["prompt_length"]:
         raise ValueError(
             f"a prompt of {longest} tokens does not fit in prompt_length={sizes['prompt_length']}"

@@ -52,17 +52,16 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
 
-# Columns that an item's metadata keep: {name: (check of the value, complaint if it fails)}.
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 1
+
+
+# Columns that an item's metadata keep: {name: (what it must be, its check)}.
 _METADATA = {
-    "choices": (_are_texts, "is not a list of texts"),
-    "tolerance": (
-        lambda x: isinstance(x, int | float) and 0 <= x < 1,
-        "is not in 0 .. 1",
-    ),
-    "ordered": (lambda x: isinstance(x, bool), "is neither true nor false"),
-    "paraphrases": (_are_texts, "is not a list of texts"),
-    "steps": (_are_texts, "is not a list of texts"),
-    **dict.fromkeys(("subset", "domain", "level"), (is_label, "is not a text or number")),
+    **dict.fromkeys(("choices", "paraphrases", "steps"), ("a list of texts", _are_texts)),
+    **dict.fromkeys(("subset", "domain", "level"), ("a text or number", is_label)),
+    "tolerance": ("in 0 .. 1", _is_share),
+    "ordered": ("true or false", lambda value: isinstance(value, bool)),
 }
 _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA)
 
@@ -81,10 +80,7 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
         one of `BROKEN`: it is not a row.
     """
     row = {name: value for name, value in columns.items() if name not in _ALIASES}
-    for (
-        alias,
-        name,
-    ) in _ALIASES.items():  # of a column and its alias, the alias fills an empty value
+    for alias, name in _ALIASES.items():  # the alias fills a column that is empty
         if alias in columns and not pictures.listed(row.get(name)):
             row[name] = columns[alias]
     if is_verl(row):
@@ -197,9 +193,9 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: row[name] for name in _METADATA if name in row}
     for name, value in found.items():
-        is_good, complaint = _METADATA[name]
+        expected, is_good = _METADATA[name]
         if not is_good(value):
-            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} {complaint}")
+            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} is not {expected}")
     return found
 
 

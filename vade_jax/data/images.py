@@ -26,7 +26,6 @@ WINDOW = 4  # cells per side of an attention window
 CELLS = WINDOW * WINDOW
 SLOTS = 4 * CELLS  # patches in a window
 MAX_ASPECT = 200
-DIMMEST_WHITE = 1 << 14  # the brightest value of a 16-bit picture is at least this
 # Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow has run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 # Most pixels of an image, because a small file may decode to very many. This many take 0.8 GB to decode.
@@ -119,25 +118,15 @@ def is_picture(head: bytes) -> bool:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Returns an upright RGB image; transparent parts become white, and 16-bit values are scaled to 8 bits.
-
-    The published processor clips 16-bit values to white. Scaling them is our only departure from it.
+    """Returns an upright RGB image; transparent parts become white.
 
     Raises:
-        ValueError: values are floats, need more than 16 bits, or more than 8 and less than 15, as of a 12-bit
-            camera; so it is unknown which value is white.
+        ValueError: values have more than 8 bits: which of them is white is unknown. The published processor
+            makes all above 255 white.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
-        value = np.asarray(image)
-        low, high = value.min(), value.max()
-        if image.mode == "F" or low < 0 or high > 65535 or 255 < high < DIMMEST_WHITE:
-            raise ValueError(
-                f"mode {image.mode} with values {low} .. {high} has no certain white: save it "
-                "as an 8-bit PNG"
-            )
-        value = value >> 8 if high > 255 else value
-        return Image.fromarray(value.clip(0, 255).astype(np.uint8)).convert("RGB")
+        raise ValueError(f"mode {image.mode} has no certain white: save it as an 8-bit PNG")
     if "A" in image.getbands() or image.info.get("transparency") is not None:
         image = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, (255, 255, 255, 255))
@@ -149,8 +138,8 @@ def load(image: Image.Image, *, patch: int, min_pixels: int, max_pixels: int) ->
     """Returns the resized image as uint8 [height, width, 3]; both sides are whole cells of 2 x 2 patches.
 
     Raises:
-        ValueError: the file is damaged, its values do not have 8 or 16 bits, a side has less than 2
-            pixels, or the aspect ratio is over 200.
+        ValueError: the file is damaged, its values have more than 8 bits, a side has less than 2 pixels, or
+            the aspect ratio is over 200.
     """
     limits = {"patch": patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
     height, width = image.height, image.width

@@ -7,23 +7,14 @@ those of a plain loop, whatever the number of threads: the first item that fails
 import collections
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Of a function of each item: a list of all results, or one result after the other; in order.
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+Stream = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 _AHEAD = 2  # most items per thread that are submitted at a time
-
-
-class Map(Protocol):
-    """Calls a function with each item and returns a list of all results, in order."""
-
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]: ...
-
-
-class Stream(Protocol):
-    """Calls a function with each item and returns results one by one, in order."""
-
-    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]: ...
 
 
 class Threads:
@@ -34,14 +25,9 @@ class Threads:
 
     Args:
         num_threads: 0 runs everything in the calling thread.
-
-    Raises:
-        ValueError: `num_threads` is negative.
     """
 
     def __init__(self, num_threads: int):
-        if num_threads < 0:
-            raise ValueError(f"num_threads={num_threads}: must be at least 0")
         self._most = _AHEAD * num_threads
         self._threads = None
         if num_threads:

@@ -196,22 +196,13 @@ class PromptBuilder:
             return ""
         middle = np.argsort(size_I4[:, 0] * size_I4[:, 1], kind="stable")[len(size_I4) // 2]
         height, width, rows, cols = size_I4[middle].tolist()
-        own, shown = height * width, rows * cols
-        taught = min(max(own, self.tokenizer.pixels[0]), self.tokenizer.pixels[1])
-        if shown < _MUCH * taught and taught < _MUCH * shown:
+        low, high = self.tokenizer.pixels
+        taught = min(max(height * width, low), high)
+        if taught < _MUCH * rows * cols and rows * cols < _MUCH * taught:
             return ""
-        is_smaller = shown < taught
-        is_off = {
-            "min_pixels": own < taught if is_smaller else self._limits["min_pixels"] > taught,
-            "max_pixels": self._limits["max_pixels"] < taught if is_smaller else own > taught,
-        }
-        fix = " ".join(
-            f"--config.data.{name}={taught}" for name, is_off in is_off.items() if is_off
-        )
-        scale = math.sqrt(taught / own)
         return (
-            f"pictures: the median, {width} x {height}, becomes {cols} x {rows}; the policy was taught at "
-            f"{width * scale:.0f} x {height * scale:.0f}: {fix}"
+            f"pictures: the median, {width} x {height}, becomes {cols} x {rows}; the policy was taught with areas "
+            f"of {low} to {high} pixels: --config.data.min_pixels={low} --config.data.max_pixels={high}"
         )
 
     def _too_long(self, item: types.Item, found: str) -> RejectedItem:

@@ -128,19 +128,6 @@ def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
 
 
 # ------------------------------------------------------------------------------ which files
-def is_of_one_split(name: str) -> bool:
-    """Returns whether a setting stands for the same rows, whichever split is asked for.
-
-    That is so for a file, a directory without splits, and a name on the hub with a split.
-    """
-    if parsed := hub.parse(name):
-        return bool(parsed.split)
-    path = pathlib.Path(name)
-    if _is_saved(path):
-        return not (path / "dataset_dict.json").is_file()
-    return path.is_file() or (path.is_dir() and not any(_listed(path).values()))
-
-
 def files_of(path: pathlib.Path, split: str) -> list[pathlib.Path]:
     """Returns the files that hold the rows of a split.
 

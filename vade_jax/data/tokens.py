@@ -53,7 +53,6 @@ class Tokenizer:
         banned_ids: ids that must never be sampled: all vision tokens. A sampled image pad, for example,
             would need image features that do not exist. Unused rows of the embedding are not banned,
             because the softmax runs over all rows, as in vLLM.
-        why_no_images: why the template has no place for images, as in a text model; "" if it has one.
         patch: pixels per side of a patch of the model's images.
         pixels: the fewest and the most pixels of an image in the model's own preprocessor; None: unknown.
     """
@@ -89,12 +88,17 @@ class Tokenizer:
         self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
             -1 if index is None else index for index in of_vision
         )
-        self.why_no_images = _why_no_images(self)
 
-    @property
-    def shows_images(self) -> bool:
-        """Whether the template has a place for images."""
-        return not self.why_no_images
+    @functools.cached_property
+    def why_no_images(self) -> str:
+        """Why the template has no place for images, as in a text model; "" if it has one."""
+        try:
+            shown = self.render([{"role": "user", "content": [{"type": "image"}]}])
+        except ValueError as error:  # the template needs text instead of parts, or is broken
+            return str(error)
+        if self.image_pad < 0:
+            return "its tokenizer has no <|image_pad|>"
+        return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
     def _first_id(self, *names: str) -> int:
         """Returns the id of the first of these tokens that there is."""
@@ -174,20 +178,10 @@ class Tokenizer:
 
         `options` are those of `render`. Raises like `render`.
         """
-        content = [{"type": "text", "text": "?"}] if self.shows_images else "?"
+        content = "?" if self.why_no_images else [{"type": "text", "text": "?"}]
         prompt = self.render([{"role": "user", "content": content}], **options)
         found = re.search(r"<think>\s*\Z", prompt)
         return found[0] if found else ""
-
-
-def _why_no_images(tokenizer: Tokenizer) -> str:
-    try:
-        shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
-    except ValueError as error:  # the template needs text instead of parts, or is broken
-        return str(error)
-    if tokenizer.image_pad < 0:
-        return "its tokenizer has no <|image_pad|>"
-    return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
 
 @functools.cache
@@ -228,11 +222,8 @@ def _read_template(directory: pathlib.Path) -> str:
 
 def _read_special(directory: pathlib.Path) -> dict[str, str]:
     """Returns the special tokens that a template may name, such as `eos_token`, found as in transformers."""
-    config = _read_json(directory / "tokenizer_config.json")
-    # special_tokens_map.json is older. It is ignored if tokenizer_config.json defines the added tokens.
-    is_whole = "added_tokens_decoder" in config
-    older = {} if is_whole else _read_json(directory / "special_tokens_map.json")
-    named = {name: (_DEFAULT_TOKENS | config | older).get(name) for name in _TOKENS}
+    config = _DEFAULT_TOKENS | _read_json(directory / "tokenizer_config.json")
+    named = {name: config.get(name) for name in _TOKENS}
     contents = {name: x["content"] if isinstance(x, dict) else x for name, x in named.items()}
     return {name: content for name, content in contents.items() if content is not None}
 

@@ -38,7 +38,7 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
     from vade_jax import types
 
 RULES = "rules"  # the name of the built-in verifiers among the functions
-_SHOWN = 200  # characters of an answer in an error
+_SHOWN = 100  # last characters of an answer in an error
 _ALONE = threading.Lock()  # calls in the main thread follow each other
 
 
@@ -104,7 +104,7 @@ class UserFunction:
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
-        """Judges all answers to one item; raises RewardFailure, which names the row and the answer."""
+        """Judges all answers to one item; raises RewardFailure, which names the row."""
         try:
             if self.concurrency > 1:
                 with contextlib.suppress(process.Ended):  # by any call: this one again, alone
@@ -114,10 +114,9 @@ class UserFunction:
         except TimeoutError:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
-            which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
-                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, answer "
-                f"{answers[which][:_SHOWN]!r}"
+                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 
     def metrics(self) -> dict[str, float]:
@@ -152,16 +151,6 @@ class UserFunction:
             there.imported.add(self._source)
         call = (_judge, self._source, row, answers, tokens, self.timeout_s)
         return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
-
-    def _first_that_fails(self, item, answers, tokens) -> int:
-        """Returns the first answer that fails by itself; 0 if only all of them together do."""
-        for n in range(len(answers)):
-            try:
-                with _ALONE:
-                    self._judged(item, answers[n : n + 1], tokens and tokens[n : n + 1])
-            except Exception:
-                return n
-        return 0
 
 
 def load(place: str) -> str:

@@ -8,7 +8,7 @@ the distribution that they were drawn from.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,47 +65,50 @@ def answers(
     # answers are batched. All are drawn before the loop: inside, each step would hash the keys again.
     uniform_NT = uniforms(key, answer_N, T)
     rows, R = rows.apart(), hidden_RD.shape[0]
-    stop = jnp.array(stop_ids, jnp.int32)
-
-    def step(carry):
-        # `hidden_ND` predicts token t. It comes from the prefill or from the previous step.
-        t, hidden_ND, own, token_NT, logp_NT, length_N, done_N = carry
-        logits_NV = logprobs.logits(hidden_ND, weights.head_DV, banned=banned_ids)
-        token_N, logp_N = draw(
-            uniform_NT[:, t],
-            logits_NV,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-        )
-        # Shapes are fixed, so finished answers are decoded too. Their tokens become padding, and their
-        # log-probs 0.
-        token_N = jnp.where(done_N, stop[0], token_N)
-        token_NT = token_NT.at[:, t].set(token_N)
-        logp_NT = logp_NT.at[:, t].set(jnp.where(done_N, 0, logp_N))
-        length_N = length_N + ~done_N  # the end token counts
-        done_N = done_N | jnp.isin(token_N, stop)
-        hidden_ND, own = model.decode(weights, rows, own, token_N, t)
-        return t + 1, hidden_ND, own, token_NT, logp_NT, length_N, done_N
-
-    def unfinished(carry):
-        t, *_, done_N = carry
-        return (t < T) & ~jnp.all(done_N)
-
-    start = (
-        jnp.int32(0),
-        split(jnp.repeat(hidden_RD, N // R, axis=0)),
-        # The carry keeps the shardings of `start` for the whole loop. They are set explicitly, because XLA
-        # would replicate arrays that start as zeros.
-        jax.tree.map(split, model.own_cache(rows, N // R, T)),
-        split(jnp.full((N, T), stop_ids[0], jnp.int32)),
-        split(jnp.zeros((N, T), jnp.float32)),
-        split(jnp.zeros(N, jnp.int32)),
-        answer_N < 0,  # empty slots start as done, so the loop does not wait for them
+    start = Growing(
+        t=jnp.int32(0),
+        hidden_ND=split(jnp.repeat(hidden_RD, N // R, axis=0)),
+        # The loop keeps the shardings of `start`. They are set explicitly, because XLA would replicate
+        # arrays that start as zeros.
+        own=jax.tree.map(split, model.own_cache(rows, N // R, T)),
+        token_NT=split(jnp.full((N, T), stop_ids[0], jnp.int32)),
+        logp_NT=split(jnp.zeros((N, T), jnp.float32)),
+        length_N=split(jnp.zeros(N, jnp.int32)),
+        done_N=answer_N < 0,  # empty slots start as done, so the loop does not wait for them
     )
-    end = jax.lax.while_loop(unfinished, step, start)
-    *_, token_NT, logp_NT, length_N, done_N = end
-    return token_NT, logp_NT, length_N, done_N
+
+    def step(now: Growing) -> Growing:
+        logits_NV = logprobs.logits(now.hidden_ND, weights.head_DV, banned=banned_ids)
+        token_N, logp_N = draw(uniform_NT[:, now.t], logits_NV, sampling)
+        now = append(now, token_N, logp_N, stop_ids)
+        hidden_ND, own = model.decode(weights, rows, now.own, now.token_NT[:, now.t], now.t)
+        return now._replace(t=now.t + 1, hidden_ND=hidden_ND, own=own)
+
+    end = jax.lax.while_loop(lambda now: (now.t < T) & ~jnp.all(now.done_N), step, start)
+    return end.token_NT, end.logp_NT, end.length_N, end.done_N
+
+
+class Growing(NamedTuple):
+    """Answers of t tokens, or fewer where they have ended."""
+
+    t: jax.Array
+    hidden_ND: jax.Array  # predicts token t; of the prefill or of the previous step
+    own: Any  # what each layer keeps of the answers' tokens
+    token_NT: jax.Array
+    logp_NT: jax.Array
+    length_N: jax.Array
+    done_N: jax.Array
+
+
+def append(now: Growing, token_N: Array, logp_N: Array, stop_ids: tuple[int, ...]) -> Growing:
+    """Returns the answers with token t; those that are done get padding and the log-prob 0."""
+    token_N = jnp.where(now.done_N, stop_ids[0], token_N)
+    return now._replace(
+        token_NT=now.token_NT.at[:, now.t].set(token_N),
+        logp_NT=now.logp_NT.at[:, now.t].set(jnp.where(now.done_N, 0, logp_N)),
+        length_N=now.length_N + ~now.done_N,  # the end token counts
+        done_N=now.done_N | jnp.isin(token_N, jnp.array(stop_ids, jnp.int32)),
+    )
 
 
 def _split(sharding, x):
@@ -127,20 +130,17 @@ def uniforms(key: jax.Array, answer_N: Array, length: int) -> jax.Array:
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(key_N, jnp.arange(length))
 
 
-def draw(
-    uniform_N: Array, logits_NV: Array, *, temperature: float, top_p: float, top_k: int
-) -> tuple[jax.Array, jax.Array]:
+def draw(uniform_N: Array, logits_NV: Array, sampling: Sampling) -> tuple[jax.Array, jax.Array]:
     """Draws a token for each row with that row's uniform number; returns `token_N` and `logp_N`.
 
     `logp_N` is the log-prob under the distribution that is drawn from: tempered, truncated and
     renormalised. At temperature 0 the most likely token is taken, and `logp_N` is its log-prob at
     temperature 1.
     """
-    # `temperature`, `top_p` and `top_k` are Python numbers, so each branch is chosen while tracing.
-    if temperature == 0:
+    if sampling.temperature == 0:  # a Python number: the branch is chosen while tracing
         token_N = jnp.argmax(logits_NV, -1)
         return token_N, _take(jax.nn.log_softmax(logits_NV), token_N)
-    logits_NV = truncate(logits_NV / temperature, top_p, top_k)
+    logits_NV = truncate(logits_NV / sampling.temperature, sampling.top_p, sampling.top_k)
     top_N1 = jnp.max(logits_NV, -1, keepdims=True)
     weight_NV = jnp.exp(logits_NV - top_N1)
     token_N, total_N = inverse_cdf(uniform_N, weight_NV)
@@ -184,42 +184,18 @@ def _interval(threshold_N: Array, weight_NC: Array) -> tuple[jax.Array, jax.Arra
 def truncate(logits_NV: Array, top_p: float, top_k: int) -> Array:
     """Keeps the `top_k` largest logits (0: all), then the nucleus of mass `top_p`; others become -inf.
 
-    The nucleus is computed after the top k are renormalised. Logits equal to the k-th are all kept.
+    The nucleus is computed after the top k are renormalised. All logits that tie at an edge are kept.
     """
     if top_k:
         kth_N1 = jax.lax.top_k(logits_NV, min(top_k, logits_NV.shape[-1]))[0][:, -1:]
         logits_NV = jnp.where(logits_NV >= kth_N1, logits_NV, -jnp.inf)
     if top_p < 1:
         prob_NV = jax.nn.softmax(logits_NV)
-        keep_NV = prob_NV >= nucleus_threshold(prob_NV, top_p)[:, None]
-        logits_NV = jnp.where(keep_NV, logits_NV, -jnp.inf)
+        likeliest_NV = jnp.sort(prob_NV, descending=True)
+        before_NV = jnp.cumsum(likeliest_NV, -1) - likeliest_NV  # the mass of the likelier ones
+        least_N1 = jnp.min(likeliest_NV, -1, where=before_NV < top_p, initial=1, keepdims=True)
+        logits_NV = jnp.where(prob_NV >= least_N1, logits_NV, -jnp.inf)
     return logits_NV
-
-
-def nucleus_threshold(prob_NV: Array, top_p: float) -> jax.Array:
-    """Returns the largest threshold such that tokens with at least this probability have mass >= top_p.
-
-    Bisects over the bit patterns of float32, which have the same order as non-negative floats. So it
-    finds the exact float with 31 sums over the row, and the vocabulary need not be sorted.
-    """
-
-    def halve(_, bounds):
-        low_N, high_N = bounds  # bit patterns; mass(low) >= top_p > mass(high)
-        middle_N = low_N + (high_N - low_N) // 2
-        threshold_N = jax.lax.bitcast_convert_type(middle_N, jnp.float32)
-        mass_N = jnp.sum(jnp.where(prob_NV >= threshold_N[:, None], prob_NV, 0), -1)
-        enough_N = mass_N >= top_p
-        return (
-            jnp.where(enough_N, middle_N, low_N),
-            jnp.where(enough_N, high_N, middle_N),
-        )
-
-    low_N = jnp.zeros(prob_NV.shape[0], jnp.int32)
-    # No probability reaches 1.5, so the mass above it is 0. The bits of 1.5 are below 2^30, and 31
-    # halvings shrink that range to one pattern.
-    above_one = jax.lax.bitcast_convert_type(jnp.float32(1.5), jnp.int32)
-    low_N, _ = jax.lax.fori_loop(0, 31, halve, (low_N, low_N + above_one))
-    return jax.lax.bitcast_convert_type(low_N, jnp.float32)
 
 
 def _take(x_NV, token_N):

@@ -62,18 +62,18 @@ class Engine(Protocol):
         """Takes new weights; after it returns, every answer is made with them."""
 
     def metrics(self) -> Metrics:
-        """Returns counts and times since the last call: retries, seconds of syncs."""
+        """Returns counts and times since the last call: such as retries."""
         ...
 
     def close(self) -> None:
         """Frees the engine's resources."""
 
 
-def check_version(wanted: int, held: int | None) -> None:
+def check_version(expected: int, held: int | None) -> None:
     """Raises ValueError unless the engine holds the version of the weights that a call asks for."""
-    if wanted != held:
+    if expected != held:
         raise ValueError(
-            f"rollouts of weights {wanted} were asked for, but the engine holds version {held}: "
+            f"rollouts of weights {expected} were asked for, but the engine holds version {held}: "
             "sync it first"
         )
 
@@ -101,14 +101,28 @@ def to_rollouts(
     for n, answer in enumerate(answers_N):
         token_NT[n, : len(answer.token_T)] = answer.token_T
         logp_NT[n, : len(answer.logp_T)] = answer.logp_T
+    length_N = np.array([len(answer.token_T) for answer in answers_N], np.int32)
+    finished_N = np.array([answer.finished for answer in answers_N], bool)
+    return flat(token_NT, logp_NT, length_N, finished_N, num_rollouts_M, params_version)
+
+
+def flat(
+    token_NT: np.ndarray,
+    logp_NT: np.ndarray,
+    length_N: np.ndarray,
+    finished_N: np.ndarray,
+    num_rollouts_M: np.ndarray,
+    params_version: int,
+) -> Rollouts:
+    """Returns rollouts of which all answers are there, in the order of their prompts."""
     groups = np.arange(len(num_rollouts_M), dtype=np.int32)
     return Rollouts(
         token_NT=token_NT,
-        length_N=np.array([len(answer.token_T) for answer in answers_N], np.int32),
+        length_N=length_N,
         logp_NT=logp_NT,
         group_N=np.repeat(groups, num_rollouts_M),
-        finished_N=np.array([answer.finished for answer in answers_N], bool),
-        valid_N=np.ones(N, bool),
+        finished_N=finished_N,
+        valid_N=np.ones(len(length_N), bool),
         params_version=np.array(params_version, np.int32),
     )
 

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from vade_jax import arrays
 from vade_jax.data import batching
 from vade_jax.rollout import decode
-from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
+from vade_jax.rollout.engine import OnGroup, Sampling, check_version, flat, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 
@@ -88,31 +88,21 @@ class LocalEngine:
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
         # Made once for all calls, and freed at the end: the trainer needs the memory.
-        weights, found = self._apart(self._params), []
+        weights, arrays_CN = self._apart(self._params), []
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
             # Answers are numbered over all calls, because the numbers decide the draws.
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
             arrays_N = self._call(weights, prompts[start:stop], counts_M, number_N, key, sampling)
-            found.append(arrays_N)
+            arrays_CN.append(arrays_N)
             # Groups are reported after each call, so that they are scored while later calls decode.
             token_NT, _, length_N, _ = arrays_N
             tokens_N = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
             for m, (end, count) in enumerate(ends, start):
                 on_group(m, tokens_N[end - count : end])
-        token_NT, logp_NT, length_N, finished_N = (
-            np.concatenate(arrays_C) for arrays_C in zip(*found, strict=True)
-        )
-        return Rollouts(
-            token_NT=token_NT,
-            length_N=length_N,
-            logp_NT=logp_NT,
-            group_N=np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M),
-            finished_N=finished_N,
-            valid_N=np.ones(len(length_N), bool),
-            params_version=np.array(params_version, np.int32),
-        )
+        token_NT, logp_NT, length_N, finished_N = map(np.concatenate, zip(*arrays_CN, strict=True))
+        return flat(token_NT, logp_NT, length_N, finished_N, num_rollouts_M, params_version)
 
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`. The arrays are shared: the trainer must not donate them during `generate`."""
@@ -135,13 +125,9 @@ class LocalEngine:
         rows_M = -(-num_rollouts_M // self._answers_per_row)
         end_M, start = np.cumsum(rows_M), 0
         while start < len(rows_M):
-            stop = min(start + self._prompts_per_call, len(rows_M))
-            if self._rows_per_call:
-                # `before` rows belong to earlier calls. `fit` is the number of prompts whose rows end
-                # at most `rows_per_call` later.
-                before = end_M[start] - rows_M[start]
-                fit = np.searchsorted(end_M, before + self._rows_per_call, "right")
-                stop = min(stop, max(int(fit), start + 1))
+            before = end_M[start] - rows_M[start]  # rows of earlier calls
+            fit = np.searchsorted(end_M, before + (self._rows_per_call or math.inf), "right")
+            stop = min(start + self._prompts_per_call, max(int(fit), start + 1))
             yield start, stop
             start = stop
 
@@ -195,14 +181,9 @@ class Apart:
 
     def __init__(self, merge: Callable[[Params], Any]):
         self._merge = merge
-
-        def layer(params: Params, stack: str, number: int):
-            return merge(params).layer_apart(stack, number)
-
-        def ends(params: Params):
-            return merge(params).ends_apart()
-
-        self.layer, self.ends = jax.jit(layer, static_argnames="stack"), jax.jit(ends)
+        layer = lambda params, stack, number: merge(params).layer_apart(stack, number)
+        self.layer = jax.jit(layer, static_argnums=1)
+        self.ends = jax.jit(lambda params: merge(params).ends_apart())
 
     def __call__(self, params: Params):
         """Returns the weights of all layers."""

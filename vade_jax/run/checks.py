@@ -10,7 +10,6 @@ import dataclasses
 import importlib.util
 import itertools
 import math
-import os
 from collections.abc import Iterator
 
 import jax
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, samplers, settings
-from vade_jax.data import procedural, sources
+from vade_jax.data import procedural
 from vade_jax.models.qwen import config, files, peft
 from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, trial, verify
@@ -118,12 +117,6 @@ def _check_splits(data: settings.Data) -> None:
     for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
         if getattr(data, split) == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
-    same = os.path.realpath(data.train) == os.path.realpath(data.validation)
-    if data.validation and same and sources.is_of_one_split(data.train):
-        raise ValueError(
-            f"data.train={data.train!r} and data.validation={data.validation!r} are the same rows: "
-            "validate on questions that are not trained on, in a file or a split of their own"
-        )
 
 
 def _check_built_in(data: settings.Data) -> None:

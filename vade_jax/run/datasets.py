@@ -233,10 +233,7 @@ def _source(data: settings.Data, split: str, seed: int, reward: settings.Reward)
             image_root=data.image_root,
         )
     size, share = getattr(data, f"num_{split}"), data.wrong_golds if split == "train" else 0.0
-    source = procedural.Procedural(seed, size, split, data.mixture, share)
-    if share:
-        print(f"train: {source.count_wrong_golds()} of {size} golds are wrong on purpose")
-    return source
+    return procedural.Procedural(seed, size, split, data.mixture, share)
 
 
 def _say_unread(names: Sequence[str], arrays: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.http_server import question
-from vade_jax.rollout.engine import EngineFailure, Sampling
+from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.vllm import requests
 
 SAMPLING = Sampling(max_tokens=4)
@@ -103,23 +103,6 @@ def test_answers_are_read_in_order():
     assert [answer.finished for answer in answers] == [True, True, False]
 
 
-def test_a_greedy_answer_is_asked_for_once_and_is_every_answer():
-    prompt, greedy = question("a"), Sampling(temperature=0, max_tokens=4)
-    assert body(prompt, greedy)["n"] == 1
-    answers = requests.read_answers(reply(prompt, [[1, 7]]), prompt, 3, greedy)
-    assert [answer.token_T.tolist() for answer in answers] == [[1, 7]] * 3
-
-
-def test_other_tokens_than_the_trainers_are_an_error():
-    prompt = question("cat")
-    sent = reply(prompt, [[1, 7]]) | {"prompt_token_ids": [1, 2, 3, 4]}
-    with pytest.raises(EngineFailure, match=r"'cat'.* 4 tokens of it, the trainer 3.*min_pixels"):
-        requests.read_answers(sent, prompt, 1, Sampling(max_tokens=4))
-    sent["prompt_token_ids"] = (prompt.token_P + 1).tolist()
-    with pytest.raises(EngineFailure, match="mm-processor-kwargs"):
-        requests.read_answers(sent, prompt, 1, Sampling(max_tokens=4))
-
-
 def lengthen(choice, count):
     choice["token_ids"] = [1] * count
     choice["logprobs"]["content"] = [{"logprob": -1.0}] * count
@@ -145,13 +128,3 @@ def test_replies_that_are_not_whole_are_asked_for_again(change):
     change(sent)
     with pytest.raises((ValueError, LookupError, TypeError)):  # what `Client.submit` repeats
         requests.read_answers(sent, prompt, 2, Sampling(max_tokens=4))
-
-
-def test_the_probe_tells_processed_log_probs_from_raw_ones():
-    probe = requests.probe_body("policy", 7, 16)
-    assert probe["logit_bias"] == {"7": 100} and probe["max_tokens"] == 15
-    sent = reply(question("a"), [[7]])
-    sent["choices"][0]["logprobs"]["content"][0]["logprob"] = -1e-7
-    assert requests.has_processed_logprobs(sent)
-    sent["choices"][0]["logprobs"]["content"][0]["logprob"] = -2.5
-    assert not requests.has_processed_logprobs(sent)

@@ -1,5 +1,6 @@
 """The engine against a scripted server that fails in every way; sleeping is only tested here."""
 
+import functools
 import threading
 import time
 
@@ -12,6 +13,7 @@ from vade_jax import settings
 from vade_jax.rollout.engine import Answer, EngineFailure, EngineLost, Sampling, to_rollouts
 from vade_jax.rollout.vllm import requests, sync
 from vade_jax.rollout.vllm.server import VllmServerEngine
+from vade_jax.types import Rollouts
 
 PROMPTS = [question("p" * (m + 1)) for m in range(8)]
 COUNTS = np.array([3, 1, 0, 66, 2, 5, 4, 2])
@@ -146,9 +148,6 @@ def test_new_weights_are_loaded_and_caches_are_dropped(start, connect):
         engine.sync(np.zeros(2, np.float32), 2)
     assert server.paths() == RELOAD * 3
     check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
-    metrics = engine.metrics()
-    assert metrics["timing_s/sync_write"] > 0 < metrics["timing_s/sync_load"]
-    assert "timing_s/sync_write" not in engine.metrics()
 
 
 def test_a_checkpoint_that_is_there_is_read(start, connect, tmp_path):
@@ -213,14 +212,6 @@ def test_a_server_that_is_lost_ends_the_call(start, connect, what, words):
     what(server)
     with pytest.raises(EngineLost, match=rf"server http.*, log runs/x/vllm.log.*{words}"):
         engine.generate(PROMPTS, COUNTS, KEY, 1)
-
-
-def test_another_run_on_the_same_server_is_noticed(start, connect):
-    server = start()
-    first, second = connect(server), connect(server, synced=False)
-    second.sync(np.zeros(2, np.float32), 1)
-    with pytest.raises(EngineLost, match=r"it has 'step-1-.*instead of 'step-1-"):
-        first.generate(PROMPTS, COUNTS, KEY, 1)
 
 
 def test_other_tokens_than_the_trainers_end_the_call(start, connect):
@@ -313,15 +304,16 @@ def test_the_layout_is_the_local_engines():
     answers = [
         Answer(np.array([3, 7]), np.array([-1.0, -2.0]), True),
         Answer(np.array([4, 4, 4]), np.array([-3.0, -4.0, -5.0]), False),
-        Answer(np.array([7]), np.array([-6.0]), True),
     ]
-    found = to_rollouts(answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4)
-    np.testing.assert_array_equal(found.token_NT, [[3, 7, 7], [4, 4, 4], [7, 7, 7]])
-    np.testing.assert_array_equal(found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]])
-    np.testing.assert_array_equal(found.length_N, [2, 3, 1])
-    np.testing.assert_array_equal(found.group_N, [0, 0, 2])
-    np.testing.assert_array_equal(found.finished_N, [True, False, True])
-    assert found.valid_N.all() and found.params_version == 4
-    types = ["int32", "int32", "float32", "int32", "bool", "bool", "int32"]
-    fields = ("token_NT", "length_N", "logp_NT", "group_N", "finished_N", "valid_N")
-    assert [getattr(found, f).dtype for f in (*fields, "params_version")] == types
+    found = to_rollouts(answers, np.array([1, 0, 1]), max_tokens=3, pad=7, params_version=4)
+    expected = Rollouts(
+        token_NT=np.array([[3, 7, 7], [4, 4, 4]], np.int32),
+        length_N=np.array([2, 3], np.int32),
+        logp_NT=np.array([[-1, -2, 0], [-3, -4, -5]], np.float32),
+        group_N=np.array([0, 2], np.int32),
+        finished_N=np.array([True, False]),
+        valid_N=np.ones(2, bool),
+        params_version=np.array(4, np.int32),
+    )
+    same = functools.partial(np.testing.assert_array_equal, strict=True)
+    jax.tree.map(same, found, expected)

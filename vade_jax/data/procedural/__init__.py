@@ -154,15 +154,8 @@ class Procedural(Sequence[types.Item]):
             kind=sample.kind,
             metadata={"family": family, "level": level, "stratum": stratum, **sample.metadata},
         )
-        rng = self._stream_of_golds(index)
+        rng = _philox(self._seed, _WRONG_GOLDS + index)
         return _mislabelled(item, rng) if rng.random() < self._share else item
-
-    def count_wrong_golds(self) -> int:
-        """Returns how many items have a wrong gold answer."""
-        return sum(self._stream_of_golds(i).random() < self._share for i in range(self._size))
-
-    def _stream_of_golds(self, index: int) -> np.random.Generator:
-        return _philox(self._seed, _WRONG_GOLDS + index)
 
 
 def _make(family: str, rng: np.random.Generator, level: int, split: str) -> canvas.Sample:

@@ -123,7 +123,7 @@ class Model(nnx.Module):
             remat: recompute the activations in the backward pass, see `layers.checkpoint`.
 
         Raises:
-            ValueError: the answers do not fill the rows.
+            ValueError: the answers are not as many to each prompt.
         """
         group_N = _prompt_of_answers(prompts.length_M, token_NT)
         # The prompt's last token predicts the answer's first, and what follows the answer's last token is

@@ -9,7 +9,6 @@ docs/scale_out.md has the options that it needs. New weights go through a direct
 it again.
 """
 
-import collections
 import functools
 import os
 import shutil
@@ -98,7 +97,6 @@ class VllmServerEngine:
         self._sleep = sleep
         self._version: int | None = None  # version of the server's weights; None: unknown
         self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
-        self._seconds: dict[str, float] = collections.defaultdict(float)
         try:
             self._wait(engine.start_s)
             self._check(requests.probe_body(model, stop_ids[0], longest))
@@ -154,10 +152,7 @@ class VllmServerEngine:
             EngineFailure: they could not be written.
             EngineLost: the server did not load them.
         """
-        start = time.perf_counter()
-        path = sync.write(self._tensors(params), self._directory, version, self._dtype)
-        self._seconds["timing_s/sync_write"] += time.perf_counter() - start
-        self.read(path, version)
+        self.read(sync.write(self._tensors(params), self._directory, version, self._dtype), version)
 
     def read(self, directory: str, version: int) -> None:
         """Makes the server load a checkpoint that is on disk already; otherwise like `sync`.
@@ -165,7 +160,6 @@ class VllmServerEngine:
         What it keeps of the old weights, keys, values and image features, is dropped. The tag is set last,
         and lost when the server starts again, so it proves that the weights are those of the directory.
         """
-        start = time.perf_counter()
         self._version = None  # until they are loaded
         if self._sleep:
             self._wake()
@@ -177,7 +171,6 @@ class VllmServerEngine:
         self._tag = f"step-{version}-{uuid.uuid4().hex[:8]}"
         self._ask("/update_weight_version", {"new_version": self._tag})
         self._version = version
-        self._seconds["timing_s/sync_load"] += time.perf_counter() - start
 
     # ------------------------------------------------------------------------- answers
     def generate(
@@ -196,11 +189,14 @@ class VllmServerEngine:
             self._wake()
         pending, answers_M = {}, [[] for _ in prompts]
         for m, seed in enumerate(requests.seeds(num_rollouts_M, key)):
-            if num_rollouts_M[m]:
-                future = self._submit(prompts[m], int(num_rollouts_M[m]), seed, sampling)
-                pending[future] = m
-            else:
+            if (count := int(num_rollouts_M[m])) == 0:
                 on_group(m, [])
+                continue
+            # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
+            body = functools.partial(self._body, prompts[m], count, seed, sampling)
+            asked = {"prompt": prompts[m], "count": count, "sampling": sampling}
+            read = functools.partial(requests.read_answers, **asked)
+            pending[self._client.submit(_CHAT, body, read)] = m
         try:
             for done in futures.as_completed(pending):
                 m = pending[done]
@@ -223,17 +219,6 @@ class VllmServerEngine:
             params_version=params_version,
         )
 
-    def _submit(
-        self, prompt: Prompt, count: int, seed: int, sampling: Sampling
-    ) -> futures.Future[Any]:
-        """Begins to ask for the answers to a prompt."""
-        # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
-        body = functools.partial(self._body, prompt, count, seed, sampling)
-        read = functools.partial(
-            requests.read_answers, prompt=prompt, count=count, sampling=sampling
-        )
-        return self._client.submit(_CHAT, body, read)
-
     # ------------------------------------------------------------------------- the rest
     def _ask(self, path: str, body: Any = None, read: Callable[[Any], Any] = lambda x: x) -> Any:
         return self._result(self._client.submit(path, body, read))
@@ -253,9 +238,8 @@ class VllmServerEngine:
             self._ask("/wake_up", {})
 
     def metrics(self) -> Metrics:
-        """Returns the retries of requests and the seconds of syncs since the last call."""
-        seconds, self._seconds = self._seconds, collections.defaultdict(float)
-        return {"rollout/retries": self._client.metrics()["retries"]} | dict(seconds)
+        """Returns the retries of requests since the last call."""
+        return {"rollout/retries": self._client.metrics()["retries"]}
 
     def close(self) -> None:
         """Stops the server if this run launched it, and removes the weights that were written for it."""

@@ -13,7 +13,7 @@ from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.types import Array
 
-SHARD_BYTES = 1_000_000_000
+SHARD_BYTES = 1_000_000_000  # the largest size of a file, unless a single tensor is larger
 NamedTensors = Iterable[tuple[str, Array]]
 
 
@@ -22,8 +22,6 @@ def write(
     directory: str | os.PathLike[str],
     version: int,
     dtype: np.dtype,
-    *,
-    shard_bytes: int = SHARD_BYTES,
 ) -> str:
     """Writes weights in place of all that is in `directory`, and returns where.
 
@@ -35,8 +33,6 @@ def write(
         directory: of this run alone.
         version: of the weights.
         dtype: that the engine computes in.
-        shard_bytes: the largest size of a file, unless a single tensor is larger. The tensors of one file
-            are held on the host at a time.
 
     Raises:
         EngineFailure: the disk is full or cannot be written.
@@ -46,7 +42,7 @@ def write(
     shutil.rmtree(path.parent, ignore_errors=True)
     try:
         path.mkdir(parents=True)
-        for i, shard in enumerate(files.shards(tensors, dtype, shard_bytes)):
+        for i, shard in enumerate(files.shards(tensors, dtype, SHARD_BYTES)):
             file = path / f"model-{i:05}.safetensors"
             safetensors_numpy.save_file(shard, file, metadata={"format": "pt"})
             file.chmod(0o644)  # the engine may run as another user
