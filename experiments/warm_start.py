@@ -72,7 +72,7 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     policy = build.load_policy(learning, base)
     mesh.check_batch(policy.mesh, "lessons.batch_size", lessons.batch_size)
     transform, shardings = build.make_optimizer(learning, policy)
-    state, _ = learner.first_state(policy, transform, shardings)
+    state, _ = learner.first_state(policy, transform)
     step = update.make(
         update.make_logp(
             policy.merge,

@@ -201,10 +201,10 @@ def test_lora_is_a_word_beside_the_layout():
 def test_bf16_is_a_word_beside_the_layout():
     for words, memory in (("single", (0.85, 0.12)), ("", (0.74, 0.25))):
         c = load("qwen3b_gspo", f"bf16,{words}".strip(","))
-        assert (c.model.param_dtype, c.layout.offload) == ("bfloat16", "reference")
+        assert c.model.param_dtype == "bfloat16"
         assert (c.layout.train_memory, c.layout.serve_memory) == memory
     plain, c = load("qwen7b_gspo", "split"), load("qwen7b_gspo", "split,bf16")
-    assert c.layout.to_dict() == plain.layout.to_dict() | {"offload": "reference"}
+    assert c.layout.to_dict() == plain.layout.to_dict()
     assert c.batch.to_dict() == plain.batch.to_dict()
     with pytest.raises(ValueError, match="'lora,single,bf16': leave out bf16: "):
         load("qwen7b_gspo", "lora,single,bf16")

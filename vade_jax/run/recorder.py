@@ -18,7 +18,7 @@ from flax import traverse_util
 from vade_jax import settings
 from vade_jax.run import directory
 from vade_jax.store import checkpoints, metrics, rollout_log, run_file
-from vade_jax.trainer import processes, timing, waiting
+from vade_jax.trainer import processes, waiting
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.progress import Progress
@@ -83,17 +83,13 @@ class RunRecorder:
         if self._metrics is None:
             return
         self._metrics.write(step, metrics)
-        is_first = data is not None and not self._has_stepped
-        self._has_stepped |= is_first
+        self._has_stepped |= data is not None
         self._watch(metrics, draw=data is None)
         if data is not None:
             self._log_written.result()
             path = rollout_log.path(self._workdir, step)
             self._log_written = self._log_thread.submit(_write_log, path, data)
-            if is_first:
-                timing.count_compiled(self._bar)
-            else:
-                self._bar.update()  # draws at most ten times a second
+            self._bar.update()  # draws at most ten times a second
             if step == 1:
                 self._bar.write(first_answer(data))
 

@@ -1,4 +1,4 @@
-"""How well a step uses its devices: MFU and memory.
+"""How well learning uses its devices, and the memory that is taken.
 
 `perf/mfu` is the useful work of learning (`models/qwen/flops.py`) divided by the work that the devices could
 have done in the same seconds. Useful work is what the algorithm needs: each prompt once, the tokens of each
@@ -49,24 +49,17 @@ def utilisation(
 ) -> Metrics:
     """Returns `perf/mfu` of learning from these answers in this many seconds.
 
-    Args:
-        prompts: of the answers.
-        rollouts: the answers.
-        seconds: of learning.
-        shape: the model's.
-        forwards: the cost of a step's learning, in forwards of the decoder.
-        vision_forwards: the same, in forwards of the vision tower.
-        peak: FLOP/s of all devices together; 0: unknown, so there is no MFU.
+    Learning costs `forwards` of the decoder and `vision_forwards` of the vision tower. `peak` is FLOP/s of
+    all devices together; 0: unknown, so there is no MFU.
     """
     if not peak:
         return {}
-    length_M = np.array([prompt.length for prompt in prompts])
+    length_M = [prompt.length for prompt in prompts]
     answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
-    work = forwards * flops.decoder(shape.text, length_M, *answers)
-    if shape.vision is not None:
-        images = [(image, prompt.patch) for prompt in prompts for image in prompt.images]
-        for image, patch in images:
-            n = image[..., 0].size // patch**2
+    work = forwards * flops.decoder(shape.text, np.array(length_M), *answers)
+    for prompt in prompts:
+        for image in prompt.images:
+            n = image[..., 0].size // prompt.patch**2
             tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
             work += vision_forwards * tower
     return {"perf/mfu": work / (peak * seconds)}

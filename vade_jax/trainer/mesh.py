@@ -21,7 +21,6 @@ from vade_jax import arrays
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
-HOST = "pinned_host"  # JAX's name for host memory that devices can read
 Rules = Sequence[tuple[str, P]]
 
 # Stacked layers lead with L, which is never split: a scan takes one layer after another.
@@ -85,11 +84,6 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(place, tree)
-
-
-def on_host(shardings):
-    """Returns the same shardings, in host memory."""
-    return jax.tree.map(lambda x: x.with_memory_kind(HOST), shardings)
 
 
 @dataclasses.dataclass(frozen=True)

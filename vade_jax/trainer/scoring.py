@@ -18,7 +18,10 @@ import numpy as np
 from vade_jax import arrays
 from vade_jax.losses import advantages
 from vade_jax.rewards import functions
+from vade_jax.rollout.engine import Engine, Sampling, ignore
 from vade_jax.trainer import processes
+from vade_jax.trainer.choosing import Chosen
+from vade_jax.trainer.timing import Clock
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
 _NOTHING_LOST = "the last checkpoint is from before it"
@@ -44,8 +47,6 @@ class Scored:
 @dataclasses.dataclass(frozen=True)
 class Scorer:
     """Scores all answers (tokens, the end included) to one question.
-
-    Of several processes only the leader scores.
 
     Attributes:
         score: (item, answers) -> the scores of each; from `num_threads` threads at a time.
@@ -95,74 +96,57 @@ def make_scorer(
     return Scorer(score, num_threads, metrics)
 
 
-class ScoringThread:
-    """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scored`.
+def generate(
+    engine: Engine,
+    score: Scorer,
+    asked: Chosen,
+    key: jax.Array,
+    version: int,
+    clock: Clock,
+    sampling: Sampling | None = None,
+) -> tuple[Rollouts, list[Scored]]:
+    """Returns answers and their scores; each group is scored while the engine makes others.
 
-    Use it in a `with` statement: where the engine fails, groups that wait are not scored any more.
+    Of several processes all get the leader's scores, without texts: others would pay for a judge again, or
+    decide otherwise, and then their selectors would drift apart.
+
+    Raises:
+        EngineFailure: the engine makes no more answers.
+        RewardFailure: a user's function failed.
     """
+    threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
+    groups: dict[int, futures.Future[list[Scored]]] = {}
+    came, scored = [], []
 
-    def __init__(self, score: Scorer, items: Sequence[Item]):
-        self._score, self._items = score.score, items
-        self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
-        self._groups: dict[int, futures.Future[list[Scored]]] = {}
-        self._came: list[float] = []  # when each group came
-        self._seconds: list[float] = []  # that each group took
+    def on_group(m: int, answers: Sequence[np.ndarray]) -> None:
+        came.append(time.perf_counter())
+        groups[m] = threads.submit(score.score, asked.items[m], answers)
 
-    def __enter__(self) -> "ScoringThread":
-        return self
+    def lead() -> list[tuple[float, float]]:
+        for m in sorted(groups):
+            scored.extend(groups[m].result())
+        return [(float(one.reward), float(one.correct)) for one in scored]
 
-    def __exit__(self, *error: object) -> None:
-        # Without an error all are done. With one, a judge would be asked, and paid, for nothing.
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
-        """Takes all answers to prompt m."""
-        assert m not in self._groups, f"the answers to prompt {m} came twice"
-        self._came.append(time.perf_counter())
-        if processes.is_leader():
-            self._groups[m] = self._threads.submit(self._timed, self._items[m], answers)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of scoring in all threads, most of them while the engine still generates."""
-        return sum(self._seconds)
-
-    @property
-    def tail(self) -> float:
-        """Seconds from the median group to the last one, in which most of the engine waits."""
-        return max(self._came) - statistics.median(self._came) if self._came else 0.0
-
-    def scored(self, num_answers: int) -> list[Scored]:
-        """Returns the scores of all answers in the order of the prompts, once they are there.
-
-        Of several processes all get the leader's, without texts: others would pay for a judge again, or
-        decide otherwise, and then their selectors would drift apart.
-
-        Raises:
-            RewardFailure: a user's function failed.
-        """
-        scored: list[Scored] = []
-
-        def lead() -> list[tuple[float, float]]:
-            scored.extend(self._wait())
-            assert len(scored) == num_answers, "an answer was not reported"
-            return [(float(one.reward), float(one.correct)) for one in scored]
-
-        numbers = processes.on_leader(lead)
-        return scored or [Scored("", None, *pair) for pair in numbers]
-
-    def _wait(self) -> list[Scored]:
-        """Returns all that was scored, by group, or raises the first failure."""
-        done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
-
-    def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        start = time.perf_counter()
-        scored = self._score(item, answers)
-        self._seconds.append(time.perf_counter() - start)  # several threads may do so at once
-        return scored
+    try:
+        with clock("gen"):
+            number_M = np.asarray(asked.proposal.num_rollouts_M)
+            rollouts = engine.generate(
+                asked.prompts,
+                number_M,
+                key,
+                version,
+                sampling,
+                on_group=on_group if processes.is_leader() else ignore,
+            )
+        with clock("reward"):  # only what is left to score after the last answer
+            numbers = processes.on_leader(lead)
+    finally:
+        # After an error the groups that wait are not scored: a judge would be paid for nothing.
+        threads.shutdown(wait=False, cancel_futures=True)
+    assert len(numbers) == len(rollouts.group_N), "an answer was not reported"
+    if came:  # from the median group to the last one, in which most of the engine waits
+        clock.add(gen_tail=max(came) - statistics.median(came))
+    return rollouts, scored or [Scored("", None, *pair) for pair in numbers]
 
 
 # ------------------------------------------------------------------------------ advantages, counts

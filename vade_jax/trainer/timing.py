@@ -1,17 +1,13 @@
-"""Seconds spent in each part of a step, under verl's names, and what XLA compiled in it."""
+"""Seconds spent in each part of a step, under verl's names."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
-import tqdm
 
 from vade_jax.types import Metrics, Prompt, Rollouts
-
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Clock:
@@ -19,7 +15,6 @@ class Clock:
 
     def __init__(self):
         self._start = time.perf_counter()
-        self._num_compiled = len(_compile_seconds())
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -39,43 +34,17 @@ class Clock:
     def metrics(
         self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
     ) -> Metrics:
-        """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
+        """Returns `timing_s/*`, and the tokens a second of the whole step.
 
         As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
         one training device. Device-seconds are of these and of the `engine_devices` that only answer: a
         device that waits is paid for.
         """
         step = time.perf_counter() - self._start
-        answers = int(rollouts.length_N.sum())
-        context = int(np.array([prompt.length for prompt in prompts])[rollouts.group_N].sum())
-        timings = {f"timing_s/{name}": s for name, s in self.seconds.items()}
-        compiled = _compile_seconds()[self._num_compiled :]
-        return timings | {
-            "timing_s/compile": sum(compiled),
-            "perf/compilations": len(compiled),
+        context = np.array([prompt.length for prompt in prompts])[rollouts.group_N]
+        num_tokens = int(rollouts.length_N.sum() + context.sum())
+        return {f"timing_s/{name}": s for name, s in self.seconds.items()} | {
             "timing_s/step": step,
             "perf/device_seconds": step * (jax.device_count() + engine_devices),
-            "perf/throughput": (answers + context) / step / jax.device_count(),
-            "perf/gen_tokens_per_s": answers / self.seconds["gen"],
+            "perf/throughput": num_tokens / step / jax.device_count(),
         }
-
-
-def count_compiled(bar: tqdm.tqdm) -> None:
-    """Adds to a bar what took the time of compiling, which its estimate of the rest then leaves out."""
-    bar.n += 1
-    bar.initial = bar.last_print_n = bar.n
-    bar.start_t = bar.last_print_t = time.time()  # tqdm's clock
-    bar.refresh()
-
-
-@functools.cache
-def _compile_seconds() -> list[float]:
-    """Returns a list to which the seconds of every later compilation by XLA are appended."""
-    seconds: list[float] = []
-
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if event == COMPILED:
-            seconds.append(duration_secs)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return seconds

@@ -187,8 +187,8 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
-    Weight decay is decoupled and applies to every parameter, as in torch's AdamW. Where
-    `keeps_remainders`, its results are to be applied with `precision.replace`.
+    Weight decay is decoupled and applies to every parameter, as in torch's AdamW. For bfloat16 weights the
+    results are to be applied with `precision.replace`.
 
     Raises:
         ValueError: in `init`, no parameter is at a path of `config.frozen`.
@@ -207,24 +207,7 @@ def make_optimizer(
         # Frozen parameters have no moments and do not count in the clipped norm.
         is_frozen = functools.partial(_is_frozen, prefixes=config.frozen)
         trained = optax.partition({False: trained, True: optax.set_to_zero()}, is_frozen)
-    return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
-
-
-def keeps_remainders(config: settings.Optimizer, param_dtype: str) -> bool:
-    """Returns whether the optimizer keeps the remainders of bfloat16 weights."""
-    return param_dtype == "bfloat16" and config.remainders
-
-
-def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Returns the optimizer for a state in host memory."""
-
-    def update(gradients, state, params):
-        # The barrier ties them, so that the state is fetched only when the gradients are ready.
-        gradients, state = jax.lax.optimization_barrier((gradients, state))
-        return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
-
-    # Called with all three, by their place.
-    return optax.GradientTransformation(inner.init, update)  # pyright: ignore[reportArgumentType]
+    return precision.of_bfloat16(trained) if param_dtype == "bfloat16" else trained
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:

@@ -131,13 +131,6 @@ def test_settings_that_cannot_be_planned(num_devices, changes, message):
         plan.make(tiny(**changes), jax.devices()[:num_devices], H200)
 
 
-@pytest.mark.parametrize(("name", "noted"), [("h200", True), ("v5p", False)])
-def test_a_described_gpu_has_no_host_memory_and_the_plan_says_so(monkeypatch, name, noted):
-    run, target = tiny(layout__offload="all"), targets.TARGETS[name]
-    report = planned(monkeypatch, run, target, update=(10**6, 0, 10**6))
-    assert ("no host memory" in report.text) == noted
-
-
 def test_tpus_do_not_serve_vllm_beside_the_trainer():
     with pytest.raises(ValueError, match="TPUs"):
         plan.make(tiny(engine__name="vllm_server"), jax.devices(), targets.TARGETS["v5p"])
