@@ -250,7 +250,6 @@ def make_programs(run: settings.Run, policy: Policy, transform, shardings: Train
         objectives.group_rl(run.loss, run.sampling.max_tokens),
         transform,
         learning_rate=update.schedule(run.optimizer),
-        frozen=run.optimizer.frozen,
         apply=precision.replace if is_bfloat16 else optax.apply_updates,
         whole=policy.whole,
     )

@@ -229,8 +229,7 @@ def check_model(run: settings.Run, directory: str) -> None:
 
     Raises:
         ValueError: the mesh does not divide a batch or the model, the model is of another size,
-            `optimizer.frozen` names none of its weights, or prompts and answers are longer than what it
-            can count.
+            or prompts and answers are longer than what it can count.
     """
     devices = mesh.make(**run.mesh.to_dict())
     micro = run.batch.prompts_per_microbatch

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import tqdm
-from flax import traverse_util
 
 from vade_jax import settings
 from vade_jax.run import directory
@@ -120,8 +119,7 @@ class RunRecorder:
         }
         trees = _trees(progress)
         if progress.waiting:
-            arrays, content["waiting"] = waiting.pack(progress.waiting)
-            trees["waiting"] = traverse_util.unflatten_dict(arrays, sep="/")
+            trees["waiting"], content["waiting"] = waiting.pack(progress.waiting)
         self._checkpointer.save(progress.step, trees, content)
         if last or not self._has_saved:
             self._checkpointer.wait()
@@ -159,8 +157,7 @@ def restore(
     batch = None
     if trees["waiting"]:
         assert pool is not None
-        arrays: Any = traverse_util.flatten_dict(trees["waiting"], sep="/")
-        batch = waiting.unpack(arrays, content["waiting"], pool)
+        batch = waiting.unpack(trees["waiting"], content["waiting"], pool)
     print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
     counters = {name: content["progress"][name] for name in COUNTERS}
     return Progress(

@@ -7,6 +7,7 @@ posterior is updated after every round, so a selector's decays are per round.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -23,10 +24,6 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Item, Prompt, Rollouts
 
 T = TypeVar("T", Rollouts, Feedback)
-
-# Of `refill.ask="estimate"`, as in GRESO's code (arXiv 2506.02177): a quarter more than the share
-# of dropped groups calls for, and at least 64 prompts.
-ESTIMATE_MARGIN, ESTIMATE_LEAST = 1.25, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,13 +97,16 @@ class Collector:
         """
         keys, clock = rng.step_keys(self.key, step), Clock()
         version = step - 1 if version is None else version
-        rounds, used, missing = [], set(), self.num_prompts
-        while missing:
-            number = len(rounds)
+        rounds, used, num_kept = [], set(), 0
+        most_rounds = self.refill.max_rounds or math.inf
+        while num_kept < self.num_prompts and len(rounds) < most_rounds:
+            number, size = len(rounds), self.num_prompts
+            if self.refill.ask == "missing":
+                size -= num_kept
             # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped.
             with clock("select"):
                 select_key = rng.round_key(keys.select, number)
-                chosen = choose(self.selector, self.pool, posterior, select_key, missing, used)
+                chosen = choose(self.selector, self.pool, posterior, select_key, size, used)
             if not chosen.items:
                 break
             # Generate the answers, score them, and compare each with its group (Eq. 2).
@@ -120,9 +120,7 @@ class Collector:
                 keep_M = np.asarray(self.selector.keep(posterior, feedback))
                 posterior = self.selector.update(posterior, feedback)
             rounds.append((chosen, rollouts, scored, feedback, keep_M, belief))
-            missing = num_missing(
-                [keep_M for *_, keep_M, _ in rounds], self.num_prompts, self.refill
-            )
+            num_kept += int(keep_M.sum())
             used.update(np.asarray(feedback.index_M).tolist())
         data = join_rounds(rounds, self.num_prompts, clock.seconds)
         if not data.rollouts.valid_N.any():
@@ -163,24 +161,6 @@ class Collector:
             feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, self.advantage)
             scoring.check_answers(when, chosen.prompts, rollouts, feedback)
         return rollouts, scored, feedback
-
-
-def num_missing(keep_M: Sequence[np.ndarray], num_prompts: int, refill: settings.Refill) -> int:
-    """Returns how many prompts the next round asks for; 0: the step is complete.
-
-    `keep_M` has, of each round, the groups that were kept.
-    """
-    num_kept, generated = sum(int(x.sum()) for x in keep_M), sum(map(len, keep_M))
-    missing = num_prompts - num_kept
-    if missing <= 0 or len(keep_M) == refill.max_rounds:
-        return 0
-    if refill.ask == "missing":
-        return missing
-    if refill.ask == "batch" or num_kept == 0:
-        return num_prompts
-    # GRESO's rule: at this step's share of kept groups, with a margin, in one more round.
-    likely = int(missing * generated / num_kept * ESTIMATE_MARGIN)
-    return min(max(likely, ESTIMATE_LEAST), num_prompts)
 
 
 def join_rounds(

@@ -50,17 +50,6 @@ class Recorder(Protocol):
         """Completes what is under way."""
 
 
-class Ahead(futures.ThreadPoolExecutor):
-    """A thread that makes the next batch while the policy learns."""
-
-    def __init__(self):
-        super().__init__(1, "ahead")
-
-    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
-        # What is under way ends first; but Ctrl-C closes the engine next, which ends it.
-        self.shutdown(wait=kind is None or issubclass(kind, Exception))
-
-
 @dataclasses.dataclass(frozen=True)
 class Loop:
     """Trains a policy, step after step.
@@ -109,7 +98,7 @@ class Loop:
         clock = Clock()
         if progress.step == 0:
             self.recorder.step(0, progress.metrics(), None)
-        with Ahead() as ahead:
+        with futures.ThreadPoolExecutor(1, "ahead") as ahead:
             while True:
                 # The engine gets the weights of the latest step, and where that is due they are validated.
                 with self._saved(progress):
@@ -181,16 +170,15 @@ class Loop:
         posterior = self.collect.selector.update(progress.posterior, feedback)
         return progress.measured(feedback, posterior)
 
-    def _coming(self, ready: Progress, ahead: Ahead) -> futures.Future | None:
-        """Begins to make the batch that a lag allows; unless making and learning overlap, it is made here."""
+    def _coming(self, ready: Progress, ahead: futures.Executor) -> futures.Future | None:
+        """Begins to make the batch after the one that waits, if the lag allows it and a step follows."""
         assert ready.waiting is not None
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        args, coming = (ready.posterior, step + 1), futures.Future()
-        if self.overlaps:
-            return ahead.submit(self.collect, *args, version=ready.step)
-        coming.set_result(self.collect(*args, version=ready.step))
+        coming = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
+        if not self.overlaps:
+            coming.result()
         return coming
 
     # -------------------------------------------------------------------------- records

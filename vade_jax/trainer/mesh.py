@@ -199,11 +199,7 @@ def check_batch(mesh: Mesh, name: str, size: int) -> None:
 
 
 def check_model(mesh: Mesh, shape) -> None:
-    """Checks that the mesh divides a model, from its config alone: no weight is read.
-
-    Raises:
-        ValueError: `mesh.tensor` does not divide the heads of `shape` (a model's config).
-    """
+    """Raises ValueError when `mesh.tensor` does not divide the heads of `shape`, a model's config."""
     ways, heads, kv_heads = mesh.shape["tensor"], shape.text.num_heads, shape.text.num_kv_heads
     if math.gcd(heads, kv_heads) % ways:
         raise ValueError(

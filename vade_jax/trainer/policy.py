@@ -33,14 +33,15 @@ class Policy:
     base_shardings: Params = dataclasses.field(default_factory=dict)
     adapter: lora.Adapter | None = None
 
+    # These functions hold no arrays of this policy.
     @property
     def merge(self):
-        """Returns the function from all parameters to the model; it holds no arrays of this policy."""
+        """Returns the function from all parameters to the model."""
         return functools.partial(model.merge, self.graphdef)
 
     @property
     def whole(self) -> Callable[[Params, Params], Params]:
-        """Returns the function from trained and frozen to all parameters; it holds no arrays."""
+        """Returns the function from trained and frozen to all parameters."""
         if self.adapter is None:
             return lambda params, frozen: params
         scale = self.adapter.scale
@@ -48,7 +49,7 @@ class Policy:
 
     @property
     def weights(self) -> Callable[[TrainState], Params]:
-        """Returns the function from a state to all parameters, for an engine; it holds no arrays."""
+        """Returns the function from a state to all parameters, for an engine."""
         whole = self.whole
         return lambda state: whole(state.params, state.frozen)
 
@@ -69,11 +70,9 @@ def place_policy(
     Raises:
         ValueError: the mesh does not divide the model.
     """
-    shape = files.load_config(directory)
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
-    policy = dataclasses.replace(
-        policy, directory=str(directory), tokenizer=tokens.Tokenizer.load(directory)
-    )
+    policy = dataclasses.replace(policy, directory=str(directory), tokenizer=tokenizer)
     if policy.adapter is None:
         _, params = files.load(directory, param_dtype, policy.shardings)
         return dataclasses.replace(policy, params=params)

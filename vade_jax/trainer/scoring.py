@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,12 +47,11 @@ class Scored:
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
-    """Scores all answers (tokens, the end included) to one question.
+    """Scores all answers to one question.
 
     Attributes:
-        score: (item, answers) -> the scores of each; from `num_threads` threads at a time.
-        num_threads: 1 unless the function mostly waits, such as for a server. One is enough for the built-in
-            rules: what takes long, a symbolic comparison, runs in worker processes anyway.
+        score: (item, tokens of the answers, the end included) -> the scores of each.
+        num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
         metrics: what happened since the last call: failures, costs.
     """
 
@@ -63,20 +63,17 @@ class Scorer:
 def make_scorer(
     decode: Callable[[np.ndarray], str],
     judge: functions.Judge,
-    *,
     by_length: Callable[[int], float] = lambda length: 0.0,
-    num_threads: int = 1,
-    metrics: Callable[[], Metrics] = dict,
+    **of_judge: Any,
 ) -> Scorer:
-    """Returns the reward of a run.
+    """Returns the scorer that decodes answers and asks a judge what they are worth.
 
     Args:
         decode: tokens to text, special tokens left out.
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
-        num_threads: of the `Scorer`.
-        metrics: of the `Scorer`.
+        **of_judge: the other fields of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -93,7 +90,7 @@ def make_scorer(
             for tokens, text, judgement in zip(answers, texts, judgements, strict=True)
         ]
 
-    return Scorer(score, num_threads, metrics)
+    return Scorer(score, **of_judge)
 
 
 def generate(
@@ -191,8 +188,7 @@ def feedback_of(
 
     Without a verdict an answer has reward and correctness 0; it is not to be valid in `rollouts`.
     """
-    M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
-    valid_N = np.asarray(rollouts.valid_N)
+    M, group_N, valid_N = len(proposal.index_M), rollouts.group_N, np.asarray(rollouts.valid_N)
     numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
     reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
 
@@ -209,7 +205,7 @@ def feedback_of(
         group_N=group_N,
         reward_N=reward_N,
         correct_N=correct_N,
-        advantage_N=np.asarray(advantage_N),
+        advantage_N=advantage_N,
         length_N=np.asarray(rollouts.length_N),
         valid_N=valid_N,
         extra_M=proposal.extra_M,
@@ -224,10 +220,9 @@ class NotFinite(RuntimeError):  # noqa: N818 (says what happened)
 def check_answers(
     when: str, prompts: Sequence[Prompt], rollouts: Rollouts, feedback: Feedback
 ) -> None:
-    """Raises NotFinite, which says when, unless all numbers of the answers that count are finite.
+    """Raises NotFinite unless all numbers of the answers that count are finite.
 
-    Here and not in the loss, which cannot say whose fault it is, and may be finite all the same: the
-    clip turns an infinite ratio into a finite one.
+    The loss cannot say whose fault it is, and may be finite: the clip makes an infinite ratio finite.
     """
     inside_NT = np.arange(rollouts.logp_NT.shape[1]) < rollouts.length_N[:, None]
     numbers = {
@@ -236,18 +231,12 @@ def check_answers(
         "advantage": feedback.advantage_N,
     }
     for name, x_N in numbers.items():
-        bad = np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N)
-        if len(bad):
-            uid = prompts[int(feedback.group_N[bad[0]])].uid
-            raise NotFinite(
-                f"{when}: the {name} of {len(bad)} answers are not finite ({x_N[bad[0]]}), the first is one to "
-                f"{uid}; {_NOTHING_LOST}"
-            )
+        for n in np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N):
+            uid = prompts[feedback.group_N[n]].uid
+            raise NotFinite(f"{when}: the {name} of an answer to {uid}: {x_N[n]}; {_NOTHING_LOST}")
 
 
 def check_losses(when: str, losses: Metrics) -> None:
     """Raises NotFinite, which says when, unless every loss, norm and rate is finite."""
     if bad := {name: float(x) for name, x in losses.items() if not np.isfinite(x)}:
-        raise NotFinite(
-            f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate or look at the rollouts"
-        )
+        raise NotFinite(f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate")

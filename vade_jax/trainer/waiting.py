@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from flax import traverse_util
 
@@ -16,35 +17,29 @@ from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.scoring import Scored
 from vade_jax.types import Feedback, Rollouts
 
-ARRAYS = ("rollouts", "feedback", "belief")
 LISTS = {"keep_M": bool, "round_M": int, "learned_M": int}  # the last may be empty: no array then
 
 
-def pack(data: StepData) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the arrays by path, and what is JSON."""
-    trees = {"rollouts": vars(data.rollouts), "feedback": vars(data.feedback)}
-    trees = {name: dict(x) for name, x in (trees | {"belief": data.belief}).items()}
-    named = traverse_util.flatten_dict(trees, sep="/")
+def pack(data: StepData) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a tree of arrays, and what is JSON."""
+    feedback = {name: x for name, x in vars(data.feedback).items() if x is not None}
+    belief = traverse_util.unflatten_dict(dict(data.belief), sep="/")
+    tree = {"rollouts": dict(vars(data.rollouts)), "feedback": feedback, "belief": belief}
     plain = {name: np.asarray(vars(data)[name]).tolist() for name in LISTS}
     plain |= {"seconds": dict(data.seconds), "scored": [*map(dataclasses.asdict, data.scored)]}
-    return {path: np.asarray(x) for path, x in named.items() if x is not None}, plain
+    return jax.tree.map(np.asarray, tree), plain
 
 
-def unpack(arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], pool: Pool) -> StepData:
+def unpack(tree: Mapping[str, Any], plain: Mapping[str, Any], pool: Pool) -> StepData:
     """Returns the batch, bit for bit; its prompts are built again."""
-    fields = {name: {} for name in ARRAYS}
-    for path, x in arrays.items():
-        name, _, field = path.partition("/")
-        fields[name][field] = x
-    feedback = Feedback(**traverse_util.unflatten_dict(fields["feedback"], sep="/"))
-    chosen = pool.take(feedback.index_M, 0)
+    chosen = pool.take(tree["feedback"]["index_M"], 0)
     return StepData(
         items=chosen.items,
         prompts=chosen.prompts,
-        rollouts=Rollouts(**fields["rollouts"]),
+        rollouts=Rollouts(**tree["rollouts"]),
         scored=[Scored(**one) for one in plain["scored"]],
-        feedback=feedback,
-        belief=fields["belief"],
+        feedback=Feedback(**tree["feedback"]),
+        belief=traverse_util.flatten_dict(tree.get("belief", {}), sep="/"),
         seconds=plain["seconds"],
         **{name: np.array(plain[name], kind) for name, kind in LISTS.items()},
     )
