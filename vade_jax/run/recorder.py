@@ -67,7 +67,7 @@ class RunRecorder:
             total=config["num_steps"],
             initial=step,
             bar_format=BAR,
-            smoothing=0.1,
+            smoothing=0.5,  # of the latest steps: the first one compiles
         )
         self._watched: dict[str, str] = {}
         self._has_stepped = False
