@@ -83,29 +83,6 @@ def test_few_programs_for_all_splits_of_a_budget():
     assert step._cache_size() == 2
 
 
-@pytest.mark.parametrize("sizes", SPLITS)
-def test_every_answer_is_in_one_place_beside_its_prompt(sizes):
-    """Prompts are told apart by their tokens; a large group takes several rows."""
-    rollouts = small.rollouts(np.array(sizes))
-    prompts, found = small.prompts(4), {}
-    for batch in split(rollouts, np.arange(1, 33, dtype=np.float32), 2, 1):
-        assert batch.token_NT.shape[1] == 8
-        for a, n in np.argwhere(batch.advantage_N > 0):
-            answer = int(batch.advantage_N[a, n]) - 1
-            assert answer not in found
-            length = batch.prompts.length_M[a, 0]
-            found[answer] = batch.prompts.token_MP[a, 0, :length].tolist()
-            inside = int(rollouts.length_N[answer])
-            np.testing.assert_array_equal(
-                batch.token_NT[a, n, :inside], rollouts.token_NT[answer, :inside]
-            )
-            assert batch.mask_NT[a, n].sum() == inside
-        assert batch.mask_NT[batch.advantage_N == 0].sum() == 0
-    assert sorted(found) == list(range(32))
-    for answer, m in enumerate(rollouts.group_N):
-        assert found[answer] == prompts[m].token_P.tolist()
-
-
 def test_empty_microbatches_are_not_computed():
     """What is traced for one is a branch: an empty one returns zeros, whatever it would cost."""
     seen = []
