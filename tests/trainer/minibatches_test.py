@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.trainer import small
-from vade_jax.data import loading
 from vade_jax.trainer import minibatches
 
 

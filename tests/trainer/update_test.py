@@ -18,7 +18,7 @@ from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import learner, minibatches, objectives, update
-from vade_jax.types import TrainState
+from vade_jax.types import Batch, TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
 TEMPERATURE = 0.7
@@ -40,15 +40,10 @@ def start(params, optimizer=SGD):
     return TrainState(params=params, opt_state=optimizer.init(params), step=jnp.int32(0))
 
 
-def split(rollouts, advantage_N, micro=2, seed=0):
+def split(rollouts, advantage_N, micro=2, **shape):
     """Four prompts as one update, `micro` of them at a time; the reference is another policy."""
-    (batch,) = small.split(
-        small.prompts(4, seed),
-        rollouts,
-        advantage_N,
-        prompts_per_minibatch=4,
-        prompts_per_microbatch=micro,
-    )
+    shape = {"prompts_per_minibatch": 4, "prompts_per_microbatch": micro, **shape}
+    (batch,) = small.split(small.prompts(4), rollouts, advantage_N, **shape)
     return batch.replace(ref_logp_NT=batch.old_logp_NT - 0.5)
 
 
@@ -90,8 +85,8 @@ def plain_logp(params, rows, token_NT):
     return jnp.take_along_axis(logp, token_NT[..., None], -1)[..., 0]
 
 
-def plain(params, rollouts, seed=0):
-    batch = inputs.batch(small.examples(4, seed), small.SHAPE.image_token_id, length=32)
+def plain(params, rollouts):
+    batch = inputs.batch(small.examples(4), small.SHAPE.image_token_id, length=32)
     rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
     return np.asarray(plain_logp(params, rows, rollouts.token_NT))
 
@@ -207,19 +202,6 @@ def reference():
     return rollouts, advantage_N, state, metrics
 
 
-def test_uneven_groups_equal_plain_rows_and_numpy():
-    rollouts, advantage_N, _, metrics = reference()
-    expected = numpy_loss(
-        small.GRPO,
-        plain(small.params(), rollouts),
-        rollouts.logp_NT,
-        rollouts.logp_NT - 0.5,
-        advantage_N,
-        minibatches.answer_mask(rollouts),
-    )
-    np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
-
-
 def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
     state = jax.tree.map(jnp.copy, reference()[2])
     old = jax.tree.leaves(state)
@@ -311,6 +293,59 @@ def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
     assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
     np.testing.assert_array_equal(one, other)
     assert np.abs(score(params, batch) - one).max() > 0  # bfloat16 it is
+
+
+def test_small_and_large_groups_equal_plain_rows():
+    """GSPO: a mean of means over all 72 answers, of 1, 7, 1 and 2 rows, against one row an answer."""
+    rollouts, advantage_N = small.rollouts([2, 56, 2, 12]), small.advantages(72)
+    batch = inputs.batch(small.examples(4), small.SHAPE.image_token_id, length=32)
+    rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
+    mask_NT = minibatches.answer_mask(rollouts)
+    flat = Batch(
+        prompts=None,
+        token_NT=rollouts.token_NT,
+        mask_NT=mask_NT,
+        advantage_N=advantage_N,
+        rollout_logp_NT=rollouts.logp_NT,
+        old_logp_NT=rollouts.logp_NT,
+        ref_logp_NT=rollouts.logp_NT - 0.5,
+    )
+    objective, totals = objectives.group_rl(small.GSPO), update.count(mask_NT[None])
+
+    def loss(params):
+        logp_NT = plain_logp.__wrapped__(params, rows, rollouts.token_NT)
+        return objective(jnp.where(mask_NT > 0, logp_NT, 0), flat, totals)[0]
+
+    plain = jax.jit(jax.value_and_grad(loss), compiler_options=small.FAST)
+    value, gradient = plain(small.params())
+    batch = split(rollouts, advantage_N, answers_per_row=8)
+    assert batch.token_NT.shape[:2] == (6, 2 * 8)
+    step = jax.jit(update.make(model_logp, objective, SGD), compiler_options=small.FAST)
+    state, metrics = step(start(small.params()), batch)
+    np.testing.assert_allclose(metrics["actor/loss"], value, rtol=1e-5)
+    ours = jax.tree.map(lambda a, b: (a - b) / 0.05, small.params(), state.params)
+    norm = float(metrics["actor/grad_norm"])
+    assert norm > 0.1
+    assert_close(ours, gradient, atol=1e-4 * norm)
+
+
+def test_empty_microbatches_are_not_computed():
+    """What is traced for one is a branch: an empty one returns zeros, whatever it would cost."""
+    seen = []
+
+    def logp(params, batch):
+        jax.debug.callback(lambda: seen.append(1))
+        return logprobs.Tokens(params["w"] * batch.token_NT, jnp.zeros(batch.token_NT.shape))
+
+    rollouts = small.rollouts([2, 26, 2, 2])
+    batch = split(rollouts, small.advantages(32), 1, answers_per_row=8)
+    full_A = batch.mask_NT.any((1, 2))
+    assert full_A.sum() < len(batch.mask_NT) == 8  # of 7 rows
+    score = jax.jit(update.make_logprobs(logp))
+    logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
+    jax.effects_barrier()
+    assert len(seen) == full_A.sum()
+    np.testing.assert_array_equal(logp_ANT, full_A[:, None, None] * batch.token_NT)
 
 
 # ------------------------------------------------------------------------------ with the engine
