@@ -17,7 +17,7 @@ from vade_jax.data import procedural, sources
 from vade_jax.rollout import fake
 from vade_jax.run import build, checks, datasets, engines, job, states
 from vade_jax.store import metrics
-from vade_jax.trainer import passes
+from vade_jax.trainer import collect
 from vade_jax.types import TrainState
 
 NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
@@ -130,7 +130,7 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypa
     c.loss.kl_coef = 0.01  # without, a step in which no answer is right would teach nothing
     c.data.length_multiple = 128
     c.measure.every = min(c.measure.every, 2)
-    compiled, measure = [], passes.measure
+    compiled, measure = [], collect.Collector.measure
 
     def counted(*args):
         with compilations.count() as of_pass:
@@ -138,7 +138,7 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypa
         compiled.append(of_pass)
         return feedback
 
-    monkeypatch.setattr(passes, "measure", counted)
+    monkeypatch.setattr(collect.Collector, "measure", counted)
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")
     assert [record["step"] for record in records] == [0, 1, 2, 3]

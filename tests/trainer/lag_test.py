@@ -13,7 +13,7 @@ from tests.trainer import fakes
 from vade_jax import samplers
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
-from vade_jax.trainer import waiting
+from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.scoring import NotFinite
 
 NUM_ITEMS, B, STEPS = 60, 8, 6
@@ -74,8 +74,8 @@ def test_a_run_resumes_exactly_after_every_step(name, overlaps):
     whole = make(name=name, **options)(STEPS)
     for step in range(1, STEPS):
         saved = whole.recorder.progress[step - 1]
-        tree, plain = waiting.pack(saved.waiting)
-        batch = waiting.unpack(tree, json.loads(json.dumps(plain)), whole.pool)
+        tree, plain = saved.waiting.pack()
+        batch = StepData.unpack(tree, json.loads(json.dumps(plain)), whole.pool)
         saved = dataclasses.replace(saved, waiting=batch)
         resumed = make(name=name, progress=saved, engine=engine(step), **options)(STEPS)
         fakes.equal(resumed.progress, whole.progress)
@@ -86,7 +86,7 @@ def test_a_run_resumes_exactly_after_every_step(name, overlaps):
 def test_a_batch_that_nothing_is_learned_from_can_be_saved():
     """No group of dapo's was mixed: it has no array of the kept ones."""
     run = make(name="dapo", engine=fakes.Engine(dict.fromkeys(PASS_RATE, 0.0)))(2)
-    tree, plain = waiting.pack(run.recorder.progress[0].waiting)
+    tree, plain = run.recorder.progress[0].waiting.pack()
     assert plain["learned_M"] == [] and all(x.size for x in jax.tree.leaves(tree))
 
 

@@ -127,7 +127,7 @@ def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
 
 @pytest.mark.parametrize(
     ("num_prompts", "message"),
-    [(16, r"no verdict on any of 128 answers .*no_verdict"), (1, r"^step 2: ")],
+    [(16, r"^step 2: of 128 .*no_verdict"), (1, r"^step 2: of 8 ")],
 )
 def test_a_step_without_any_verdict_stops_the_run(num_prompts, message):
     def score(item, answers):

@@ -8,7 +8,6 @@ import pytest
 from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import passes
 
 I, B, G, N = 10, 4, 2, 3
 RATE = fakes.pass_rates(np.linspace(0, 1, I))
@@ -22,7 +21,7 @@ def make(name="mmr1", *, every=2, fails_at=0, options=None, **more):
 
 def measure(run, num_rollouts=N, num_prompts=B):
     """The pass before step 1."""
-    return passes.measure(run.collect, 1, settings.Measure(1, num_rollouts, num_prompts))
+    return run.collect.measure(1, settings.Measure(1, num_rollouts, num_prompts))
 
 
 def test_a_pass_asks_for_every_item_once():

@@ -17,7 +17,7 @@ import tqdm
 from vade_jax import settings
 from vade_jax.run import directory
 from vade_jax.store import checkpoints, metrics, rollout_log, run_file
-from vade_jax.trainer import processes, waiting
+from vade_jax.trainer import processes
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.progress import Progress
@@ -119,7 +119,7 @@ class RunRecorder:
         }
         trees = _trees(progress)
         if progress.waiting:
-            trees["waiting"], content["waiting"] = waiting.pack(progress.waiting)
+            trees["waiting"], content["waiting"] = progress.waiting.pack()
         self._checkpointer.save(progress.step, trees, content)
         if last or not self._has_saved:
             self._checkpointer.wait()
@@ -157,7 +157,7 @@ def restore(
     batch = None
     if trees["waiting"]:
         assert pool is not None
-        batch = waiting.unpack(trees["waiting"], content["waiting"], pool)
+        batch = StepData.unpack(trees["waiting"], content["waiting"], pool)
     print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
     counters = {name: content["progress"][name] for name in COUNTERS}
     return Progress(

@@ -7,14 +7,17 @@ posterior is updated after every round, so a selector's decays are per round.
 
 import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from vade_jax import rng, samplers, settings
+from vade_jax.data import loading
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import processes, scoring
@@ -24,6 +27,7 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Item, Prompt, Rollouts
 
 T = TypeVar("T", Rollouts, Feedback)
+LISTS = {"keep_M": bool, "round_M": int, "learned_M": int}  # the last may be empty: no array then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,33 @@ class StepData:
         )
         prompts = [self.prompts[m] for m in self.learned_M]
         return prompts, rollouts, np.asarray(self.feedback.advantage_N)[inside_N]
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what a checkpoint keeps of a batch that waits: a tree of arrays, and JSON.
+
+        The weights that made it are gone, so it is kept whole, but for the prompts, which are large.
+        """
+        feedback = {name: x for name, x in vars(self.feedback).items() if x is not None}
+        belief = traverse_util.unflatten_dict(dict(self.belief), sep="/")
+        tree = {"rollouts": dict(vars(self.rollouts)), "feedback": feedback, "belief": belief}
+        plain = {name: np.asarray(vars(self)[name]).tolist() for name in LISTS}
+        plain |= {"seconds": dict(self.seconds), "scored": [*map(dataclasses.asdict, self.scored)]}
+        return jax.tree.map(np.asarray, tree), plain
+
+    @classmethod
+    def unpack(cls, tree: Mapping[str, Any], plain: Mapping[str, Any], pool: Pool) -> "StepData":
+        """Returns the batch, bit for bit; its prompts are built again."""
+        chosen = pool.take(tree["feedback"]["index_M"], 0)
+        return cls(
+            items=chosen.items,
+            prompts=chosen.prompts,
+            rollouts=Rollouts(**tree["rollouts"]),
+            scored=[Scored(**one) for one in plain["scored"]],
+            feedback=Feedback(**tree["feedback"]),
+            belief=traverse_util.flatten_dict(tree.get("belief", {}), sep="/"),
+            seconds=plain["seconds"],
+            **{name: np.array(plain[name], kind) for name, kind in LISTS.items()},
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +142,9 @@ class Collector:
                 break
             # Generate the answers, score them, and compare each with its group (Eq. 2).
             answer_key, when = rng.round_key(keys.rollouts, number), f"step {step}"
-            rollouts, scored, feedback = self.answer(chosen, answer_key, version, when, clock)
+            rollouts, scored, feedback = self._answer(
+                chosen, answer_key, version, when, clock, number
+            )
             # Update the posterior (Eq. 5, 6).
             with clock("adv"):
                 belief = jax.device_get(dict(self.selector.believe(posterior, chosen.proposal)))
@@ -122,21 +155,48 @@ class Collector:
             rounds.append((chosen, rollouts, scored, feedback, keep_M, belief))
             num_kept += int(keep_M.sum())
             used.update(np.asarray(feedback.index_M).tolist())
-        data = join_rounds(rounds, self.num_prompts, clock.seconds)
-        if not data.rollouts.valid_N.any():
-            raise RewardFailure(
-                f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
-                "the reward function and the server that it asks"
-            )
-        return data, posterior
+        return join_rounds(rounds, self.num_prompts, clock.seconds), posterior
 
-    def answer(
-        self, chosen: Chosen, key: jax.Array, version: int, when: str, clock: Clock
+    def measure(
+        self, step: int, section: settings.Measure, stop: Callable[[], bool] = lambda: False
+    ) -> Feedback | None:
+        """Returns the feedback on all items, each answered for the selector alone; None if stopped.
+
+        Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1
+        (arXiv 2509.21268) computes its weights from a pass every T steps.
+
+        Args:
+            step: the step after the pass.
+            section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
+            stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
+        """
+        index_I = np.arange(len(self.pool.items), dtype=np.int32)
+        batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
+        take = functools.partial(self.pool.take, num_rollouts=section.num_rollouts)
+        # What the selector needs from the answers' tokens, such as MMR1's diversity.
+        needed = self.selector.needs.named("measured")
+        names = [name for name in needed if name in samplers.FROM_TOKENS]
+        measured = []
+        with loading.Threads(1) as thread:  # builds the next prompts meanwhile
+            for number, chosen in enumerate(thread.stream(take, batches)):
+                if number and stop():
+                    return None
+                key, when = rng.pass_key(self.key, step, number), f"the pass before step {step}"
+                rollouts, _, feedback = self._answer(chosen, key, step - 1, when, Clock(), number)
+                arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N
+                answers = [x_N[rollouts.valid_N] for x_N in arrays_N]
+                size = len(chosen.items)
+                values = {x: samplers.FROM_TOKENS[x](*answers, num_groups=size) for x in names}
+                measured.append(feedback.replace(extra_M=values or None))
+        return join(measured, list(map(len, batches)))
+
+    def _answer(
+        self, chosen: Chosen, key: jax.Array, version: int, when: str, clock: Clock, number: int
     ) -> tuple[Rollouts, list[Scored], Feedback]:
         """Generates and scores the answers to the chosen prompts, and compares those of a group.
 
         Answers without a verdict are returned as invalid. They do not count, like answers that the engine
-        could not make. `key` is that of these answers, `when` is for messages.
+        could not make. `key` is that of these answers, `number` that of the call in a step or pass.
         """
         # Every process has made its own choice.
         asked = np.asarray(chosen.proposal.index_M).tolist(), [x.text for x in chosen.prompts]
@@ -147,14 +207,14 @@ class Collector:
             raise EngineFailure(
                 f"the engine answered with weights {held} instead of {version}: its sync did not take"
             )
-        had_N = np.asarray(rollouts.valid_N)
-        valid_N = had_N & np.array([one.is_known for one in scored], bool)
-        # A slow server leaves some answers without a verdict. No verdict at all means that it is gone.
-        if len(chosen.prompts) > 1 and had_N.any() and not valid_N.any():
-            reasons = collections.Counter(one.reason for one in scored)
+        valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
+        # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
+        # one prompt may lack all, where others came before.
+        if not valid_N.any() and (len(chosen.prompts) > 1 or number == 0):
+            reasons = dict(collections.Counter(one.reason for one in scored))
             raise RewardFailure(
-                f"no verdict on any of {len(valid_N)} answers ({reasons}): "
-                "look at the reward function and the server that it asks"
+                f"{when}: of {len(valid_N)} answers none came, or none has a verdict ({reasons}): look at the "
+                "engine, the reward function and the server that it asks"
             )
         rollouts = rollouts.replace(valid_N=valid_N)
         with clock("adv"):

@@ -1,11 +1,5 @@
 """The learner: the first state, the compiled programs, and what a step does with its rollouts.
 
-    state, shardings = first_state(policy, optimizer)
-    logp = update.make_logp(policy.merge, banned=policy.tokenizer.banned_ids)
-    step = update.make(logp, objective, optimizer, whole=policy.whole)
-    learn = Learner(compile_update(step, policy, shardings), compile_logprobs(logp, policy), shape)
-    state, metrics = learn(state, prompts, rollouts, advantage_N)
-
 Programs are jitted here, at the edge; everything below is plain functions of arrays.
 """
 

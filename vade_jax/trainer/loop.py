@@ -22,7 +22,7 @@ from vade_jax import rng
 from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import hardware, passes, processes, scoring, step_metrics
+from vade_jax.trainer import hardware, processes, scoring, step_metrics
 from vade_jax.trainer.collect import Collector, StepData
 from vade_jax.trainer.progress import Progress, Schedule
 from vade_jax.trainer.timing import Clock
@@ -163,8 +163,7 @@ class Loop:
         if not self.schedule.measures(progress.step):
             return progress
         with clock("measure"):
-            section = self.schedule.measure
-            feedback = passes.measure(self.collect, progress.step + 1, section, stop)
+            feedback = self.collect.measure(progress.step + 1, self.schedule.measure, stop)
         if feedback is None:
             return None
         posterior = self.collect.selector.update(progress.posterior, feedback)

@@ -53,8 +53,8 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
         shape[shape == -1] = len(devices) // max(int(np.prod(shape[shape != -1])), 1)
     if (shape < 1).any() or np.prod(shape) != len(devices):
         raise ValueError(
-            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes of 1 "
-            "or more whose product is their number, or divides it and one axis is -1, all remaining devices"
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes whose "
+            "product is their number, one of them may be -1 for all remaining devices"
         )
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
     return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
@@ -193,8 +193,7 @@ def check_batch(mesh: Mesh, name: str, size: int) -> None:
     """Raises ValueError when the `size` prompts of the field `name` cannot be split evenly."""
     if size % batch_size(mesh):
         raise ValueError(
-            f"{name}={size} is not divisible by {batch_size(mesh)}, the mesh's data x fsdp: "
-            "choose a multiple of it, or a smaller mesh.data and mesh.fsdp (with more mesh.tensor)"
+            f"{name}={size} is not divisible by {batch_size(mesh)}, mesh.data x mesh.fsdp: choose a multiple"
         )
 
 

@@ -57,14 +57,8 @@ def split(
 
     Invalid answers and empty places of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
     copies of the engine's log-probs. Empty rows fill the micro-batches; they cost nothing if a whole
-    micro-batch is empty, because `update` skips it.
-
-    Args:
-        prompts: M of them.
-        rollouts: their answers.
-        advantage_N: the answers' advantages.
-        shape: the sizes.
-        map: maps a function over micro-batches, for example in threads: it cuts images into patches.
+    micro-batch is empty, because `update` skips it. `map` maps over micro-batches: cutting images into
+    patches takes time.
     """
     prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), shape.answers_per_row)
     of_rows = [prompts[m] for m in prompt_R.tolist()]
