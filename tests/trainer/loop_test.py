@@ -223,6 +223,8 @@ def validation(failures=()):
 
     def validate(engine, key, version, known):
         versions.append(version)
+        of_step = jax.random.fold_in(jax.random.key(3), version)
+        assert key == (jax.random.split(of_step, 3)[2] if version else of_step)
         if version in failures:
             failures.remove(version)
             raise EngineFailure("gone")

@@ -141,8 +141,8 @@ def test_prompts_of_a_minibatch_are_sorted_by_their_longest_answer():
     length_N = np.ones(32, int)
     length_N[[1, 6, 11, 12, 17, 22, 27, 28]] = 60, 5, 30, 9, 40, 2, 50, 3
     mask_NT = (np.arange(64) < length_N[:, None]).astype(np.float32)
-    first, second = split_masked([4] * 8, mask_NT, mini=4, micro=1)
-    groups = [batch.advantage_N[:, 0] // 4 for batch in (first, second)]
+    first, second = split_masked([4] * 8, mask_NT, mini=4, micro=2)
+    groups = [batch.advantage_N[:, ::4].reshape(-1) // 4 for batch in (first, second)]
     np.testing.assert_array_equal(groups, [[1, 3, 2, 0], [5, 7, 4, 6]])
     for batch in (first, second):
         told = batch.advantage_N[..., None] * batch.mask_NT  # an answer's own number
@@ -152,5 +152,5 @@ def test_prompts_of_a_minibatch_are_sorted_by_their_longest_answer():
         np.testing.assert_array_equal(lengths_AN, length_N[batch.advantage_N.astype(int)])
     prompts = small.prompts(8)
     for batch, order in zip((first, second), ([1, 3, 2, 0], [5, 7, 4, 6]), strict=True):
-        found = batch.prompts.length_M[:, 0]
+        found = batch.prompts.length_M.reshape(-1)
         np.testing.assert_array_equal(found, [prompts[m].length for m in order])
