@@ -9,14 +9,14 @@ import pytest
 
 from tests.trainer import small
 from vade_jax.models.qwen import flops
-from vade_jax.trainer import hardware, timing
+from vade_jax.trainer import hardware
 
 
 def test_seconds_of_each_part_and_tokens_a_second(monkeypatch):
     """A prompt's tokens count for each of its answers; a part that fails is timed."""
     now = [100.0]
-    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    clock = timing.Clock()
+    monkeypatch.setattr(hardware, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    clock = hardware.Clock()
     with clock("gen"):
         now[0] += 4
     now[0] += 1  # part of the step, of no part

@@ -12,7 +12,7 @@ from tests.trainer import fakes, small
 from vade_jax.losses import advantages
 from vade_jax.rewards import functions
 from vade_jax.rollout.fake import FakeEngine
-from vade_jax.trainer import choosing, scoring, step_metrics, timing
+from vade_jax.trainer import choosing, hardware, scoring, step_metrics
 from vade_jax.types import Item, Proposal, Rollouts
 
 TEXTS = (
@@ -51,7 +51,7 @@ def scored(score, engine):
     number_M = np.array([*map(len, engine.groups)])
     proposal = Proposal(index_M=np.arange(len(number_M)), num_rollouts_M=number_M)
     asked = choosing.Chosen(proposal, ITEMS, [fakes.build_prompt(item) for item in ITEMS])
-    clock = timing.Clock()
+    clock = hardware.Clock()
     _, found = scoring.generate(engine, score, asked, jax.random.key(0), 0, clock)
     return found, clock
 

@@ -22,8 +22,8 @@ from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import processes, scoring
 from vade_jax.trainer.choosing import Chosen, Pool, choose
+from vade_jax.trainer.hardware import Clock
 from vade_jax.trainer.scoring import Advantage, Scored, Scorer
-from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Item, Prompt, Rollouts
 
 T = TypeVar("T", Rollouts, Feedback)

@@ -24,8 +24,8 @@ from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.trainer import hardware, processes, scoring, step_metrics
 from vade_jax.trainer.collect import Collector, StepData
+from vade_jax.trainer.hardware import Clock
 from vade_jax.trainer.progress import Progress, Schedule
-from vade_jax.trainer.timing import Clock
 from vade_jax.trainer.validation import Validate
 from vade_jax.types import Metrics, Params, Prompt, Rollouts, TrainState
 

@@ -22,7 +22,7 @@ from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling, ignore
 from vade_jax.trainer import processes
 from vade_jax.trainer.choosing import Chosen
-from vade_jax.trainer.timing import Clock
+from vade_jax.trainer.hardware import Clock
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
 _NOTHING_LOST = "the last checkpoint is from before it"

@@ -13,9 +13,9 @@ from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer import scoring
 from vade_jax.trainer.choosing import Pool
+from vade_jax.trainer.hardware import Clock
 from vade_jax.trainer.progress import Known
 from vade_jax.trainer.scoring import Scorer
-from vade_jax.trainer.timing import Clock
 from vade_jax.types import Item, Metrics, Prompt
 
 # (engine, key, version of the weights, questions known so far) -> metrics, questions known now
