@@ -69,4 +69,5 @@ def test_half_right_is_not_forgotten_and_no_verdict_counts_as_wrong():
     found = [metrics[f"val-aux/mine/{name}forgotten"] for name in ("", "bars/", "dots/")]
     assert found == [1 / 2, 0, 1]
     assert metrics["val/mine/acc/mean@4"] == 3 / 12
+    assert ask(validate, frozenset(), 0, 0, 0)[1] == frozenset()  # none was always right
     assert metrics["val-aux/mine/unknown"] == np.float32(4 / 12)
