@@ -84,12 +84,12 @@ def of_qwen3vl(arg: str | None = None, size: str = "qwen3vl-8b") -> ConfigDict:
 
 
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
-    """Keeps weights in bfloat16 and the reference in the host's memory, for GPUs of 80 GB.
+    """Keeps weights in bfloat16, for GPUs of 80 GB.
 
-    If the same GPUs train and serve, their memory is divided so that the 3B fits on one GPU and the 7B on
-    four.
+    If the same GPUs train and serve, their memory is divided so that the 7B fits on four, and the 3B on one
+    without a KL term, whose reference takes 7.5 GB.
     """
-    c.model.param_dtype, c.layout.offload = "bfloat16", "reference"
+    c.model.param_dtype = "bfloat16"
     if layout is single:
         c.layout.train_memory, c.layout.serve_memory = 0.85, 0.12
     elif layout is colocated:

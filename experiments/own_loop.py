@@ -23,7 +23,7 @@ from vade_jax.rollout.local import LocalEngine
 from vade_jax.samplers import SAMPLERS
 from vade_jax.trainer import learner, mesh, minibatches, objectives, scoring, update, validation
 from vade_jax.trainer.choosing import Pool
-from vade_jax.trainer.collect import collect
+from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.policy import place_policy
 
 B, G = 32, 8  # prompts a step, answers to each
@@ -69,6 +69,9 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         mesh=policy.mesh,
     )
 
+    # All of these together make the batches.
+    collect = Collector(selector, pool, engine, score, key, num_prompts=B)
+
     # The learner: clipped GSPO with a KL to the first policy, AdamW, four updates a step.
     optimizer = update.make_optimizer(
         settings.Optimizer(learning_rate=5e-5, warmup_steps=10, b2=0.99)
@@ -107,7 +110,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         engine.sync(policy.weights(state), step - 1)
         # Choose the B questions with the greatest I(p), p ~ Beta; answer each G times; compare every answer
         # with its group; update the counts. Lines 6 to 12 of Algorithm 1.
-        batch, posterior = collect(selector, pool, posterior, key, step, engine, score, B)
+        batch, posterior = collect(posterior, step)
         # The policy learns, with the weights that made the answers as the old policy.
         state, losses = learn(state, *batch.batch())
         right, mixed = batch.feedback.correct_N.mean(), batch.feedback.mixed_M.mean()

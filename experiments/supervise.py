@@ -44,8 +44,8 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
         base = build.checkpoint_of(run, start)
         rows = _rows(run, base, start) if taught.are_rows(run) else None
         decisive = {name: run.to_dict()[name] for name in ("seed", "model", "lora", "data")}
-        decisive |= {"frozen": run.optimizer.frozen, "form": run.reward.format}
-        decisive |= {"lessons": taught.to_dict(), "rows": rows and rows.checksum}
+        decisive |= {"form": run.reward.format, "lessons": taught.to_dict()}
+        decisive |= {"rows": rows and rows.checksum}
         if processes.on_leader(lambda: _is_made(directory, decisive)):
             print(f"{directory} is there already")
         else:

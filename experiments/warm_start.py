@@ -72,7 +72,7 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     policy = build.load_policy(learning, base)
     mesh.check_batch(policy.mesh, "lessons.batch_size", lessons.batch_size)
     transform, shardings = build.make_optimizer(learning, policy)
-    state, _ = learner.first_state(policy, transform, shardings)
+    state, _ = learner.first_state(policy, transform)
     step = update.make(
         update.make_logp(
             policy.merge,
@@ -82,7 +82,6 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
         ),
         objectives.likelihood,
         transform,
-        frozen=learning.optimizer.frozen,
         whole=policy.whole,
     )
     step = learner.compile_update(step, policy, shardings)
@@ -109,7 +108,6 @@ def _learning(run: settings.Run, lessons: Lessons) -> settings.Run:
         warmup_steps=min(50, lessons.num_steps // 10),
         decay_steps=lessons.num_steps,
         b2=lessons.b2,
-        frozen=run.optimizer.frozen if lessons.are_rows(run) else (),
     )
     model = dataclasses.replace(run.model, param_dtype="float32")
     adapter = run.lora if lessons.are_rows(run) else settings.Lora()

@@ -59,9 +59,8 @@ class Refill(Section):
     # Most rounds of rollouts in a step; 1: dropped groups are not replaced; 0: no limit
     max_rounds: int = number(1, at_least=0)
     # Prompts of a later round. "batch": a whole batch (DAPO). "missing": one for each missing group
-    # (VCRL). "estimate": the number likely to be needed, from the share of groups that this step has
-    # kept so far (GRESO). Each new number compiles the selector's programs, which takes a second or two.
-    ask: str = choice("batch", "missing", "estimate")
+    # (VCRL). Each new number compiles the selector's programs, which takes a second or two.
+    ask: str = choice("batch", "missing")
 
 
 # ------------------------------------------------------------------------------ model and data
@@ -192,9 +191,6 @@ class Layout(Section):
     train_memory: float = number(0.0, at_least=0, below=1)
     serve_memory: float = number(0.9, above=0, below=1)  # Share of a GPU's memory that vLLM takes
     sleep: bool = False  # True: vLLM frees its GPU memory while the policy learns
-    # What is kept in the host's memory while it is not in use: nothing, the reference policy, or "all" (the
-    # reference policy and the optimizer state)
-    offload: str = choice("", "reference", "all")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,10 +348,6 @@ class Optimizer(Section):
     b2: float = number(0.999, at_least=0, below=1)  # Decay of AdamW's second moment
     weight_decay: float = number(0.01, at_least=0)  # Weight decay of AdamW
     clip_norm: float = number(1.0, above=0, at_most=math.inf)  # Largest global norm of the gradient
-    # Whether bfloat16 weights keep the rest of their float32 value; without it small updates round to zero
-    remainders: bool = True
-    # Prefixes of the paths of parameters that do not learn, such as ("vision",)
-    frozen: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -135,8 +135,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
 
 def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
     """Returns a function that takes the next optimizer step at each call."""
-    transform, shardings = build.make_optimizer(run, policy)
-    state, _ = learner.first_state(policy, transform, shardings)
+    transform, _ = build.make_optimizer(run, policy)
+    state, _ = learner.first_state(policy, transform)
     batch = workload.full_batch(run, policy, prompts, rollouts)
 
     def call():

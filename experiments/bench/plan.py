@@ -78,11 +78,6 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
         needs[VLLM] = serve_fraction(run) * target.memory_gb * GB
         problems = find_problems(run, policy, needs, target)
         parts = [program_table(compiled), memory_table(run, policy, needs, target)]
-        if run.layout.offload == "all" and target.platform == "cuda":
-            parts.append(
-                "note: the description of a GPU has no host memory, so the optimizer's state is compiled, "
-                "and counted, where it were without layout.offload=all\n"
-            )
     parts += [f"does not fit: {problem}" for problem in problems]
     if not problems:
         parts.append(f"fits: {sum(needs.values()) / GB:.1f} of {target.memory_gb:.1f} GB")
@@ -166,14 +161,12 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
         if policy.adapter is None:
             stored = jnp.dtype(run.model.param_dtype).itemsize
             reference = reference * min(policy.dtype.itemsize, stored) // stored
-    # With offload the reference is in the host's memory, except while its log-probs are computed.
-    waits = reference if run.layout.offload else 0
     improve = compiled[UPDATE]
     needs: dict[str, float] = {
         **({"base of the adapter": base} if base else {}),
         "weights": weights,
         "optimizer": moments,
-        "reference policy": reference - waits,
+        "reference policy": reference,
         "temporaries of the update, gradients among them": improve.temporary,
         "inputs and outputs of the update": improve.inputs
         + improve.outputs
@@ -197,11 +190,9 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
 
 
 def local_bytes(tree, shardings) -> int:
-    """Returns the bytes that one device holds of arrays with these shardings, without those on the host."""
+    """Returns the bytes that one device holds of arrays with these shardings."""
 
     def size(x, sharding):
-        if sharding.memory_kind == mesh.HOST:
-            return 0
         return int(np.prod(sharding.shard_shape(x.shape))) * x.dtype.itemsize
 
     return sum(jax.tree.leaves(jax.tree.map(size, tree, shardings)))

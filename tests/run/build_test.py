@@ -111,13 +111,6 @@ def test_more_tokens_than_the_model_has_positions_are_refused(small_checkpoint):
     checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
 
 
-def test_a_frozen_path_that_is_none_of_the_model_is_found_without_a_weight(small_checkpoint):
-    c = tiny_gspo.get_config()
-    c.optimizer.frozen = ("visual",)
-    with pytest.raises(ValueError, match=r"'visual' is to be the start"):
-        checks.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
-
-
 def test_a_tiny_model_is_written_anew_at_every_start(tmp_path, monkeypatch):
     monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
     c = tiny_gspo.get_config("smoke")

@@ -155,7 +155,7 @@ def test_nan_is_in_no_range(name):
         ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
         ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000' is no URL of a server: write"),
-        ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
+        ({"reward": {"weights": ("1",)}}, r"reward.weights\[0\]='1': must be of type float"),
         ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_wrong_name_or_type_is_named(values, message):
 
 
 def test_settings_survive_json():
-    run = make(**{"optimizer.frozen": ("vision",)})
+    run = make(**{"loss.importance_bounds": (0.5, 2.0)})
     assert settings.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
@@ -193,7 +193,7 @@ def test_each_selector_that_drops_has_its_refill():
     for name in ("dapo", "greso", "vcrl", "uniform"):
         refill = make(name).refill
         refills[name] = (refill.max_rounds, refill.ask)
-    expected = {"dapo": (3, "batch"), "greso": (3, "estimate"), "vcrl": (2, "missing")}
+    expected = {"dapo": (3, "batch"), "greso": (3, "batch"), "vcrl": (2, "missing")}
     assert refills == expected | {"uniform": (1, "batch")}
 
 

@@ -83,11 +83,11 @@ def test_a_run_that_saved_a_step_owns_its_directory(tmp_path):
 def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
     saved(tmp_path)
     content = run_file.read(tmp_path)
-    del content["settings"]["optimizer"]["remainders"], content["settings"]["measure"]
+    del content["settings"]["optimizer"]["b2"], content["settings"]["measure"]
     run_file.write(tmp_path, content)
     start(tmp_path)
-    with pytest.raises(ValueError, match=r"optimizer.remainders: True there, False now"):
-        start(tmp_path, optimizer=settings.Optimizer(remainders=False))
+    with pytest.raises(ValueError, match=r"optimizer.b2: 0.999 there, 0.9 now"):
+        start(tmp_path, optimizer=settings.Optimizer(b2=0.9))
     content["settings"]["warm_start"] = {}
     run_file.write(tmp_path, content)
     with pytest.raises(ValueError, match=r"of another version \(there is no setting 'warm_start'"):

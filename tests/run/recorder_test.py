@@ -13,7 +13,7 @@ from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
 from vade_jax.store import metrics, rollout_log, run_file
-from vade_jax.trainer import collect, processes, scoring
+from vade_jax.trainer import choosing, collect, processes, scoring
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
 
@@ -36,16 +36,15 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         for (text, extracted, x, reason), known in zip(answers, known_N, strict=True)
     ]
     belief = jax.device_get(dict(selector.believe(posterior, proposal)))
-    one = collect.Round(
-        items,
-        small.prompts(2),
+    one = (
+        choosing.Chosen(proposal, items, small.prompts(2)),
         rollouts,
         scored,
         scoring.feedback_of(proposal, rollouts, scored),
         np.array([True, False]),
         belief if p_M is None else belief | {"p_drawn": p_M},
     )
-    return collect._as_one([one] * num_rounds, 2, {})
+    return collect.join_rounds([one] * num_rounds, 2, {})
 
 
 def test_the_first_answer_is_shown_with_what_was_asked(
@@ -183,19 +182,18 @@ def test_the_bar_shows_all_of_its_numbers_in_80_columns(make, tmp_path, capfd):
     assert len(line) == 80
 
 
-def test_the_time_left_leaves_out_the_first_step_which_compiles(make, tmp_path, capfd, monkeypatch):
-    """1,000 s of compiling, then 7 s a step, of ten."""
+def test_the_time_left_is_soon_that_of_the_latest_steps(make, tmp_path, capfd, monkeypatch):
+    """1,000 s of compiling, then 7 s a step: 20 of 30."""
     now = [0.0]
     for clock in ("time.time", "tqdm.std.time"):
         monkeypatch.setattr(clock, lambda: now[0])
     made, _ = make(tmp_path)
-    made._bar.total, left = 10, []
-    for step, seconds in enumerate((1000, 7, 7, 7), 1):
+    made._bar.total = 30
+    for step, seconds in enumerate((1000, *[7] * 19), 1):
         now[0] += seconds
         made.step(step, {}, step_data())
         made._bar.refresh()
-        left.append(re.findall(r"\[(\S+) left", capfd.readouterr().err)[-1])
-    assert left == ["?", "00:56", "00:49", "00:42"]
+    assert re.findall(r"\[(\S+) left", capfd.readouterr().err)[-1] == "01:10"
 
 
 def test_validation_alone_leaves_no_rollouts(make, tmp_path):

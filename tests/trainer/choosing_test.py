@@ -39,19 +39,15 @@ def build_prompt(item):
 
 @pytest.mark.parametrize("num_threads", [0, 3])
 def test_items_lose_their_images_and_prompts_have_them(num_threads):
+    items = Items()
     with loading.Threads(num_threads) as threads:
-        items = Items()
         pool = choosing.Pool(items, build_prompt, threads.map)
         chosen = choosing.choose(SAMPLER, pool, SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
     index_M = np.asarray(chosen.proposal.index_M)
     assert [item.uid for item in chosen.items] == [str(i) for i in index_M]
-    assert [item.metadata["level"] for item in chosen.items] == list(index_M % 3)
     assert all(item.images == () for item in chosen.items)
     assert [prompt.images[0][0, 0, 0] for prompt in chosen.prompts] == list(index_M)
-    if num_threads:
-        assert threading.get_ident() not in items.threads
-    else:
-        assert items.threads == {threading.get_ident()}
+    assert (threading.get_ident() in items.threads) == (num_threads == 0)
 
 
 def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
@@ -73,23 +69,25 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
     index_M = np.asarray(chosen.proposal.index_M)
     np.testing.assert_array_equal(shown, np.where(variant_M, 0, index_M))
     np.testing.assert_array_equal(chosen.proposal.extra_M["difficulty"], variant_M + 0.5)
+    plain = pool.take(index_M, 2)  # what no selector proposed is never varied
+    assert [prompt.images[0][0, 0, 0] for prompt in plain.prompts] == list(index_M)
 
 
 @pytest.mark.parametrize(
-    ("index_M", "num_M", "message"),
+    ("index_M", "num_M"),
     [
-        ([3, 3], [8, 8], r"items int32\[3, 3\] .* of 2 different items, from 0 to 19"),
-        ([3, 20], [8, 8], r"items int32\[3, 20\] "),
-        ([-1, 3], [8, 8], r"items int32\[-1, 3\] "),
-        ([3, 4], [8, 0], r"with \[8, 0\] answers: .* 1 answer or more"),
-        ([3], [8], r"int32\[3\] .* indices of 2 different items"),
-        ([3.0, 4.0], [8, 8], r"float32\[3.0, 4.0\] "),
+        ([3, 3], [8, 8]),
+        ([3, 20], [8, 8]),
+        ([-1, 3], [8, 8]),
+        ([3, 4], [8, 0]),
+        ([3], [8]),
+        ([3.0, 4.0], [8, 8]),
     ],
 )
-def test_a_selector_of_ones_own_is_kept_to_its_contract(index_M, num_M, message):
+def test_a_selector_of_a_user_is_kept_to_its_contract(index_M, num_M):
     def propose(state, key, num_prompts):
         return Proposal(index_M=jax.numpy.array(index_M), num_rollouts_M=jax.numpy.array(num_M))
 
     selector, pool = SAMPLER._replace(propose=propose), choosing.Pool(Items(), build_prompt)
-    with pytest.raises(ValueError, match=f"the selector proposed .*{message}"):
+    with pytest.raises(ValueError, match="the selector proposed"):
         choosing.choose(selector, pool, SAMPLER.init(NUM_ITEMS), jax.random.key(0), 2)

@@ -39,22 +39,6 @@ def test_put_splits_every_leaf():
     assert processes.put(placed, mesh.batch_sharding(devices))["a"] is placed["a"]
 
 
-@pytest.mark.eight_devices
-def test_put_takes_a_tree_of_shardings():
-    devices = mesh.make(2, 2, 2)
-    shardings = mesh.shardings(devices, small.params())
-    placed = processes.put(jax.device_get(small.params()), shardings)
-    assert jax.tree.map(lambda x: x.sharding, placed) == shardings
-
-
-def test_the_digest_sees_values_types_shapes_and_places():
-    x = np.arange(6)
-    values = [x, x.astype(np.int32), x.reshape(2, 3), x + 1, [x], ["a"], ["b"], [["a"]]]
-    digests = {tuple(processes._digest(value)) for value in values}
-    assert len(digests) == len(values)
-    np.testing.assert_array_equal(processes._digest([x, "a"]), processes._digest([x, "a"]))
-
-
 # ------------------------------------------------------------------------------ two processes
 def test_two_processes():
     with socket.socket() as held:
@@ -90,11 +74,11 @@ def _put():
 
 def _agreement(number):
     assert processes.any_of(number == 1) and not processes.any_of(False)
-    processes.agree("the same", [np.arange(3), "text"])
+    processes.agree("the same", [[0, 1, 2], "text"])
     with pytest.raises(
         processes.Disagreement, match=r"the prompts of step 7: processes \[1\] of 2"
     ):
-        processes.agree("the prompts of step 7", np.arange(3) + number)
+        processes.agree("the prompts of step 7", [number, "text"])
 
 
 def _leader(number):
@@ -111,7 +95,7 @@ def _leader(number):
         ValueError: ValueError,
         UnicodeError: ValueError,
         PermissionError: OSError,
-        ZeroDivisionError: RuntimeError,
+        ZeroDivisionError: Exception,
     }
     for kind, seen in seen_by_others.items():
         with pytest.raises(kind if number == 0 else seen, match=f"^{expected}$"):
@@ -164,10 +148,9 @@ def _engine(number):
     sizes, seen = np.array([2, 1, 3, 2]), {}
     arguments = (small.prompts(4), sizes, jax.random.key(3))
     rollouts = engine.generate(*arguments, 0, on_group=seen.__setitem__)
-    expected_seen = {}
-    expected = Synced(real.pass_rate).generate(*arguments, 0, on_group=expected_seen.__setitem__)
+    expected = Synced(real.pass_rate).generate(*arguments, 0)
     jax.tree.map(np.testing.assert_array_equal, rollouts, expected)
-    jax.tree.map(np.testing.assert_array_equal, seen, expected_seen)
+    assert sorted(seen) == [0, 1, 2, 3] * (number == 0)  # who scores
     assert rollouts.valid_N.dtype == bool and rollouts.token_NT.dtype == np.int32
     engine.sync({"a": np.ones(2), "b": np.ones(3)}, 5)
     if number == 0:

@@ -2,17 +2,17 @@
 
 import functools
 import threading
-import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.trainer import small
-from vade_jax import samplers
+from tests.trainer import fakes, small
 from vade_jax.losses import advantages
 from vade_jax.rewards import functions
-from vade_jax.trainer import scoring, step_metrics
+from vade_jax.rollout.fake import FakeEngine
+from vade_jax.trainer import choosing, hardware, scoring, step_metrics
 from vade_jax.types import Item, Proposal, Rollouts
 
 TEXTS = (
@@ -23,66 +23,60 @@ TEXTS = (
     r"\boxed{B}",
     r"\boxed{(b)}.",
 )
+ITEMS = [
+    Item(uid="a", question="?", images=(), answer="7", kind="int"),
+    Item(uid="b", question="?", images=(), answer="B", kind="choice"),
+]
 
 
-def items():
-    return [
-        Item(uid="a", question="?", images=(), answer="7", kind="int"),
-        Item(uid="b", question="?", images=(), answer="B", kind="choice"),
-    ]
+class Scripted(FakeEngine):
+    """Gives these tokens, an answer each, and reports the groups last first, as an engine may."""
+
+    def __init__(self, groups, missing=(), before_the_last=lambda: None):
+        super().__init__({})
+        self.groups, self.missing, self.before_the_last = groups, missing, before_the_last
+
+    def generate(self, prompts, num_rollouts_M, key, version, sampling, on_group):
+        for m in reversed(range(len(self.groups))):
+            if m == 0:
+                self.before_the_last()
+            if m not in self.missing:
+                on_group(m, [np.array([token]) for token in self.groups[m]])
+        return small.rollouts([*map(len, self.groups)])
 
 
-def scored(score, groups):
-    """Reports the groups last first, as an engine may, and asks for the scores."""
+def scored(score, engine):
+    """The scores of an engine's answers to the items, and the clock."""
     score = score if isinstance(score, scoring.Scorer) else scoring.Scorer(score)
-    thread = scoring.ScoringThread(score, items())
-    for m in reversed(range(len(groups))):
-        thread(m, [np.array([token]) for token in groups[m]])
-    return thread.scored(sum(map(len, groups)))
+    number_M = np.array([*map(len, engine.groups)])
+    proposal = Proposal(index_M=np.arange(len(number_M)), num_rollouts_M=number_M)
+    asked = choosing.Chosen(proposal, ITEMS, [fakes.build_prompt(item) for item in ITEMS])
+    clock = hardware.Clock()
+    _, found = scoring.generate(engine, score, asked, jax.random.key(0), 0, clock)
+    return found, clock
 
 
 def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
     score = scoring.make_scorer(decode, functions.by_rules("boxed", 0.1))
-    found = scored(score, [[0, 1, 2, 3], [4, 5]])
+    found, clock = scored(score, Scripted([[0, 1, 2, 3], [4, 5]]))
     assert [one.text for one in found] == list(TEXTS)
     assert [one.extracted for one in found] == ["7", None, "7", "8", "B", "(b)"]
     assert [one.correct for one in found] == [1, 0, 1, 0, 1, 1]
     assert [one.reason for one in found] == ["ok", "no_box", "ok", "different", "ok", "ok"]
     np.testing.assert_allclose([one.reward for one in found], [1, 0, 1, 0.1, 1, 1])
-
-
-def test_the_tail_is_the_time_from_the_median_group_to_the_last(monkeypatch):
-    came = iter([10.0, 11.0, 12.5, 20.0])
-    clock = types.SimpleNamespace(perf_counter=lambda: next(came))
-    thread = scoring.ScoringThread(scoring.Scorer(lambda item, answers: []), 2 * items())
-    assert thread.tail == 0
-    monkeypatch.setattr(scoring, "time", clock)
-    thread._timed = lambda item, answers: []  # the scoring itself looks at the clock too
-    for m in (2, 0, 3, 1):
-        thread(m, [])
-    assert thread.tail == 20 - (11 + 12.5) / 2
-
-
-def test_the_form_has_its_weight():
-    make = lambda weight: scoring.make_scorer(
-        lambda tokens: r"\boxed{7}", functions.by_rules("think_boxed", weight)
-    )
-    # Right, without the thinking that the form asks for; wrong for the second item.
-    assert [one.reward for one in scored(make(0.25), [[0], [0]])] == [0.75, 0]
+    assert clock.seconds.keys() == {"gen", "reward", "gen_tail"}
 
 
 def test_length_moves_the_reward_and_not_what_is_correct():
     """Answers of 1, 3 and 4 tokens under a limit of 4 with a buffer of 2, twice the price."""
-    decode = lambda tokens: TEXTS[tokens[0]]
     score = scoring.make_scorer(
-        decode,
+        lambda tokens: TEXTS[tokens[0]],
         functions.by_rules("boxed", 0.1),
         by_length=lambda length: 2 * functions.overlong_penalty(length, 4, 2),
     )
-    answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
-    found = score.score(items()[0], answers)
+    found = score.score(ITEMS[0], [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])])
     assert [answer.correct for answer in found] == [1, 1, 0]
     rewards = [answer.reward for answer in found]
     np.testing.assert_allclose(rewards, [1, 1 - 1, 0.1 - 2], atol=1e-12)
@@ -95,29 +89,21 @@ def test_answers_are_scored_while_the_engine_still_works():
         begun.set()
         return [scoring.Scored("", None, 1.0, 1.0) for _ in answers]
 
-    thread = scoring.ScoringThread(scoring.Scorer(score), items())
-    thread(1, [np.zeros(1, int)])
-    assert begun.wait(10)  # nobody asked for the scores yet
-    thread(0, [np.zeros(1, int)])
-    assert [one.reward for one in thread.scored(2)] == [1, 1]
+    engine = Scripted([[0], [0]], before_the_last=lambda: begun.wait(10))
+    found, clock = scored(score, engine)
+    assert begun.is_set() and [one.reward for one in found] == [1, 1]
+    assert clock.seconds["gen"] < 5
 
 
-def test_an_error_of_the_scorer_reaches_who_asks_for_the_scores():
+def test_an_error_of_the_scorer_and_a_group_that_never_comes_are_caught():
     def score(item, answers):
         raise KeyError("no such kind")
 
     with pytest.raises(KeyError, match="no such kind"):
-        scored(score, [[0], [0]])
-
-
-def test_a_group_that_comes_twice_or_never_is_caught():
+        scored(score, Scripted([[0], [0]]))
     score = lambda item, answers: [scoring.Scored("", None, 0.0, 0.0) for _ in answers]
-    thread = scoring.ScoringThread(scoring.Scorer(score), items())
-    thread(0, [np.zeros(1, int)])
-    with pytest.raises(AssertionError, match="came twice"):
-        thread(0, [np.zeros(1, int)])
     with pytest.raises(AssertionError, match="not reported"):
-        thread.scored(2)
+        scored(score, Scripted([[0], [0]], missing=[1]))
 
 
 # ------------------------------------------------------------------------------ feedback
@@ -141,7 +127,7 @@ def rollouts(valid_N=VALID):
     )
 
 
-def collect(valid_N=VALID, weight_M=None, extra_M=None, **options):
+def feedback(valid_N=VALID, weight_M=None, extra_M=None, **options):
     proposal = Proposal(
         weight_M=weight_M,
         extra_M=extra_M,
@@ -153,7 +139,7 @@ def collect(valid_N=VALID, weight_M=None, extra_M=None, **options):
 
 
 def test_counts_are_of_correctness_over_valid_answers():
-    found = collect()
+    found = feedback()
     np.testing.assert_array_equal(found.index_M, [7, 5, 9, 1])
     np.testing.assert_array_equal(found.successes_M, [1, 2, 0, 0])
     np.testing.assert_array_equal(found.trials_M, [3, 2, 2, 1])
@@ -163,20 +149,48 @@ def test_advantages_by_hand():
     """Group 0: mean 0.4, std sqrt((0.36 + 2 x 0.09) / 2) = 0.5196; group 2: +-1 / sqrt 2."""
     a, b = 0.6 / 0.519615, 1 / np.sqrt(2)
     expected = [a, -a / 2, -a / 2, 0, 0, -b, b, 0, 0]
-    np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
+    np.testing.assert_allclose(feedback().advantage_N, expected, atol=3e-5)
     by_mean = functools.partial(scoring.usual_advantage, scale_by_std=False)
-    plain = collect(advantage=by_mean).advantage_N
+    plain = feedback(advantage=by_mean).advantage_N
     np.testing.assert_allclose(plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6)
+    weighed_N = feedback(weight_M=np.array([2, 1, 0.5, 3], np.float32)).advantage_N
+    factors = [2, 2, 2, 1, 1, 0.5, 0.5, 3, 3]
+    np.testing.assert_allclose(weighed_N, feedback().advantage_N * factors)
 
 
-def test_a_groups_weight_is_a_factor_of_its_advantages():
-    weighed_N = collect(weight_M=np.array([2, 1, 0.5, 3], np.float32)).advantage_N
-    np.testing.assert_allclose(weighed_N, collect().advantage_N * [2, 2, 2, 1, 1, 0.5, 0.5, 3, 3])
+def test_advantages_are_what_the_method_takes_for_them():
+    """It sees the proposal's own arrays, and answers that do not count."""
+
+    def weighed(reward_N, group_N, num_groups, valid_N, extra_M):
+        assert num_groups == 4
+        return np.where(valid_N, extra_M["level"][group_N], 0) + reward_N
+
+    level_M = np.array([7, 5, 9, 1], np.float32)
+    found = feedback(advantage=weighed, extra_M={"level": level_M})
+    np.testing.assert_array_equal(found.advantage_N, np.where(VALID, level_M[GROUP], 0) + REWARD)
+    assert found.extra_M == {"level": level_M}
 
 
+@pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [2] * 70])
+@pytest.mark.parametrize("std", [True, False])
+def test_padding_changes_no_bit(sizes, std):
+    rng = np.random.default_rng(len(sizes))
+    group_N = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
+    valid_N = rng.random(len(group_N)) < 0.9
+    args = (reward_N, group_N, len(sizes))
+    plain_N = advantages.group_normalized(
+        *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), scale_by_std=std
+    )
+    found_N = scoring.usual_advantage(*args, valid_N, scale_by_std=std)
+    np.testing.assert_array_equal(found_N, plain_N)
+    assert found_N.dtype == np.float32 and np.any(found_N)
+
+
+# ------------------------------------------------------------------------------ metrics
 def test_metrics_by_hand():
     """8 valid answers. Rewards vary in groups 0 and 2, of 3 and 2 answers, correctness in group 0 alone."""
-    found = step_metrics.of_answers(collect(), rollouts())
+    found = step_metrics.of_answers(feedback(), rollouts())
     expected = {
         "vade/effective_ratio": 2 / 4,
         "vade/effective_ratio_correct": 1 / 4,
@@ -201,77 +215,18 @@ def test_metrics_by_hand():
         np.testing.assert_allclose(found[name], value, rtol=4e-5, err_msg=name)
 
 
-def test_length_penalties_make_no_all_wrong_group_effective_where_correctness_counts():
-    """Wrong answers of 1, 3 and 4 tokens: other rewards, one outcome (verl-recipe#125, NeMo-RL#2431)."""
-    score = scoring.make_scorer(
-        lambda tokens: r"\boxed{8}",
-        functions.by_rules("boxed", 0.1),
-        by_length=lambda length: functions.overlong_penalty(length, 4, 2),
-    )
-    length_N = np.array([1, 3, 4], np.int32)
-    thread = scoring.ScoringThread(score, items())
-    thread(0, [np.zeros(length, int) for length in length_N])
-    made = small.rollouts([3]).replace(length_N=length_N)
-    proposal = Proposal(index_M=np.array([0]), num_rollouts_M=np.array([3]))
-    feedback = scoring.feedback_of(proposal, made, thread.scored(3))
-    np.testing.assert_allclose(feedback.reward_N, [0.1, 0.1 - 0.5, 0.1 - 1], rtol=1e-6)
-    found = step_metrics.of_answers(feedback, made)
-    assert found["vade/effective_ratio"] == found["vade/all_wrong_ratio"] == 1
-    assert found["vade/effective_ratio_correct"] == 0
-    kept = {
-        keep: samplers.SAMPLERS["dapo"](keep=keep).keep(None, feedback).item()
-        for keep in ("mixed", "varied")
-    }
-    assert kept == {"mixed": False, "varied": True}
-
-
-def test_an_answer_that_does_not_count_teaches_nothing_and_any_may_be_the_best():
-    """One of group 0, whose rewards vary, is invalid; group 2 has four times the weight."""
+def test_what_does_not_count_is_in_no_ratio():
+    """One answer of group 0, whose rewards vary, is invalid; then all of group 2."""
     valid_N = VALID & (np.arange(9) != 1)
-    weight_M = np.array([1, 1, 4, 1], np.float32)
-    found = step_metrics.of_answers(collect(valid_N, weight_M), rollouts(valid_N))
+    found = step_metrics.of_answers(feedback(valid_N), rollouts(valid_N))
     assert found["vade/effective_rollouts"] == 2 + 2
-    np.testing.assert_allclose(found["critic/advantages/max"], 4 / np.sqrt(2), rtol=1e-4)
-    np.testing.assert_allclose(found["critic/advantages/min"], -4 / np.sqrt(2), rtol=1e-4)
-
-
-def test_a_group_without_answers_is_neither_right_nor_wrong():
     valid_N = VALID & (GROUP != 2)
-    found = step_metrics.of_answers(collect(valid_N), rollouts(valid_N))
+    found = step_metrics.of_answers(feedback(valid_N), rollouts(valid_N))
     assert found["vade/all_right_ratio"] == found["vade/all_wrong_ratio"] == 0.25
-
-
-def test_advantages_are_what_the_method_takes_for_them():
-    """It sees the proposal's own arrays, and answers that do not count."""
-
-    def weighed(reward_N, group_N, num_groups, valid_N, extra_M):
-        assert num_groups == 4
-        return np.where(valid_N, extra_M["level"][group_N], 0) + reward_N
-
-    level_M = np.array([7, 5, 9, 1], np.float32)
-    found = collect(advantage=weighed, extra_M={"level": level_M})
-    np.testing.assert_array_equal(found.advantage_N, np.where(VALID, level_M[GROUP], 0) + REWARD)
-    assert found.extra_M == {"level": level_M}
-
-
-@pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [8] * 11, [2] * 70])
-@pytest.mark.parametrize("std", [True, False])
-def test_padding_changes_no_bit(sizes, std):
-    rng = np.random.default_rng(len(sizes))
-    group_N = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
-    valid_N = rng.random(len(group_N)) < 0.9
-    args = (reward_N, group_N, len(sizes))
-    plain_N = advantages.group_normalized(
-        *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), scale_by_std=std
-    )
-    found_N = scoring.usual_advantage(*args, valid_N, scale_by_std=std)
-    np.testing.assert_array_equal(found_N, plain_N)
-    assert found_N.dtype == np.float32 and np.any(found_N)
 
 
 def test_varied_is_where_some_advantage_is_not_zero():
     for valid_N in (VALID, VALID & (GROUP != 2), VALID & (np.arange(9) != 0)):
-        found = collect(valid_N)
+        found = feedback(valid_N)
         expected_M = [np.any(found.advantage_N[m == GROUP]) for m in range(4)]
         assert step_metrics.varied(found).tolist() == expected_M

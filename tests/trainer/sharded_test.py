@@ -158,24 +158,6 @@ def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, shape, capf
     assert " all-to-all(" in text  # the embeddings' and features' way to their rows
 
 
-@pytest.mark.slow  # the counterpart: it says that the tests above can fail
-def test_without_a_place_the_batch_is_gathered():
-    """What the test above looks for is really there without the constraints."""
-    devices = mesh.make(1, 8, 1)
-    logp = update.make_logp(small.merge, temperature=1.0, banned=small.BANNED, chunk=32, remat=True)
-    step = update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER)
-    shardings = mesh.shardings(devices, jax.eval_shape(start, small.params()))
-    jitted = jax.jit(
-        step,
-        in_shardings=(shardings, mesh.batch_sharding(devices, axis=1)),
-        out_shardings=(shardings, None),
-        compiler_options=small.FAST,
-    )
-    state = jax.eval_shape(start, small.params())
-    text = jitted.lower(state, one_batch(8)).compile().as_text()
-    assert [shape for shape in gathered(text) if len(shape) > 2]
-
-
 def test_a_place_is_equal_by_value_and_absent_on_one_device():
     devices = jax.devices()
     graph = lambda: model.graph(small.SHAPE, place=mesh.Place(mesh.make(2, 2, 2)))
@@ -188,13 +170,6 @@ def test_a_place_is_equal_by_value_and_absent_on_one_device():
     assert jax.jit(eight.head)(jnp.ones((4, 6))).sharding.spec == P("fsdp", "tensor")
     jaxpr = jax.make_jaxpr(eight.rows)(x)
     assert "sharding_constraint" in str(jaxpr)
-
-
-def test_a_microbatch_that_the_mesh_cannot_split_is_an_error():
-    devices = mesh.make(2, 2, 2)
-    mesh.check_batch(devices, "batch.prompts_per_microbatch", 8)
-    with pytest.raises(ValueError, match=r"prompts_per_microbatch=6 is not divisible by 4"):
-        mesh.check_batch(devices, "batch.prompts_per_microbatch", 6)
 
 
 def test_a_layer_s_matrices_are_whole_and_their_gradients_split():

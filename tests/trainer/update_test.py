@@ -13,13 +13,12 @@ from tests import hlo
 from tests.models.qwen import inputs
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.losses import kl as kls
 from vade_jax.models import logprobs
 from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import collect, learner, minibatches, objectives, update
-from vade_jax.types import TrainState
+from vade_jax.trainer import learner, minibatches, objectives, update
+from vade_jax.types import Batch, TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
 TEMPERATURE = 0.7
@@ -41,15 +40,10 @@ def start(params, optimizer=SGD):
     return TrainState(params=params, opt_state=optimizer.init(params), step=jnp.int32(0))
 
 
-def split(rollouts, advantage_N, micro=2, seed=0):
+def split(rollouts, advantage_N, micro=2, **shape):
     """Four prompts as one update, `micro` of them at a time; the reference is another policy."""
-    (batch,) = small.split(
-        small.prompts(4, seed),
-        rollouts,
-        advantage_N,
-        prompts_per_minibatch=4,
-        prompts_per_microbatch=micro,
-    )
+    shape = {"prompts_per_minibatch": 4, "prompts_per_microbatch": micro, **shape}
+    (batch,) = small.split(small.prompts(4), rollouts, advantage_N, **shape)
     return batch.replace(ref_logp_NT=batch.old_logp_NT - 0.5)
 
 
@@ -91,8 +85,8 @@ def plain_logp(params, rows, token_NT):
     return jnp.take_along_axis(logp, token_NT[..., None], -1)[..., 0]
 
 
-def plain(params, rollouts, seed=0):
-    batch = inputs.batch(small.examples(4, seed), small.SHAPE.image_token_id, length=32)
+def plain(params, rollouts):
+    batch = inputs.batch(small.examples(4), small.SHAPE.image_token_id, length=32)
     rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
     return np.asarray(plain_logp(params, rows, rollouts.token_NT))
 
@@ -188,22 +182,6 @@ def test_the_gradient_is_that_of_the_loss():
     np.testing.assert_allclose(metrics["actor/grad_norm"], np.linalg.norm(gradient_V), rtol=1e-4)
 
 
-def test_the_norm_is_of_what_is_trained():
-    """The log-prob is that of the sum of two tables, whose gradients are equal."""
-    logp = lambda params, micro: table_logp({"w": params["w"] + params["still"]}, micro)
-    state = start({"w": jnp.asarray(TABLE), "still": jnp.zeros_like(TABLE)})
-    batch = split(small.rollouts(UNEVEN), small.advantages(17))
-    norms = [
-        step(state, batch)[1]["actor/grad_norm"]
-        for step in (
-            update.make(logp, objectives.group_rl(small.GRPO), SGD, frozen=frozen)
-            for frozen in ((), ("still",))
-        )
-    ]
-    np.testing.assert_allclose(norms[0], np.sqrt(2) * norms[1], rtol=1e-5)
-    assert norms[1] > 0
-
-
 def test_counts_are_of_all_microbatches_and_of_sequences_with_a_token():
     mask_ANT = np.array([[[1, 1, 0], [0, 0, 0]], [[1, 0, 0], [1, 1, 1]]], np.float32)
     assert update.count(mask_ANT) == (6, 3)
@@ -224,26 +202,6 @@ def reference():
     return rollouts, advantage_N, state, metrics
 
 
-def test_uneven_groups_equal_plain_rows_and_numpy():
-    rollouts, advantage_N, _, metrics = reference()
-    expected = numpy_loss(
-        small.GRPO,
-        plain(small.params(), rollouts),
-        rollouts.logp_NT,
-        rollouts.logp_NT - 0.5,
-        advantage_N,
-        minibatches.answer_mask(rollouts),
-    )
-    np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
-
-
-def test_microbatches_of_the_model_equal_one_big_batch():
-    rollouts, advantage_N, state, metrics = reference()
-    one, one_metrics = compiled(start(small.params()), split(rollouts, advantage_N, micro=4))
-    assert_close(one.params, state.params)
-    np.testing.assert_allclose(one_metrics["actor/loss"], metrics["actor/loss"], rtol=1e-6)
-
-
 def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
     state = jax.tree.map(jnp.copy, reference()[2])
     old = jax.tree.leaves(state)
@@ -260,7 +218,7 @@ def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
 
 
 def test_invalid_answers_and_dropped_groups_have_no_influence():
-    """Group 1 is dropped, answer 12 invalid: whatever they hold, banned tokens too."""
+    """Group 1 and answer 12 do not count: whatever they hold, banned tokens too."""
     rollouts, advantage_N, _, _ = reference()
     gone_N = (rollouts.group_N == 1) | (np.arange(17) == 12)
     states = []
@@ -268,9 +226,8 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
         other = rollouts.replace(
             token_NT=np.where(gone_N[:, None], token, rollouts.token_NT),
             logp_NT=np.where(gone_N[:, None], logp, rollouts.logp_NT).astype(np.float32),
-            valid_N=np.arange(17) != 12,
+            valid_N=~gone_N,
         )
-        other = collect.drop(other, np.array([True, False, True, True]))
         batch = split(other, np.where(gone_N, advantage, advantage_N))
         states.append(compiled(start(small.params()), batch))
     # A GPU adds the gradients of a token's embeddings in any order, so even equal updates differ in rounding.
@@ -286,7 +243,10 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
     np.testing.assert_allclose(states[0][1]["actor/loss"], expected, rtol=1e-5)
 
 
-def test_gspo_ignores_invalid_answers_with_banned_tokens():
+@pytest.mark.parametrize(
+    ("loss", "level"), [(small.GRPO, ""), (small.GSPO, "geometric"), (small.GRPO, "token")]
+)
+def test_banned_tokens_of_masked_answers_leave_the_update_finite(loss, level):
     """The log-prob of a banned token is -inf, also the engine's, and -inf x 0 is not 0."""
 
     def logp(params, batch):
@@ -299,39 +259,16 @@ def test_gspo_ignores_invalid_answers_with_banned_tokens():
         logp_NT=np.where(is_banned_N1, -np.inf, rollouts.logp_NT),
         valid_N=np.arange(17) != 3,
     )
-    batch = split(rollouts, small.advantages(17))
-    for loss in (small.GRPO, small.GSPO):
-        step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
-        state, metrics = step(start({"w": jnp.full(5, -6.0)}), batch)
-        assert np.isfinite([*state.params["w"], *metrics.values()]).all(), metrics
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [small.GSPO, *(dataclasses.replace(small.GRPO, kl=kl) for kl in kls.ESTIMATORS)],
-    ids=lambda loss: f"{loss.ratio}-{loss.kl}",
-)
-@pytest.mark.parametrize("level", ["", "token", "geometric"])
-def test_banned_tokens_of_masked_answers_leave_the_trainers_log_probs_finite(loss, level):
-    """The old and the reference policy's, which are scored once more, have them too."""
-
-    def logp(params, batch):
-        logp_NT = jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])
-        return logprobs.Tokens(logp_NT, jnp.zeros(logp_NT.shape))
-
     loss = dataclasses.replace(loss, importance=level)
-    rollouts = small.rollouts(UNEVEN)
-    token_NT = np.where(np.arange(17)[:, None] == 3, 7, np.full((17, 5), 5, np.int32))
-    rollouts = rollouts.replace(token_NT=token_NT, valid_N=np.arange(17) != 3)
-    params = {"w": jnp.full(5, -6.0)}
     learn = learner.Learner(
         update=jax.jit(update.make(logp, objectives.group_rl(loss), SGD)),
         logprobs=jax.jit(lambda params, frozen, batch: update.make_logprobs(logp)(params, batch)),
         shape=SHAPE,
         reference={"w": jnp.full(5, -5.0)},
-        old_logp="trainer",
+        old_logp="trainer" if level else "behaviour",
     )
-    state, metrics = learn(start(params), small.prompts(4), rollouts, small.advantages(17))
+    start_state = start({"w": jnp.full(5, -6.0)})
+    state, metrics = learn(start_state, small.prompts(4), rollouts, small.advantages(17))
     assert np.isfinite([*state.params["w"], *metrics.values()]).all(), metrics
 
 
@@ -356,6 +293,59 @@ def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
     assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
     np.testing.assert_array_equal(one, other)
     assert np.abs(score(params, batch) - one).max() > 0  # bfloat16 it is
+
+
+def test_small_and_large_groups_equal_plain_rows():
+    """GSPO: a mean of means over all 72 answers, of 1, 7, 1 and 2 rows, against one row an answer."""
+    rollouts, advantage_N = small.rollouts([2, 56, 2, 12]), small.advantages(72)
+    batch = inputs.batch(small.examples(4), small.SHAPE.image_token_id, length=32)
+    rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
+    mask_NT = minibatches.answer_mask(rollouts)
+    flat = Batch(
+        prompts=None,
+        token_NT=rollouts.token_NT,
+        mask_NT=mask_NT,
+        advantage_N=advantage_N,
+        rollout_logp_NT=rollouts.logp_NT,
+        old_logp_NT=rollouts.logp_NT,
+        ref_logp_NT=rollouts.logp_NT - 0.5,
+    )
+    objective, totals = objectives.group_rl(small.GSPO), update.count(mask_NT[None])
+
+    def loss(params):
+        logp_NT = plain_logp.__wrapped__(params, rows, rollouts.token_NT)
+        return objective(jnp.where(mask_NT > 0, logp_NT, 0), flat, totals)[0]
+
+    plain = jax.jit(jax.value_and_grad(loss), compiler_options=small.FAST)
+    value, gradient = plain(small.params())
+    batch = split(rollouts, advantage_N, answers_per_row=8)
+    assert batch.token_NT.shape[:2] == (6, 2 * 8)
+    step = jax.jit(update.make(model_logp, objective, SGD), compiler_options=small.FAST)
+    state, metrics = step(start(small.params()), batch)
+    np.testing.assert_allclose(metrics["actor/loss"], value, rtol=1e-5)
+    ours = jax.tree.map(lambda a, b: (a - b) / 0.05, small.params(), state.params)
+    norm = float(metrics["actor/grad_norm"])
+    assert norm > 0.1
+    assert_close(ours, gradient, atol=1e-4 * norm)
+
+
+def test_empty_microbatches_are_not_computed():
+    """What is traced for one is a branch: an empty one returns zeros, whatever it would cost."""
+    seen = []
+
+    def logp(params, batch):
+        jax.debug.callback(lambda: seen.append(1))
+        return logprobs.Tokens(params["w"] * batch.token_NT, jnp.zeros(batch.token_NT.shape))
+
+    rollouts = small.rollouts([2, 26, 2, 2])
+    batch = split(rollouts, small.advantages(32), 1, answers_per_row=8)
+    full_A = batch.mask_NT.any((1, 2))
+    assert full_A.sum() < len(batch.mask_NT) == 8  # of 7 rows
+    score = jax.jit(update.make_logprobs(logp))
+    logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
+    jax.effects_barrier()
+    assert len(seen) == full_A.sum()
+    np.testing.assert_array_equal(logp_ANT, full_A[:, None, None] * batch.token_NT)
 
 
 # ------------------------------------------------------------------------------ with the engine
@@ -448,42 +438,35 @@ def run_learner(num_prompts=4, invalid=(), cut_off=None, equal=(), **options):
 
 
 def test_an_update_a_minibatch_and_the_mean_of_their_metrics():
-    journal, _, state, metrics = run_learner()
+    journal, rollouts, state, metrics = run_learner()
     assert len(journal.updates) == 2 and journal.scores == []
     assert (state.step, state.params) == (2, 1)
     mean = {name: x for name, x in metrics.items() if name.startswith("actor/")}
     assert mean == {"actor/loss": 1.5, "actor/x": 3.0, "actor/updates": 2}
     assert all(isinstance(value, float | int) for value in metrics.values())
+    old = np.concatenate([b.old_logp_NT.reshape(8, 5) for b in journal.updates])
+    np.testing.assert_array_equal(old, rollouts.logp_NT)  # the engine's
 
 
-def test_an_invalid_answer_is_masked_whether_it_was_cut_off_or_not():
-    """Answer 0 is invalid and finished, answer 1 valid and cut off, of the first of two prompts."""
-    cut_off_N = np.arange(16) == 1
-    journal, rollouts, *_ = run_learner(invalid=(2,), cut_off=cut_off_N, mask_cut_off=True)
-    learned = [batch.mask_NT.any(-1).sum() for batch in journal.updates]
-    assert learned == [4 + 3, 4] and (rollouts.group_N == 2).sum() == 4
-
-
-def test_a_minibatch_without_a_valid_answer_is_no_update():
-    journal, _, state, metrics = run_learner(invalid=(0, 1))
-    assert (state.step, metrics["actor/updates"], metrics["actor/loss"]) == (1, 1, 1.0)
-    assert journal.updates[0].mask_NT.any()
-    journal, _, state, metrics = run_learner(invalid=(0, 1, 2, 3))
-    assert journal.updates == [] and state.step == 0 and metrics == {}
-
-
-@pytest.mark.parametrize("old_logp", ["behaviour", "trainer"])
-def test_a_minibatch_whose_advantages_are_all_0_is_no_update(old_logp):
-    """Prompts 0 and 1 are the first of two mini-batches; of prompt 1 alone an answer may still teach."""
-    journal, _, state, metrics = run_learner(equal=(0, 1), old_logp=old_logp)
-    assert (state.step, metrics["actor/updates"], metrics["actor/loss"]) == (1, 1, 1.0)
-    assert journal.updates[0].advantage_N.all()
-    assert len(journal.scores) == (old_logp == "trainer")
-    journal, _, state, metrics = run_learner(equal=(0, 2, 3), old_logp=old_logp)
-    assert (state.step, len(journal.updates)) == (1, 1)
-    journal, _, state, metrics = run_learner(equal=range(4), old_logp=old_logp)
-    assert (state.params, state.step, metrics) == (-1, 0, {})
-    assert journal.updates == journal.scores == []
+@pytest.mark.parametrize(
+    ("old_logp", "equal", "invalid", "updates"),
+    [
+        ("behaviour", (0, 1), (), [1]),  # prompts 0 and 1 are the first of two mini-batches
+        ("trainer", (0, 1), (), [1]),
+        ("behaviour", (0, 2, 3), (), [0]),  # of prompt 1 alone an answer may still teach
+        ("trainer", range(4), (), []),
+        ("behaviour", (), (0, 1), [1]),
+        ("behaviour", (), range(4), []),
+    ],
+)
+def test_a_minibatch_that_teaches_nothing_is_no_update(old_logp, equal, invalid, updates):
+    journal, rollouts, state, metrics = run_learner(equal=equal, invalid=invalid, old_logp=old_logp)
+    assert len(journal.updates) == state.step == metrics.get("actor/updates", 0) == len(updates)
+    assert len(journal.scores) == len(updates) * (old_logp == "trainer")
+    for batch, number in zip(journal.updates, updates, strict=True):
+        first = rollouts.token_NT[8 * number : 8 * number + 8]
+        np.testing.assert_array_equal(batch.token_NT.reshape(8, 5), first)
+    assert updates or metrics == {}
 
 
 def test_a_kl_pulls_where_all_advantages_are_0():
@@ -491,65 +474,37 @@ def test_a_kl_pulls_where_all_advantages_are_0():
     assert len(journal.updates) == state.step == metrics["actor/updates"] == 2
 
 
-def test_an_answer_that_is_masked_teaches_nothing_by_its_advantage():
-    """Of prompt 1 only the cut-off answer has an advantage, which a range of rewards might give it."""
-    journal, _, state, _ = run_learner(
-        equal=(0, 2, 3), cut_off=np.repeat([False, True, False, False], 4), mask_cut_off=True
-    )
-    assert journal.updates == [] and state.step == 0
-
-
-def test_what_does_not_fill_the_last_minibatch_is_masked():
-    journal, rollouts, state, _ = run_learner(num_prompts=3)
-    first, last = journal.updates
-    assert state.step == 2 and first.mask_NT.shape == last.mask_NT.shape
-    assert last.mask_NT[0].any(1).all() and not last.mask_NT[1].any()
-    np.testing.assert_array_equal(last.token_NT[0], rollouts.token_NT[8:])
-
-
-def test_behaviour_takes_the_engines_logps():
-    journal, rollouts, _, _ = run_learner()
-    old = np.concatenate([b.old_logp_NT.reshape(8, 5) for b in journal.updates])
-    np.testing.assert_array_equal(old, rollouts.logp_NT)
-
-
-def test_old_logps_are_of_the_policy_before_the_first_update():
-    """verl: all mini-batches are scored first, so the second is off-policy by one update."""
-    journal, _, _, _ = run_learner(old_logp="trainer")
-    assert journal.scores == [-1, -1]
-    assert all((b.old_logp_NT == -1).all() for b in journal.updates)
-
-
 @pytest.mark.parametrize("old_logp", ["behaviour", "trainer"])
-def test_the_reference_never_moves(old_logp):
-    journal, _, _, _ = run_learner(reference=-7, old_logp=old_logp)
-    assert journal.scores.count(-7) == 2
-    assert all((b.ref_logp_NT == -7).all() for b in journal.updates)
-
-
-def test_answers_that_were_cut_off_are_not_trained_on():
-    """They are left out of the mask; who is finished and valid stays as the engine said."""
-    cut_off = np.arange(16) % 2 == 1
-    journal, rollouts, _, _ = run_learner(cut_off=cut_off, mask_cut_off=True)
-    found = np.concatenate([b.mask_NT.reshape(8, 5).any(1) for b in journal.updates])
-    np.testing.assert_array_equal(found, ~cut_off)
-    assert rollouts.valid_N.all()
-    journal, *_ = run_learner(cut_off=cut_off)
-    assert all(b.mask_NT.any(-1).all() for b in journal.updates)
-
-
-@pytest.mark.parametrize(("old_logp", "times"), [("behaviour", 2), ("trainer", 4)])
-def test_every_batch_is_put_on_the_mesh(old_logp, times):
+def test_old_logps_are_of_the_policy_before_the_first_update_and_the_reference_never_moves(
+    old_logp,
+):
+    """verl: all mini-batches are scored first, so the second is off-policy by one update."""
     put = []
 
-    def place(batch):
+    def place(batch):  # as on the mesh: the host's batches stay as they are
         put.append(batch)
         return batch.replace(mask_NT=batch.mask_NT * 0 + 7)
 
-    journal, *_ = run_learner(old_logp=old_logp, put=place)
-    assert len(put) == times
-    assert all((batch.mask_NT == 7).all() for batch in journal.updates)
-    assert not any((batch.mask_NT == 7).any() for batch in put)  # the host's stay
+    journal, *_ = run_learner(reference=-7, old_logp=old_logp, put=place)
+    assert journal.scores == ([-1, -7] if old_logp == "trainer" else [-7]) * 2
+    assert all((b.ref_logp_NT == -7).all() for b in journal.updates)
+    assert all((b.old_logp_NT == -1).all() == (old_logp == "trainer") for b in journal.updates)
+    assert all((b.mask_NT == 7).all() for b in journal.updates) and len(put) == 4
+    assert not any((b.mask_NT == 7).any() for b in put)
+
+
+def test_answers_that_were_cut_off_are_not_trained_on():
+    """They are left out of the mask, and teach nothing; who is finished and valid stays as it was said."""
+    cut_off_N = np.arange(16) % 2 == 1
+    journal, rollouts, *_ = run_learner(invalid=(2,), cut_off=cut_off_N, mask_cut_off=True)
+    found_N = np.concatenate([b.mask_NT.reshape(8, 5).any(1) for b in journal.updates])
+    np.testing.assert_array_equal(found_N, ~cut_off_N & (rollouts.group_N != 2))
+    np.testing.assert_array_equal(rollouts.valid_N, rollouts.group_N != 2)
+    journal, *_ = run_learner(cut_off=cut_off_N)
+    assert all(b.mask_NT.any(-1).all() for b in journal.updates)
+    only_cut_off_N = np.repeat([False, True, False, False], 4)
+    journal, *_ = run_learner(equal=(0, 2, 3), cut_off=only_cut_off_N, mask_cut_off=True)
+    assert journal.updates == []
 
 
 # ------------------------------------------------------------------------------ optimizer
@@ -578,35 +533,6 @@ def test_two_steps_of_adamw_by_hand():
     np.testing.assert_allclose(after["text"]["w"][1], w[1], rtol=5e-6)
     # No gradient: only the decay moves it.
     np.testing.assert_allclose(after["vision"]["w"][1], 2 * 0.999**2, rtol=1e-6)
-
-
-def test_a_frozen_prefix_does_not_move_and_has_no_part_in_the_clip():
-    transform = update.make_optimizer(
-        settings.Optimizer(learning_rate=0.1, weight_decay=0.0, frozen=("vision",))
-    )
-    after = steps(transform, 3)
-    np.testing.assert_array_equal(after["vision"]["w"], PARAMS["vision"]["w"])
-    alone = {"vision": {"w": jnp.zeros(2)}, "text": GRADS["text"]}
-    plain = update.make_optimizer(settings.Optimizer(learning_rate=0.1, weight_decay=0.0))
-    updates, _ = plain.update(alone, plain.init(PARAMS), PARAMS)
-    first, _ = transform.update(GRADS, transform.init(PARAMS), PARAMS)
-    np.testing.assert_allclose(first["text"]["w"], updates["text"]["w"], rtol=1e-6)
-
-
-def test_frozen_parameters_have_no_moments():
-    config = settings.Optimizer(learning_rate=0.1, frozen=("vision",))
-    state = update.make_optimizer(config).init(PARAMS)
-    sizes = [leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim]
-    assert sizes == [2, 2]  # mu and nu of text
-
-
-def test_a_prefix_that_freezes_nothing_is_an_error():
-    config = settings.Optimizer(learning_rate=0.1, frozen=("visual",))
-    with pytest.raises(ValueError, match=r"'visual' .*: they start with text, vis"):
-        update.make_optimizer(config).init(PARAMS)
-    config = settings.Optimizer(learning_rate=0.1, frozen=("",))
-    with pytest.raises(ValueError, match=r"'' .* not of all"):
-        update.make_optimizer(config).init(PARAMS)
 
 
 def test_schedule_by_hand():

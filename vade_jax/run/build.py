@@ -33,6 +33,7 @@ from vade_jax.trainer import (
     validation,
 )
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
+from vade_jax.trainer.progress import Schedule
 from vade_jax.types import TrainState
 
 
@@ -70,6 +71,18 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
         return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
     except ValueError as error:
         raise ValueError(f"selector.options of {spec.name}: {error}") from error
+
+
+def make_schedule(run: settings.Run, num_items: int) -> Schedule:
+    """Returns when a run over `num_items` items measures, validates and ends."""
+    return Schedule(
+        num_steps=run.num_steps,
+        eval_every=run.eval.every,
+        max_rollouts=run.max_rollouts,
+        measure=run.resolved_measure,
+        measures_first=make_selector(run).needs.passes == "first",
+        num_items=num_items,
+    )
 
 
 def checkpoint_of(run: settings.Run, workdir: str) -> str:
@@ -148,8 +161,6 @@ def make_learner(
     transform, shardings = make_optimizer(run, policy)
     reference = learner.reference_params(policy) if run.loss.kl_coef else None
     shares = reference is policy.params
-    if reference is not None and run.layout.offload:
-        reference, shares = jax.device_put(reference, mesh.on_host(policy.shardings)), False
     if resumes:
         place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
         state = jax.tree.map(place, learner.abstract_state(policy, transform), shardings)
@@ -157,15 +168,12 @@ def make_learner(
         if not shares:  # as the first update would; the caller still holds the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
-        state, _ = learner.first_state(policy, transform, shardings, copy=shares)
+        state, _ = learner.first_state(policy, transform, copy=shares)
     improve, logprobs = make_programs(run, policy, transform, shardings)
-
-    def on_devices(params, frozen, batch):  # the reference's may wait on the host
-        return logprobs(jax.device_put(params, policy.shardings), frozen, batch)
 
     return state, learner.Learner(
         update=improve,
-        logprobs=on_devices,
+        logprobs=logprobs,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
         old_logp=run.loss.old_logp,
@@ -236,14 +244,13 @@ def make_programs(run: settings.Run, policy: Policy, transform, shardings: Train
         chunk=run.batch.vocab_chunk,
         remat=run.batch.remat,
     )
-    keeps = update.keeps_remainders(run.optimizer, run.model.param_dtype)
+    is_bfloat16 = run.model.param_dtype == "bfloat16"
     step = update.make(
         logp,
         objectives.group_rl(run.loss, run.sampling.max_tokens),
         transform,
         learning_rate=update.schedule(run.optimizer),
-        frozen=run.optimizer.frozen,
-        apply=precision.replace if keeps else optax.apply_updates,
+        apply=precision.replace if is_bfloat16 else optax.apply_updates,
         whole=policy.whole,
     )
     improve = learner.compile_update(step, policy, shardings)
@@ -253,17 +260,10 @@ def make_programs(run: settings.Run, policy: Policy, transform, shardings: Train
 def make_optimizer(
     run: settings.Run, policy: Policy
 ) -> tuple[optax.GradientTransformation, TrainState]:
-    """Returns the optimizer, and the state's shardings between updates; `policy` may be abstract."""
+    """Returns the optimizer, and the state's shardings; `policy` may be abstract."""
     transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
     state = learner.abstract_state(policy, transform)
-    shardings = mesh.shardings(policy.mesh, state)
-    if run.layout.offload == "all":
-        transform = update.from_host(transform)
-        # Counters stay on the devices.
-        put = lambda x, where: mesh.on_host(where) if x.ndim else where
-        away = jax.tree.map(put, state.opt_state, shardings.opt_state)
-        shardings = shardings.replace(opt_state=away)
-    return transform, shardings
+    return transform, mesh.shardings(policy.mesh, state)
 
 
 # ------------------------------------------------------------------------------ reward, validation

@@ -24,7 +24,7 @@ from vade_jax.rewards import answers, functions, trial, verify
 from vade_jax.run import build, gpus
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.hooks import Hooks
-from vade_jax.trainer import mesh, passes, processes
+from vade_jax.trainer import mesh, processes
 from vade_jax.trainer.policy import abstract_policy, compute_dtype
 
 NUM_TRIED = 4  # rows that a user's reward functions are tried on
@@ -206,7 +206,7 @@ def check_size(run: settings.Run, num_train: int) -> None:
         )
     run = run.with_items(num_train, selector.needs.places)
     step = run.num_prompts * run.num_rollouts
-    first_pass = passes.Passes(run.resolved_measure, selector, num_train).cost(0)
+    first_pass = build.make_schedule(run, num_train).pass_cost(0)
     if run.budget and run.max_rollouts < first_pass + step:
         least = math.ceil((first_pass + step) / (run.num_steps * step) * 1000) / 1000
         after_pass = f" after the pass over all items, which takes {first_pass}" * bool(first_pass)
@@ -222,8 +222,7 @@ def check_model(run: settings.Run, directory: str) -> None:
 
     Raises:
         ValueError: the mesh does not divide a batch or the model, the model is of another size,
-            `optimizer.frozen` names none of its weights, or prompts and answers are longer than what it
-            can count.
+            or prompts and answers are longer than what it can count.
     """
     devices = mesh.make(**run.mesh.to_dict())
     micro = run.batch.prompts_per_microbatch

@@ -21,11 +21,11 @@ from vade_jax.run import build, checks, compiled, datasets, directory, gpus, sta
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import run_file
-from vade_jax.trainer import choosing, passes, processes, scoring
+from vade_jax.trainer import choosing, processes, scoring
+from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress
-from vade_jax.trainer.progress import is_over as ends_after
 from vade_jax.trainer.validation import Validate
 
 NO_HOOKS = Hooks()
@@ -104,7 +104,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
                 hooks.page.at_start(workdir, data.train)
             loop, progress = prepare(run, policy, data, workdir, threads.map, benchmarks, vary)
         # Closed also if the run fails, so that a save under way is completed.
-        open_parts.callback(loop.engine.close)
+        open_parts.callback(loop.collect.engine.close)
         open_parts.callback(loop.recorder.close)
         _tell_of_lag(run, progress, loop)
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
@@ -123,7 +123,8 @@ def _finish(
     vary: Vary | None,
 ) -> bool:
     """Completes the page and, if all steps are done, exports the policy; returns whether they are."""
-    done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
+    schedule = build.make_schedule(run, len(data.train))
+    done = schedule.is_over(progress.step, progress.rollouts_total)
     with contextlib.ExitStack() as last:
         if done:
             # Last, because it marks the run as done: whatever is killed before it is made again. A page that
@@ -198,22 +199,22 @@ def prepare(
         if_failed.callback(engine.close)
         recorder = RunRecorder(workdir, saved, run.to_dict(), progress.step)
         if_failed.callback(recorder.close)
-        loop = Loop(
+        collect = Collector(
             selector=selector,
             pool=pool,
             engine=engine,
             score=build.make_scorer(run, policy),
+            key=jax.random.key(run.seed),
+            num_prompts=run.num_prompts,
+            advantage=vary.advantage if vary else usual,
+            refill=run.refill,
+        )
+        loop = Loop(
+            collect=collect,
             learn=learn,
             validate=[held_out, *benchmarks],
             recorder=recorder,
-            key=jax.random.key(run.seed),
-            num_prompts=run.num_prompts,
-            num_steps=run.num_steps,
-            eval_every=run.eval.every,
-            max_rollouts=run.max_rollouts,
-            advantage=vary.advantage if vary else usual,
-            refill=run.refill,
-            measure=run.resolved_measure,
+            schedule=build.make_schedule(run, len(data.train)),
             lag=run.engine.max_lag,
             overlaps=gpus.overlaps(run.engine, run.layout),
             engine_devices=gpus.engine_devices(run.engine, run.layout),
@@ -231,16 +232,5 @@ def is_done(run: settings.Run, workdir: str) -> bool:
         return False
     num_items = content["num_items"]
     run = run.with_items(num_items, build.make_selector(run).needs.places)
-    return is_over(run, content["step"], content["rollouts_total"], num_items)
-
-
-def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
-    """Returns whether a run over `num_items` items ends after a step: see `progress.is_over`."""
-    due = passes.Passes(run.resolved_measure, build.make_selector(run), num_items)
-    return ends_after(
-        step,
-        rollouts_total,
-        num_steps=run.num_steps,
-        max_rollouts=run.max_rollouts,
-        next_pass=due.cost(step),
-    )
+    schedule = build.make_schedule(run, num_items)
+    return schedule.is_over(content["step"], content["rollouts_total"])

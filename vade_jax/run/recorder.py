@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import tqdm
-from flax import traverse_util
 
 from vade_jax import settings
 from vade_jax.run import directory
 from vade_jax.store import checkpoints, metrics, rollout_log, run_file
-from vade_jax.trainer import processes, timing, waiting
+from vade_jax.trainer import processes
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
 from vade_jax.trainer.progress import Progress
@@ -68,7 +67,7 @@ class RunRecorder:
             total=config["num_steps"],
             initial=step,
             bar_format=BAR,
-            smoothing=0.1,
+            smoothing=0.5,  # of the latest steps: the first one compiles
         )
         self._watched: dict[str, str] = {}
         self._has_stepped = False
@@ -83,17 +82,13 @@ class RunRecorder:
         if self._metrics is None:
             return
         self._metrics.write(step, metrics)
-        is_first = data is not None and not self._has_stepped
-        self._has_stepped |= is_first
+        self._has_stepped |= data is not None
         self._watch(metrics, draw=data is None)
         if data is not None:
             self._log_written.result()
             path = rollout_log.path(self._workdir, step)
             self._log_written = self._log_thread.submit(_write_log, path, data)
-            if is_first:
-                timing.count_compiled(self._bar)
-            else:
-                self._bar.update()  # draws at most ten times a second
+            self._bar.update()  # draws at most ten times a second
             if step == 1:
                 self._bar.write(first_answer(data))
 
@@ -124,8 +119,7 @@ class RunRecorder:
         }
         trees = _trees(progress)
         if progress.waiting:
-            arrays, content["waiting"] = waiting.pack(progress.waiting)
-            trees["waiting"] = traverse_util.unflatten_dict(arrays, sep="/")
+            trees["waiting"], content["waiting"] = progress.waiting.pack()
         self._checkpointer.save(progress.step, trees, content)
         if last or not self._has_saved:
             self._checkpointer.wait()
@@ -163,8 +157,7 @@ def restore(
     batch = None
     if trees["waiting"]:
         assert pool is not None
-        arrays: Any = traverse_util.flatten_dict(trees["waiting"], sep="/")
-        batch = waiting.unpack(arrays, content["waiting"], pool)
+        batch = StepData.unpack(trees["waiting"], content["waiting"], pool)
     print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
     counters = {name: content["progress"][name] for name in COUNTERS}
     return Progress(

@@ -1,11 +1,6 @@
-"""Which prompts a step rolls out next: the selector's proposal, made into prompts.
-
-Reading items, decoding their images and building prompts takes as long as a small update. The posterior is
-final once a step's answers are scored, so the loop has all of it done in a thread while the policy learns.
-"""
+"""Which prompts a step rolls out next: the selector's proposal, made into prompts."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -28,7 +23,6 @@ class Chosen:
     proposal: Proposal
     items: Sequence[Item]  # without their images, which the prompts have
     prompts: Sequence[Prompt]
-    seconds: float  # that choosing and building took, in whichever thread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +42,20 @@ class Pool:
     expand: Expand | None = None
 
     def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
-        """Returns the proposed prompts; `key` is for the draws of `expand`."""
-        start, index_M = time.perf_counter(), np.asarray(proposal.index_M).tolist()
-        if self.expand is None:
+        """Returns the proposed prompts; `key` is for the draws of `expand`, without which none is made."""
+        index_M = np.asarray(proposal.index_M).tolist()
+        if self.expand is None or key is None:
             made = self.map(lambda i: self._built(self.items[i]), index_M)
         else:
-            assert key is not None
             items, proposal = self.expand(self.map(self.items.__getitem__, index_M), proposal, key)
             made = self.map(self._built, items)
-        return Chosen(
-            proposal=proposal,
-            items=[item for item, _ in made],
-            prompts=[prompt for _, prompt in made],
-            seconds=time.perf_counter() - start,
-        )
+        items, prompts = [item for item, _ in made], [prompt for _, prompt in made]
+        return Chosen(proposal, items, prompts)
 
     def take(self, index_M: Array, num_rollouts: int) -> Chosen:
         """Returns prompts that no selector has proposed, all to be answered equally often."""
         num_rollouts_M = np.full(len(index_M), num_rollouts, np.int32)
-        plain = dataclasses.replace(self, expand=None)
-        return plain.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
+        return self.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
 
     def _built(self, item: Item) -> tuple[Item, Prompt]:
         # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
@@ -84,6 +72,11 @@ def choose(
 ) -> Chosen:
     """Returns what a round rolls out, chosen by the posterior before it.
 
+    A selector does not know what its step has used. If it names used items, it is asked again
+    with the same key, so with the same draws, for so many that enough others are left. The
+    number is one of few sizes, because each compiles. That larger batch is in random order, so the
+    places that used items leave are filled at random from it: not strictly by the next best.
+
     Args:
         selector: the selector's functions.
         pool: the items, and how they become prompts.
@@ -92,36 +85,22 @@ def choose(
         num_prompts: how many; fewer, or none, where the data has not as many that are unused.
         used: items that this step has rolled out already; none of them comes again.
     """
-    start = time.perf_counter()
-    proposal = _propose(selector, len(pool.items), posterior, key, num_prompts, used)
-    chosen = pool.build(proposal, key)
-    return dataclasses.replace(chosen, seconds=time.perf_counter() - start)
-
-
-def _propose(selector, num_items, posterior, key, num_prompts, used) -> Proposal:
-    """Returns the selector's choice among the items that are not used.
-
-    A selector does not know what its step has used. If it names used items, it is asked again
-    with the same key, so with the same draws, for so many that enough others are left. The
-    number is one of few sizes, because each compiles. That larger batch is in random order, so the
-    places that used items leave are filled at random from it: not strictly by the next best.
-    """
 
     def ask(number: int) -> Proposal:
         if not selector.needs.variants:  # whose places are more than its items
-            number = min(number, num_items)
+            number = min(number, len(pool.items))
         proposal = jax.device_get(selector.propose(posterior, key, number))
-        _check(proposal, number, num_items, has_variants=selector.needs.variants)
+        _check(proposal, number, len(pool.items), has_variants=selector.needs.variants)
         return proposal
 
-    first = ask(num_prompts)
-    if used.isdisjoint(first.index_M.tolist()):
-        return first
-    more = ask(arrays.bucket(len(used) + num_prompts, 1))
-    both = jax.tree.map(lambda a, b: np.concatenate([a, b]), first, more)
-    _, place_M = np.unique(both.index_M, return_index=True)
-    unused = [m for m in sorted(place_M) if int(both.index_M[m]) not in used][:num_prompts]
-    return jax.tree.map(lambda x: x[unused], both)
+    proposal = ask(num_prompts)
+    if not used.isdisjoint(proposal.index_M.tolist()):
+        more = ask(arrays.bucket(len(used) + num_prompts, 1))
+        both = jax.tree.map(lambda a, b: np.concatenate([a, b]), proposal, more)
+        _, place_M = np.unique(both.index_M, return_index=True)
+        unused = [m for m in sorted(place_M) if int(both.index_M[m]) not in used][:num_prompts]
+        proposal = jax.tree.map(lambda x: x[unused], both)
+    return pool.build(proposal, key)
 
 
 def _check(proposal: Proposal, number: int, num_items: int, *, has_variants: bool) -> None:

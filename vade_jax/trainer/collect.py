@@ -7,31 +7,31 @@ posterior is updated after every round, so a selector's decays are per round.
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
-from concurrent import futures
-from typing import TypeVar
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from vade_jax import rng, samplers, settings
+from vade_jax.data import loading
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import processes, scoring
 from vade_jax.trainer.choosing import Chosen, Pool, choose
-from vade_jax.trainer.scoring import Advantage, Scored, Scorer, ScoringThread
-from vade_jax.trainer.timing import Clock
-from vade_jax.types import Array, Feedback, Item, Prompt, Rollouts
+from vade_jax.trainer.hardware import Clock
+from vade_jax.trainer.scoring import Advantage, Scored, Scorer
+from vade_jax.types import Feedback, Item, Prompt, Rollouts
 
 T = TypeVar("T", Rollouts, Feedback)
-
-# Of `refill.ask="estimate"`, as in GRESO's code (arXiv 2506.02177): a quarter more than the share
-# of dropped groups calls for, and at least 64 prompts.
-ESTIMATE_MARGIN, ESTIMATE_LEAST = 1.25, 64
+LISTS = {"keep_M": bool, "round_M": int, "learned_M": int}  # the last may be empty: no array then
 
 
 @dataclasses.dataclass(frozen=True)
-class Round:
+class StepData:
     """M groups of answers, N in all: what was asked, what came, and what it is worth."""
 
     items: Sequence[Item]
@@ -42,12 +42,6 @@ class Round:
     keep_M: np.ndarray  # bool, the groups that the selector would train on
     # What the selector had expected, see `Sampler.believe`, and the pass rates that it drew, "p_drawn".
     belief: Mapping[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class StepData(Round):
-    """All rounds of a step as one."""
-
     round_M: np.ndarray  # int, from 1
     # The groups that the policy is given, in order; one that is not kept only fills its place, so that the
     # shapes stay. Empty: there is nothing to learn from.
@@ -59,202 +53,198 @@ class StepData(Round):
 
         Answers of a group that only fills its place are marked invalid.
         """
-        kept = drop(self.rollouts, self.keep_M)
-        rollouts, order_N = take(kept, self.learned_M)
+        inside_N = np.isin(self.rollouts.group_N, self.learned_M)
+        rollouts = jax.tree.map(lambda x: x[inside_N] if np.ndim(x) else x, self.rollouts)
+        rollouts = rollouts.replace(
+            group_N=np.searchsorted(self.learned_M, rollouts.group_N).astype(np.int32),
+            valid_N=rollouts.valid_N & self.keep_M[rollouts.group_N],
+        )
         prompts = [self.prompts[m] for m in self.learned_M]
-        return prompts, rollouts, np.asarray(self.feedback.advantage_N)[order_N]
+        return prompts, rollouts, np.asarray(self.feedback.advantage_N)[inside_N]
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what a checkpoint keeps of a batch that waits: a tree of arrays, and JSON.
+
+        The weights that made it are gone, so it is kept whole, but for the prompts, which are large.
+        """
+        feedback = {name: x for name, x in vars(self.feedback).items() if x is not None}
+        belief = traverse_util.unflatten_dict(dict(self.belief), sep="/")
+        tree = {"rollouts": dict(vars(self.rollouts)), "feedback": feedback, "belief": belief}
+        plain = {name: np.asarray(vars(self)[name]).tolist() for name in LISTS}
+        plain |= {"seconds": dict(self.seconds), "scored": [*map(dataclasses.asdict, self.scored)]}
+        return jax.tree.map(np.asarray, tree), plain
+
+    @classmethod
+    def unpack(cls, tree: Mapping[str, Any], plain: Mapping[str, Any], pool: Pool) -> "StepData":
+        """Returns the batch, bit for bit; its prompts are built again."""
+        chosen = pool.take(tree["feedback"]["index_M"], 0)
+        return cls(
+            items=chosen.items,
+            prompts=chosen.prompts,
+            rollouts=Rollouts(**tree["rollouts"]),
+            scored=[Scored(**one) for one in plain["scored"]],
+            feedback=Feedback(**tree["feedback"]),
+            belief=traverse_util.flatten_dict(tree.get("belief", {}), sep="/"),
+            seconds=plain["seconds"],
+            **{name: np.array(plain[name], kind) for name, kind in LISTS.items()},
+        )
 
 
-def collect(
-    selector: samplers.Sampler,
-    pool: Pool,
-    posterior: samplers.State,
-    key: jax.Array,
-    step: int,
-    engine: Engine,
-    score: Scorer,
-    num_prompts: int,
-    *,
-    advantage: Advantage = scoring.usual_advantage,
-    refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
-    version: int | None = None,
-    first: futures.Future[Chosen] | None = None,
-) -> tuple[StepData, samplers.State]:
-    """Returns the answers that a step learns from, and the posterior updated by them.
+@dataclasses.dataclass(frozen=True)
+class Collector:
+    """Makes the batches that a policy learns from: `collect(posterior, step)`.
 
-    The paper updates the posterior after the policy. The posterior needs no weights: updated here, it
-    lets the next prompts be chosen while the policy learns.
-
-    Args:
+    Attributes:
         selector: the selector's functions.
         pool: the items, and how they become prompts.
-        posterior: the selector's state before the step.
-        key: of the run. All draws depend only on it and on the step.
-        step: the RL step, from 1.
         engine: makes the answers.
         score: rewards them.
+        key: of the run. All draws depend only on it and on the step.
         num_prompts: B, prompts a step.
         advantage: compares the answers of a group (Eq. 2).
         refill: what is done about the groups that the selector drops.
-        version: of the weights that have to answer; None: those of the step before.
-        first: the prompts of the first round, if a thread chooses them already.
-
-    Raises:
-        EngineFailure: the engine makes no more answers, or answers with other weights.
-        RewardFailure: a reward function failed, or not one answer of the step counts.
-        NotFinite: a number of the answers is NaN or infinite; the message names it.
     """
-    keys, clock = rng.step_keys(key, step), Clock()
-    version = step - 1 if version is None else version
-    rounds, used, missing = [], set(), num_prompts
-    while missing:
-        number = len(rounds)
-        # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped ones.
-        with clock("select"):
-            if first is not None and not rounds:
-                chosen = first.result()
-            else:
+
+    selector: samplers.Sampler
+    pool: Pool
+    engine: Engine
+    score: Scorer
+    key: jax.Array
+    num_prompts: int
+    advantage: Advantage = scoring.usual_advantage
+    refill: settings.Refill = settings.Refill()  # noqa: RUF009 (frozen)
+
+    def __call__(
+        self, posterior: samplers.State, step: int, *, version: int | None = None
+    ) -> tuple[StepData, samplers.State]:
+        """Returns the answers that a step, from 1, learns from, and the posterior updated by them.
+
+        `version` is of the weights that have to answer, by default those of the step before.
+
+        Raises:
+            EngineFailure: the engine makes no more answers, or answers with other weights.
+            RewardFailure: a reward function failed, or not one answer of the step counts.
+            NotFinite: a number of the answers is NaN or infinite; the message names it.
+        """
+        keys, clock = rng.step_keys(self.key, step), Clock()
+        version = step - 1 if version is None else version
+        rounds, used, num_kept = [], set(), 0
+        most_rounds = self.refill.max_rounds or math.inf
+        while num_kept < self.num_prompts and len(rounds) < most_rounds:
+            number, size = len(rounds), self.num_prompts
+            if self.refill.ask == "missing":
+                size -= num_kept
+            # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped.
+            with clock("select"):
                 select_key = rng.round_key(keys.select, number)
-                chosen = choose(selector, pool, posterior, select_key, missing, used)
-        if not chosen.items:
-            break
-        when = f"step {step}, round {number + 1}"
-        # Every process has made its own choice.
-        texts = [prompt.text for prompt in chosen.prompts]
-        processes.agree(f"the prompts of {when}", [np.asarray(chosen.proposal.index_M), texts])
-        # Generate the answers, score them, and compare each with its group (Eq. 2).
-        answer_key = rng.round_key(keys.rollouts, number)
-        rollouts, scored, feedback = answer(
-            engine, score, chosen, answer_key, version, clock, advantage, f"step {step}"
-        )
-        # Update the posterior (Eq. 5, 6).
-        with clock("adv"):
-            belief = jax.device_get(dict(selector.believe(posterior, chosen.proposal)))
-            if chosen.proposal.p_M is not None:
-                belief["p_drawn"] = chosen.proposal.p_M
-            keep_M = np.asarray(selector.keep(posterior, feedback))
-            posterior = selector.update(posterior, feedback)
-        asked = chosen.items, chosen.prompts
-        rounds.append(Round(*asked, rollouts, scored, feedback, keep_M, belief))
-        missing = num_missing([one.keep_M for one in rounds], num_prompts, refill)
-        used.update(np.asarray(feedback.index_M).tolist())
-    if not any(one.feedback.valid_N.any() for one in rounds):
-        raise RewardFailure(
-            f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
-            "the reward function and the server that it asks"
-        )
-    return _as_one(rounds, num_prompts, clock.seconds), posterior
-
-
-def answer(
-    engine: Engine,
-    score: Scorer,
-    chosen: Chosen,
-    key: jax.Array,
-    version: int,
-    clock: Clock,
-    advantage: Advantage,
-    when: str,
-) -> tuple[Rollouts, list[Scored], Feedback]:
-    """Generates the answers to the chosen prompts, and scores each group while others are generated.
-
-    Answers without a verdict are returned as invalid. They do not count, like answers that the engine could
-    not make. Args and errors are as in `collect`; `key` is that of these answers, `when` for messages.
-    """
-    with ScoringThread(score, chosen.items) as scoring_thread:
-        with clock("gen"):
-            number_M = np.asarray(chosen.proposal.num_rollouts_M)
-            rollouts = engine.generate(
-                chosen.prompts, number_M, key, version, on_group=scoring_thread
+                chosen = choose(self.selector, self.pool, posterior, select_key, size, used)
+            if not chosen.items:
+                break
+            # Generate the answers, score them, and compare each with its group (Eq. 2).
+            answer_key, when = rng.round_key(keys.rollouts, number), f"step {step}"
+            rollouts, scored, feedback = self._answer(
+                chosen, answer_key, version, when, clock, number
             )
+            # Update the posterior (Eq. 5, 6).
+            with clock("adv"):
+                belief = jax.device_get(dict(self.selector.believe(posterior, chosen.proposal)))
+                if chosen.proposal.p_M is not None:
+                    belief["p_drawn"] = chosen.proposal.p_M
+                keep_M = np.asarray(self.selector.keep(posterior, feedback))
+                posterior = self.selector.update(posterior, feedback)
+            rounds.append((chosen, rollouts, scored, feedback, keep_M, belief))
+            num_kept += int(keep_M.sum())
+            used.update(np.asarray(feedback.index_M).tolist())
+        return join_rounds(rounds, self.num_prompts, clock.seconds), posterior
+
+    def measure(
+        self, step: int, section: settings.Measure, stop: Callable[[], bool] = lambda: False
+    ) -> Feedback | None:
+        """Returns the feedback on all items, each answered for the selector alone; None if stopped.
+
+        Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1
+        (arXiv 2509.21268) computes its weights from a pass every T steps.
+
+        Args:
+            step: the step after the pass.
+            section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
+            stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
+        """
+        index_I = np.arange(len(self.pool.items), dtype=np.int32)
+        batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
+        take = functools.partial(self.pool.take, num_rollouts=section.num_rollouts)
+        # What the selector needs from the answers' tokens, such as MMR1's diversity.
+        needed = self.selector.needs.named("measured")
+        names = [name for name in needed if name in samplers.FROM_TOKENS]
+        measured = []
+        with loading.Threads(1) as thread:  # builds the next prompts meanwhile
+            for number, chosen in enumerate(thread.stream(take, batches)):
+                if number and stop():
+                    return None
+                key, when = rng.pass_key(self.key, step, number), f"the pass before step {step}"
+                rollouts, _, feedback = self._answer(chosen, key, step - 1, when, Clock(), number)
+                arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N
+                answers = [x_N[rollouts.valid_N] for x_N in arrays_N]
+                size = len(chosen.items)
+                values = {x: samplers.FROM_TOKENS[x](*answers, num_groups=size) for x in names}
+                measured.append(feedback.replace(extra_M=values or None))
+        return join(measured, list(map(len, batches)))
+
+    def _answer(
+        self, chosen: Chosen, key: jax.Array, version: int, when: str, clock: Clock, number: int
+    ) -> tuple[Rollouts, list[Scored], Feedback]:
+        """Generates and scores the answers to the chosen prompts, and compares those of a group.
+
+        Answers without a verdict are returned as invalid. They do not count, like answers that the engine
+        could not make. `key` is that of these answers, `number` that of the call in a step or pass.
+        """
+        # Every process has made its own choice.
+        asked = np.asarray(chosen.proposal.index_M).tolist(), [x.text for x in chosen.prompts]
+        processes.agree(f"the prompts of {when}", asked)
+        rollouts, scored = scoring.generate(self.engine, self.score, chosen, key, version, clock)
         # The ratio would take answers of older weights for draws of the current policy.
         if (held := int(rollouts.params_version)) != version:
             raise EngineFailure(
                 f"the engine answered with weights {held} instead of {version}: its sync did not take"
             )
-        with clock("reward"):  # only what is left to score after the last answer
-            scored = scoring_thread.scored(len(rollouts.group_N))
-    of_threads = {"judge": scoring_thread.seconds, "gen_tail": scoring_thread.tail}
-    clock.add(prepare=chosen.seconds, **of_threads)
-    had_N = np.asarray(rollouts.valid_N)
-    valid_N = had_N & np.array([one.is_known for one in scored], bool)
-    # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
-    if len(chosen.prompts) > 1 and had_N.any() and not valid_N.any():
-        reasons = collections.Counter(one.reason for one in scored)
-        raise RewardFailure(
-            f"no verdict on any of {len(valid_N)} answers ({reasons}): "
-            "look at the reward function and the server that it asks"
-        )
-    rollouts = rollouts.replace(valid_N=valid_N)
-    with clock("adv"):
-        feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, advantage)
-        scoring.check_answers(when, chosen.prompts, rollouts, feedback)
-    return rollouts, scored, feedback
+        valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
+        # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
+        # one prompt may lack all, where others came before.
+        if not valid_N.any() and (len(chosen.prompts) > 1 or number == 0):
+            reasons = dict(collections.Counter(one.reason for one in scored))
+            raise RewardFailure(
+                f"{when}: of {len(valid_N)} answers none came, or none has a verdict ({reasons}): look at the "
+                "engine, the reward function and the server that it asks"
+            )
+        rollouts = rollouts.replace(valid_N=valid_N)
+        with clock("adv"):
+            feedback = scoring.feedback_of(chosen.proposal, rollouts, scored, self.advantage)
+            scoring.check_answers(when, chosen.prompts, rollouts, feedback)
+        return rollouts, scored, feedback
 
 
-def num_missing(keep_M: Sequence[np.ndarray], num_prompts: int, refill: settings.Refill) -> int:
-    """Returns how many prompts the next round asks for; 0: the step is complete.
-
-    `keep_M` has, of each round, the groups that were kept.
-    """
-    num_kept, generated = sum(int(x.sum()) for x in keep_M), sum(map(len, keep_M))
-    missing = num_prompts - num_kept
-    if missing <= 0 or len(keep_M) == refill.max_rounds:
-        return 0
-    if refill.ask == "missing":
-        return missing
-    if refill.ask == "batch" or num_kept == 0:
-        return num_prompts
-    # GRESO's rule: at this step's share of kept groups, with a margin, in one more round.
-    likely = int(missing * generated / num_kept * ESTIMATE_MARGIN)
-    return min(max(likely, ESTIMATE_LEAST), num_prompts)
-
-
-def _as_one(rounds: Sequence[Round], num_prompts: int, seconds: Mapping[str, float]) -> StepData:
-    sizes = [len(one.items) for one in rounds]
-    keep_M = np.concatenate([one.keep_M for one in rounds])
+def join_rounds(
+    rounds: Sequence[tuple], num_prompts: int, seconds: Mapping[str, float]
+) -> StepData:
+    """Returns the rounds of a step, each (chosen, rollouts, scored, feedback, keep_M, belief), as one."""
+    chosen, rollouts, scored, feedback, keep_M, belief = zip(*rounds, strict=True)
+    sizes, keep_M = [len(one.items) for one in chosen], np.concatenate(keep_M)
+    learned_M, dropped_M = np.flatnonzero(keep_M)[:num_prompts], np.flatnonzero(~keep_M)
+    if len(learned_M):
+        # Dropped groups fill empty places. Fewer groups would be other shapes, which XLA would compile.
+        learned_M = np.sort(np.append(learned_M, dropped_M[: num_prompts - len(learned_M)]))
     return StepData(
-        items=[item for one in rounds for item in one.items],
-        prompts=[prompt for one in rounds for prompt in one.prompts],
-        rollouts=join([one.rollouts for one in rounds], sizes),
-        scored=[scored for one in rounds for scored in one.scored],
-        feedback=join([one.feedback for one in rounds], sizes),
+        items=[item for one in chosen for item in one.items],
+        prompts=[prompt for one in chosen for prompt in one.prompts],
+        rollouts=join(rollouts, sizes),
+        scored=[answer for one in scored for answer in one],
+        feedback=join(feedback, sizes),
         keep_M=keep_M,
-        belief={x: np.concatenate([one.belief[x] for one in rounds]) for x in rounds[0].belief},
+        belief=jax.tree.map(lambda *x: np.concatenate(x), *belief),
         round_M=np.repeat(np.arange(1, 1 + len(rounds)), sizes),
-        learned_M=_learned(keep_M, num_prompts),
+        learned_M=learned_M,
         seconds=seconds,
     )
-
-
-def _learned(keep_M: np.ndarray, num_prompts: int) -> np.ndarray:
-    """Returns `StepData.learned_M`: the kept groups, at most `num_prompts`, and others in empty places."""
-    kept, dropped = np.flatnonzero(keep_M), np.flatnonzero(~keep_M)
-    missing = num_prompts - len(kept)
-    if len(kept) == 0 or missing <= 0:
-        return kept[:num_prompts]
-    # `batch` marks dropped groups invalid. Fewer groups would be other shapes: XLA would compile again.
-    return np.sort(np.concatenate([kept, dropped[:missing]]))
-
-
-# ------------------------------------------------------------------------------ flat answers
-def drop(rollouts: Rollouts, keep_M: np.ndarray) -> Rollouts:
-    """Returns the rollouts with the groups that are not kept marked invalid."""
-    keep_N = np.asarray(keep_M)[rollouts.group_N]
-    return rollouts.replace(valid_N=rollouts.valid_N & keep_N)
-
-
-def take(rollouts: Rollouts, order_M: Array) -> tuple[Rollouts, np.ndarray]:
-    """Returns the groups of `order_M`, in that order, and the answers `order_N` that these are.
-
-    A group may be taken several times.
-    """
-    order_M, version = np.asarray(order_M), rollouts.params_version
-    first_M, stop_M = np.searchsorted(rollouts.group_N, [order_M, order_M + 1])
-    order_N = np.concatenate([*map(np.arange, first_M, stop_M)])
-    group_N = np.repeat(np.arange(len(order_M), dtype=np.int32), stop_M - first_M)
-    taken = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
-    return taken.replace(group_N=group_N, params_version=version), order_N
 
 
 def join(made: Sequence[T], num_groups: Sequence[int]) -> T:

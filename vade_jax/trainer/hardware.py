@@ -1,4 +1,4 @@
-"""How well a step uses its devices: MFU and memory.
+"""What a step costs: seconds, under verl's names, memory, and how well learning uses its devices.
 
 `perf/mfu` is the useful work of learning (`models/qwen/flops.py`) divided by the work that the devices could
 have done in the same seconds. Useful work is what the algorithm needs: each prompt once, the tokens of each
@@ -6,8 +6,10 @@ valid answer, three forwards for an update and one for each set of log-probs. Pa
 waiting add seconds but no useful work, so they lower it.
 """
 
+import contextlib
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,48 @@ import numpy as np
 from vade_jax.models.qwen import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
+
+class Clock:
+    """Times named parts: `with clock("gen"): ...`."""
+
+    def __init__(self):
+        self._start = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to `timing_s/<name>`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(**{name: time.perf_counter() - start})
+
+    def add(self, **seconds: float) -> None:
+        """Adds seconds to parts. Parts that other threads timed overlap with the rest of the step."""
+        for name, more in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + more
+
+    def metrics(
+        self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
+    ) -> Metrics:
+        """Returns `timing_s/*`, and the tokens a second of the whole step.
+
+        As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
+        one training device. Device-seconds are of these and of the `engine_devices` that only answer: a
+        device that waits is paid for.
+        """
+        step = time.perf_counter() - self._start
+        context = np.array([prompt.length for prompt in prompts])[rollouts.group_N]
+        num_tokens = int(rollouts.length_N.sum() + context.sum())
+        return {f"timing_s/{name}": s for name, s in self.seconds.items()} | {
+            "timing_s/step": step,
+            "perf/device_seconds": step * (jax.device_count() + engine_devices),
+            "perf/throughput": num_tokens / step / jax.device_count(),
+        }
+
+
+# ------------------------------------------------------------------------------ devices
 # Published dense bfloat16 TFLOP/s by JAX's name of the device; for others a run sets `perf.peak_tflops`. The
 # first of these names that ends a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
 PEAK_TFLOPS = {
@@ -49,24 +93,17 @@ def utilisation(
 ) -> Metrics:
     """Returns `perf/mfu` of learning from these answers in this many seconds.
 
-    Args:
-        prompts: of the answers.
-        rollouts: the answers.
-        seconds: of learning.
-        shape: the model's.
-        forwards: the cost of a step's learning, in forwards of the decoder.
-        vision_forwards: the same, in forwards of the vision tower.
-        peak: FLOP/s of all devices together; 0: unknown, so there is no MFU.
+    Learning costs `forwards` of the decoder and `vision_forwards` of the vision tower. `peak` is FLOP/s of
+    all devices together; 0: unknown, so there is no MFU.
     """
     if not peak:
         return {}
-    length_M = np.array([prompt.length for prompt in prompts])
+    length_M = [prompt.length for prompt in prompts]
     answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
-    work = forwards * flops.decoder(shape.text, length_M, *answers)
-    if shape.vision is not None:
-        images = [(image, prompt.patch) for prompt in prompts for image in prompt.images]
-        for image, patch in images:
-            n = image[..., 0].size // patch**2
+    work = forwards * flops.decoder(shape.text, np.array(length_M), *answers)
+    for prompt in prompts:
+        for image in prompt.images:
+            n = image[..., 0].size // prompt.patch**2
             tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
             work += vision_forwards * tower
     return {"perf/mfu": work / (peak * seconds)}

@@ -1,11 +1,5 @@
 """The learner: the first state, the compiled programs, and what a step does with its rollouts.
 
-    state, shardings = first_state(policy, optimizer)
-    logp = update.make_logp(policy.merge, banned=policy.tokenizer.banned_ids)
-    step = update.make(logp, objective, optimizer, whole=policy.whole)
-    learn = Learner(compile_update(step, policy, shardings), compile_logprobs(logp, policy), shape)
-    state, metrics = learn(state, prompts, rollouts, advantage_N)
-
 Programs are jitted here, at the edge; everything below is plain functions of arrays.
 """
 
@@ -86,7 +80,7 @@ class Learner:
         metrics = importance.effective_size(_mean_over_minibatches(jax.device_get(history)))
         metrics["actor/updates"] = len(history)
         metrics |= self.utilisation(prompts, rollouts, time.perf_counter() - start)
-        return state, metrics | minibatches.padding(cut)
+        return state, metrics
 
     def _teaches(self, batch: Batch) -> bool:
         # Decided on the host, from what every process has: no program is compiled for it.
@@ -119,17 +113,13 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 
 # ------------------------------------------------------------------------------ the first state
 def first_state(
-    policy: Policy,
-    optimizer: optax.GradientTransformation,
-    shardings: TrainState | None = None,
-    *,
-    copy: bool = False,
+    policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
 ) -> tuple[TrainState, TrainState]:
-    """Returns the first state and its shardings, by default those of the mesh.
+    """Returns the first state and its shardings.
 
     The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
     """
-    where = shardings or mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+    where = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
     params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params

@@ -22,7 +22,6 @@ from vade_jax.models.qwen import layers
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
-HOST = "pinned_host"  # JAX's name for host memory that devices can read
 Rules = Sequence[tuple[str, P]]
 
 # Stacked layers lead with L, which is never split: a scan takes one layer after another.
@@ -59,8 +58,8 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
         shape[shape == -1] = len(devices) // max(int(np.prod(shape[shape != -1])), 1)
     if (shape < 1).any() or np.prod(shape) != len(devices):
         raise ValueError(
-            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes of 1 "
-            "or more whose product is their number, or divides it and one axis is -1, all remaining devices"
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes whose "
+            "product is their number, one of them may be -1 for all remaining devices"
         )
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
     return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
@@ -90,11 +89,6 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(place, tree)
-
-
-def on_host(shardings):
-    """Returns the same shardings, in host memory."""
-    return jax.tree.map(lambda x: x.with_memory_kind(HOST), shardings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,17 +198,12 @@ def check_batch(mesh: Mesh, name: str, size: int) -> None:
     """Raises ValueError when the `size` prompts of the field `name` cannot be split evenly."""
     if size % batch_size(mesh):
         raise ValueError(
-            f"{name}={size} is not divisible by {batch_size(mesh)}, the mesh's data x fsdp: "
-            "choose a multiple of it, or a smaller mesh.data and mesh.fsdp (with more mesh.tensor)"
+            f"{name}={size} is not divisible by {batch_size(mesh)}, mesh.data x mesh.fsdp: choose a multiple"
         )
 
 
 def check_model(mesh: Mesh, shape) -> None:
-    """Checks that the mesh divides a model, from its config alone: no weight is read.
-
-    Raises:
-        ValueError: `mesh.tensor` does not divide the heads of `shape` (a model's config).
-    """
+    """Raises ValueError when `mesh.tensor` does not divide the heads of `shape`, a model's config."""
     ways, heads, kv_heads = mesh.shape["tensor"], shape.text.num_heads, shape.text.num_kv_heads
     if math.gcd(heads, kv_heads) % ways:
         raise ValueError(

@@ -20,7 +20,7 @@ import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching, loading
-from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
+from vade_jax.types import Array, Batch, Prompt, Rollouts
 
 T = TypeVar("T")
 MIN_LENGTH = 16  # tokens; a program for shorter answers would not be worth its compilation
@@ -57,14 +57,8 @@ def split(
 
     Invalid answers and empty places of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
     copies of the engine's log-probs. Empty rows fill the micro-batches; they cost nothing if a whole
-    micro-batch is empty, because `update` skips it.
-
-    Args:
-        prompts: M of them.
-        rollouts: their answers.
-        advantage_N: the answers' advantages.
-        shape: the sizes.
-        map: maps a function over micro-batches, for example in threads: it cuts images into patches.
+    micro-batch is empty, because `update` skips it. `map` maps over micro-batches: cutting images into
+    patches takes time.
     """
     prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), shape.answers_per_row)
     of_rows = [prompts[m] for m in prompt_R.tolist()]
@@ -138,22 +132,6 @@ def answer_mask(rollouts: Rollouts) -> np.ndarray:
     return (inside_NT & np.asarray(rollouts.valid_N)[:, None]).astype(np.float32)
 
 
-def padding(batches: Sequence[Batch]) -> Metrics:
-    """Returns the share of empty slots for prompts, answers and image patches.
-
-    It counts only computed slots: for answers, those that `in_shortest` leaves.
-    """
-    prompts = [batch.prompts for batch in batches]
-    masks = [batch.mask_NT for batch in batches]
-    filled_and_slots = {
-        "prompts": [(float(p.length_M.sum()), p.token_MP.size) for p in prompts],
-        "answers": [(float(m.sum()), sum(num_slots(x) for x in m if x.any())) for m in masks],
-        "images": [(float(v.sum()), v.size) for v in (p.images.valid_BWS for p in prompts)],
-    }
-    sums = {name: np.sum(pairs, axis=0) for name, pairs in filled_and_slots.items()}
-    return {f"perf/padding_{x}": 1 - float(filled / max(n, 1)) for x, (filled, n) in sums.items()}
-
-
 # ------------------------------------------------------------------------------ short answers
 def ladder(width: int) -> tuple[int, ...]:
     """Returns the lengths, ascending, to which answers of at most `width` tokens are cut.
@@ -187,12 +165,6 @@ def longest(mask_NT: Array) -> jax.Array:
     """Returns the number of tokens of the longest answer, int32."""
     place_T = jnp.arange(1, mask_NT.shape[1] + 1)
     return jnp.max(jnp.where(mask_NT > 0, place_T, 0))
-
-
-def num_slots(mask_NT: Array) -> int:
-    """Returns the number of answer tokens that are computed for a micro-batch."""
-    lengths = ladder(mask_NT.shape[1])
-    return len(mask_NT) * lengths[np.searchsorted(lengths, longest(mask_NT))]
 
 
 def cut(batch: Batch, length: int) -> Batch:

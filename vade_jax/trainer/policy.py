@@ -33,22 +33,23 @@ class Policy:
     base_shardings: Params = dataclasses.field(default_factory=dict)
     adapter: lora.Adapter | None = None
 
+    # The functions that these return hold no arrays of this policy.
     @property
     def merge(self):
-        """Returns the function from all parameters to the model; it holds no arrays of this policy."""
+        """The function from all parameters to the model."""
         return functools.partial(model.merge, self.graphdef)
 
     @property
     def whole(self) -> Callable[[Params, Params], Params]:
-        """Returns the function from trained and frozen to all parameters; it holds no arrays."""
-        if self.adapter is None:
+        """The function from trained and frozen to all parameters."""
+        scale = self.adapter.scale if self.adapter else None
+        if scale is None:
             return lambda params, frozen: params
-        scale = self.adapter.scale
         return lambda params, frozen: lora.join(frozen, params, scale)
 
     @property
     def weights(self) -> Callable[[TrainState], Params]:
-        """Returns the function from a state to all parameters, for an engine; it holds no arrays."""
+        """The function from a state to all parameters, for an engine."""
         whole = self.whole
         return lambda state: whole(state.params, state.frozen)
 
@@ -69,11 +70,9 @@ def place_policy(
     Raises:
         ValueError: the mesh does not divide the model.
     """
-    shape = files.load_config(directory)
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
-    policy = dataclasses.replace(
-        policy, directory=str(directory), tokenizer=tokens.Tokenizer.load(directory)
-    )
+    policy = dataclasses.replace(policy, directory=str(directory), tokenizer=tokenizer)
     if policy.adapter is None:
         _, params = files.load(directory, param_dtype, policy.shardings)
         return dataclasses.replace(policy, params=params)
@@ -90,11 +89,7 @@ def abstract_policy(
     wanted: settings.Lora,
     param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
-    """Returns a policy with shapes instead of arrays, without directory and tokenizer.
-
-    Raises:
-        ValueError: the mesh does not divide the model.
-    """
+    """Returns a policy with shapes instead of arrays, without directory and tokenizer; see `place_policy`."""
     mesh.check_model(devices, shape)
     adapter = peft.choose(wanted, shape) if wanted.rank else None
     params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}

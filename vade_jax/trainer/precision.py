@@ -3,10 +3,8 @@
 A bfloat16 has 8 significant bits, so an update of 1e-6 to a weight of 0.02 rounds to nothing, every
 time. Here the optimizer keeps the low 16 bits of every float32 weight as a uint16; the weight itself,
 rounded, is what the model computes with. Together they are float32 again, bit for bit, and the optimizer
-never sees anything else. Kahan's compensation and stochastic rounding (both for this in arXiv
-2010.06192) are the alternatives. A compensation in bfloat16 takes the same two bytes but rounds too:
-next to a weight of 1 it stalls on updates of 1e-6. Stochastic rounding needs none, but it adds noise and
-a key. optax has neither.
+never sees anything else. Of the alternatives (arXiv 2010.06192) Kahan's compensation in bfloat16 rounds
+too, and stochastic rounding adds noise and a key. optax has neither.
 
 Bytes a weight: 2 + 2, 2 for the first moment and 4 for the second, whose steps of 0.1 % bfloat16 would
 lose: 10, where float32 takes 12. (The sum of the gradients is float32 in both, four more.)
@@ -71,7 +69,6 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
         )
         return weight, State(low, inner_state)
 
-    # Called with all three, by their place.
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 

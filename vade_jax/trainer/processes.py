@@ -8,9 +8,9 @@ process nothing is communicated.
 
 import collections
 import functools
-import hashlib
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,11 +23,8 @@ from vade_jax.rollout.engine import Engine, EngineFailure, EngineLost, OnGroup, 
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
-# Errors of the leader that the others raise too, as these or as what they derive from; any other type
-# becomes a RuntimeError.
-KINDS = {
-    kind.__name__: kind for kind in (ValueError, OSError, EngineLost, EngineFailure, RewardFailure)
-}
+# Errors of the leader that the others raise too, as the first of these that they are.
+KINDS = (EngineLost, EngineFailure, RewardFailure, ValueError, OSError, Exception)
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
 _BARRIERS = itertools.count()  # every barrier needs its own name
 
@@ -49,22 +46,20 @@ def is_leader() -> bool:
 
 
 # ------------------------------------------------------------------------------ arrays
-def put(tree: Tree, sharding: Any) -> Tree:
-    """Returns host arrays, which every process has whole, as arrays on the mesh.
+def put(tree: Tree, sharding: jax.sharding.Sharding) -> Tree:
+    """Returns host arrays, equal in all processes, as arrays on the mesh; JAX arrays stay where they are.
 
-    Args:
-        tree: NumPy arrays, equal in all processes; JAX arrays are on the mesh already and stay.
-        sharding: one for all leaves, or a tree of them. It may span several processes; for NumPy arrays
-            `jax.jit` does not accept that, and `jax.device_put` would compare all values.
+    `jax.jit` does not accept NumPy arrays for a sharding that spans several processes, and `jax.device_put`
+    would compare all values.
     """
 
-    def put_one(x, sharding):
+    def put_one(x):
         if isinstance(x, jax.Array):
             return x
         x = np.asarray(x)
         return jax.make_array_from_callback(x.shape, sharding, x.__getitem__)
 
-    return jax.tree.map(put_one, tree, jax.tree.broadcast(sharding, tree))
+    return jax.tree.map(put_one, tree)
 
 
 # ------------------------------------------------------------------------------ agreement
@@ -74,34 +69,24 @@ def any_of(flag: bool) -> bool:
 
 
 def agree(name: str, value: Any) -> None:
-    """Checks that all processes hold the same `value`, by 64 bits of its hash.
+    """Checks that all processes hold the same `value`, by its checksum.
 
     Args:
         name: what is compared and at which step, for the message.
-        value: a tree of arrays, numbers and strings.
+        value: JSON.
 
     Raises:
         Disagreement: in every process; names those that differ from process 0.
     """
     if not several():
         return
-    digests = multihost_utils.process_allgather(_digest(value))
-    if others := np.flatnonzero((digests != digests[0]).any(1)).tolist():
+    digests = multihost_utils.process_allgather(np.uint32(zlib.crc32(json.dumps(value).encode())))
+    if others := np.flatnonzero(digests != digests[0]).tolist():
         raise Disagreement(
             f"{name}: processes {others} of {jax.process_count()} differ from process 0. Start "
             "all of them with the same config, the same files and the same versions of "
             "everything (compare `pip freeze`); the last checkpoint is from before it"
         )
-
-
-def _digest(value) -> np.ndarray:
-    """Two 32-bit words: JAX has no 64-bit integers by default."""
-    content = hashlib.blake2b(digest_size=8)
-    for path, leaf in jax.tree.leaves_with_path(value):
-        leaf = np.asarray(leaf)
-        header = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape} "
-        content.update(header.encode() + leaf.tobytes())
-    return np.frombuffer(content.digest(), np.uint32)
 
 
 # ------------------------------------------------------------------------------ the leader
@@ -118,27 +103,23 @@ def on_leader(function: Callable[[], Any]) -> Any:
     """
     if not several():
         return function()
-    result = error = None
+    result = error = kind = None
     if is_leader():
         try:
             result = function()
         except Exception as caught:
             error = caught
-    kinds = [kind.__name__ for kind in type(error).__mro__] if error is not None else []
-    result, kinds, text = _from_leader_json([result, kinds, str(error)])
+            kind = next(i for i, kind in enumerate(KINDS) if isinstance(error, kind))
+    barrier()
+    text = np.frombuffer(json.dumps([result, kind, str(error)]).encode(), np.uint8)
+    size = int(from_leader(np.int32(len(text))))
+    text = bytes(from_leader(text if is_leader() else np.zeros(size, np.uint8)))
+    result, kind, message = json.loads(text)
     if error is not None:
         raise error
-    if kinds:
-        kind = next((KINDS[name] for name in kinds if name in KINDS), RuntimeError)
-        raise kind(f"process 0: {text}")
+    if kind is not None:
+        raise KINDS[kind](f"process 0: {message}")
     return result
-
-
-def _from_leader_json(value):
-    barrier()
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    size = int(from_leader(np.int32(len(text))))
-    return json.loads(bytes(from_leader(text if is_leader() else np.zeros(size, np.uint8))))
 
 
 def barrier() -> None:
@@ -172,7 +153,7 @@ class LeaderEngine:
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
-        """See `Engine.generate`. The leader reports groups one by one, the others all at the end."""
+        """See `Engine.generate`. Only the leader reports groups: it scores them."""
         made: list[Rollouts] = []
 
         def lead():
@@ -184,13 +165,7 @@ class LeaderEngine:
 
         shapes = on_leader(lead)
         fields = vars(made[0]) if made else {name: np.zeros(*x) for name, x in shapes.items()}
-        rollouts = Rollouts(**from_leader(dict(fields)))
-        if not made:
-            answers = [x[:n] for x, n in zip(rollouts.token_NT, rollouts.length_N, strict=True)]
-            stops = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
-            for m in range(len(prompts)):
-                on_group(m, answers[stops[m] : stops[m + 1]])
-        return rollouts
+        return Rollouts(**from_leader(dict(fields)))
 
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`. If it fails or stops early, the others do not keep waiting."""

@@ -1,15 +1,65 @@
-"""Everything that the steps of a run change, and when a run is over."""
+"""What the steps of a run change, and when a run measures, validates and ends."""
 
 import dataclasses
 import math
 
 import numpy as np
 
-from vade_jax import samplers
+from vade_jax import samplers, settings
 from vade_jax.trainer.collect import StepData
 from vade_jax.types import Feedback, Metrics, TrainState
 
 Known = frozenset[str]  # questions of the validation that were once answered only right
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What is due after a number of steps.
+
+    Attributes:
+        num_steps: RL steps in all, including those already done.
+        eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
+        max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
+            is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
+        measure: passes over all items: how often, and how many answers to each.
+        measures_first: whether there is a pass before the first step, whatever `measure` says.
+        num_items: in a pass.
+    """
+
+    num_steps: int
+    eval_every: int = 0
+    max_rollouts: int = 0
+    measure: settings.Measure = settings.Measure()  # noqa: RUF009 (frozen)
+    measures_first: bool = False
+    num_items: int = 0
+
+    def measures(self, step: int) -> bool:
+        """Returns whether a pass over all items follows `step` steps."""
+        every = self.measure.every
+        return (every > 0 and step % every == 0) or (step == 0 and self.measures_first)
+
+    def pass_cost(self, step: int) -> int:
+        """Returns the number of answers of the pass after `step` steps; 0 if there is none."""
+        return self.measures(step) * self.num_items * self.measure.num_rollouts
+
+    def measured(self, step: int) -> int:
+        """Returns the number of answers of all passes before `step`, which is at least 1."""
+        every = self.measure.every
+        number = 1 + (step - 1) // every if every else int(self.measures_first)
+        return number * self.num_items * self.measure.num_rollouts
+
+    def is_over(self, step: int, rollouts_total: int) -> bool:
+        """Returns whether a run ends after `step`, with this many answers paid for.
+
+        It also ends before a pass whose answers would use up the budget: no step could follow.
+        """
+        paid = rollouts_total + self.pass_cost(step)
+        return step >= self.num_steps or 0 < self.max_rollouts <= paid
+
+    def validates(self, step: int, rollouts_total: int) -> bool:
+        """Returns whether the policy is validated after `step`."""
+        is_due = self.eval_every > 0 and step % self.eval_every == 0
+        return is_due or self.is_over(step, rollouts_total)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,30 +76,21 @@ class Progress:
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
     visits: int = 0  # items visited, in all rounds; variants of one item in a batch are one visit
-    waiting: StepData | None = None  # the batch of the next step, with a lag
-
-    @property
-    def made(self) -> int:
-        """The step that the last batch ever made is for."""
-        return self.step + (self.waiting is not None)
-
-    @property
-    def rollouts_made(self) -> int:
-        """Answers ever made, those of passes and of the batch that waits included."""
-        return self.rollouts_total + (len(self.waiting.scored) if self.waiting else 0)
-
-    def with_batch(self, data: StepData, posterior: samplers.State) -> "Progress":
-        """Returns the progress with a batch that waits, and the posterior updated by it."""
-        return dataclasses.replace(self, posterior=posterior, waiting=data)
+    waiting: StepData | None = None  # the batch of the next step, if it is made already
 
     def measured(self, feedback: Feedback, posterior: samplers.State) -> "Progress":
         """Returns the progress after a pass over all items, which updated the posterior."""
         return dataclasses.replace(self._paid_for(feedback), posterior=posterior)
 
-    def learned(self, state: TrainState, feedback: Feedback, *, is_updated: bool) -> "Progress":
+    def made(self, batch: StepData, posterior: samplers.State) -> "Progress":
+        """Returns the progress with a batch that waits, and the posterior updated by it."""
+        return dataclasses.replace(self, posterior=posterior, waiting=batch)
+
+    def learned(self, state: TrainState, *, is_updated: bool) -> "Progress":
         """Returns the progress after the next step has learned from the batch that waits."""
-        step, index_M = self.step + 1, np.unique(feedback.index_M)
-        visited_I = self.visited_I.copy()
+        assert self.waiting is not None
+        feedback, step = self.waiting.feedback, self.step + 1
+        index_M, visited_I = np.unique(feedback.index_M), self.visited_I.copy()
         visited_I[index_M] = step
         return dataclasses.replace(
             self._paid_for(feedback),
@@ -90,14 +131,3 @@ class Progress:
             "vade/epochs": self.visits / num_items,
             "vade/coverage": int(recent) / num_items,
         }
-
-
-def is_over(
-    step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int, next_pass: int = 0
-) -> bool:
-    """Returns whether a run ends after `step`, with `rollouts_total` answers paid for.
-
-    It also ends before a pass over all items whose `next_pass` answers would use up the budget: no step could
-    follow.
-    """
-    return step >= num_steps or 0 < max_rollouts <= rollouts_total + next_pass

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +19,10 @@ import numpy as np
 from vade_jax import arrays
 from vade_jax.losses import advantages
 from vade_jax.rewards import functions
+from vade_jax.rollout.engine import Engine, Sampling, ignore
 from vade_jax.trainer import processes
+from vade_jax.trainer.choosing import Chosen
+from vade_jax.trainer.hardware import Clock
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
 _NOTHING_LOST = "the last checkpoint is from before it"
@@ -43,14 +47,11 @@ class Scored:
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
-    """Scores all answers (tokens, the end included) to one question.
-
-    Of several processes only the leader scores.
+    """Scores all answers to one question.
 
     Attributes:
-        score: (item, answers) -> the scores of each; from `num_threads` threads at a time.
-        num_threads: 1 unless the function mostly waits, such as for a server. One is enough for the built-in
-            rules: what takes long, a symbolic comparison, runs in worker processes anyway.
+        score: (item, tokens of the answers, the end included) -> the scores of each.
+        num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
         metrics: what happened since the last call: failures, costs.
     """
 
@@ -62,20 +63,17 @@ class Scorer:
 def make_scorer(
     decode: Callable[[np.ndarray], str],
     judge: functions.Judge,
-    *,
     by_length: Callable[[int], float] = lambda length: 0.0,
-    num_threads: int = 1,
-    metrics: Callable[[], Metrics] = dict,
+    **of_judge: Any,
 ) -> Scorer:
-    """Returns the reward of a run.
+    """Returns the scorer that decodes answers and asks a judge what they are worth.
 
     Args:
         decode: tokens to text, special tokens left out.
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
-        num_threads: of the `Scorer`.
-        metrics: of the `Scorer`.
+        **of_judge: the other fields of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -92,77 +90,60 @@ def make_scorer(
             for tokens, text, judgement in zip(answers, texts, judgements, strict=True)
         ]
 
-    return Scorer(score, num_threads, metrics)
+    return Scorer(score, **of_judge)
 
 
-class ScoringThread:
-    """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scored`.
+def generate(
+    engine: Engine,
+    score: Scorer,
+    asked: Chosen,
+    key: jax.Array,
+    version: int,
+    clock: Clock,
+    sampling: Sampling | None = None,
+) -> tuple[Rollouts, list[Scored]]:
+    """Returns answers and their scores; each group is scored while the engine makes others.
 
-    Use it in a `with` statement: where the engine fails, groups that wait are not scored any more.
+    Of several processes all get the leader's scores, without texts: others would pay for a judge again, or
+    decide otherwise, and then their selectors would drift apart.
+
+    Raises:
+        EngineFailure: the engine makes no more answers.
+        RewardFailure: a user's function failed.
     """
+    threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
+    groups: dict[int, futures.Future[list[Scored]]] = {}
+    came, scored = [], []
 
-    def __init__(self, score: Scorer, items: Sequence[Item]):
-        self._score, self._items = score.score, items
-        self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
-        self._groups: dict[int, futures.Future[list[Scored]]] = {}
-        self._came: list[float] = []  # when each group came
-        self._seconds: list[float] = []  # that each group took
+    def on_group(m: int, answers: Sequence[np.ndarray]) -> None:
+        came.append(time.perf_counter())
+        groups[m] = threads.submit(score.score, asked.items[m], answers)
 
-    def __enter__(self) -> "ScoringThread":
-        return self
+    def lead() -> list[tuple[float, float]]:
+        for m in sorted(groups):
+            scored.extend(groups[m].result())
+        return [(float(one.reward), float(one.correct)) for one in scored]
 
-    def __exit__(self, *error: object) -> None:
-        # Without an error all are done. With one, a judge would be asked, and paid, for nothing.
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
-        """Takes all answers to prompt m."""
-        assert m not in self._groups, f"the answers to prompt {m} came twice"
-        self._came.append(time.perf_counter())
-        if processes.is_leader():
-            self._groups[m] = self._threads.submit(self._timed, self._items[m], answers)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of scoring in all threads, most of them while the engine still generates."""
-        return sum(self._seconds)
-
-    @property
-    def tail(self) -> float:
-        """Seconds from the median group to the last one, in which most of the engine waits."""
-        return max(self._came) - statistics.median(self._came) if self._came else 0.0
-
-    def scored(self, num_answers: int) -> list[Scored]:
-        """Returns the scores of all answers in the order of the prompts, once they are there.
-
-        Of several processes all get the leader's, without texts: others would pay for a judge again, or
-        decide otherwise, and then their selectors would drift apart.
-
-        Raises:
-            RewardFailure: a user's function failed.
-        """
-        scored: list[Scored] = []
-
-        def lead() -> list[tuple[float, float]]:
-            scored.extend(self._wait())
-            assert len(scored) == num_answers, "an answer was not reported"
-            return [(float(one.reward), float(one.correct)) for one in scored]
-
-        numbers = processes.on_leader(lead)
-        return scored or [Scored("", None, *pair) for pair in numbers]
-
-    def _wait(self) -> list[Scored]:
-        """Returns all that was scored, by group, or raises the first failure."""
-        done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
-
-    def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        start = time.perf_counter()
-        scored = self._score(item, answers)
-        self._seconds.append(time.perf_counter() - start)  # several threads may do so at once
-        return scored
+    try:
+        with clock("gen"):
+            number_M = np.asarray(asked.proposal.num_rollouts_M)
+            rollouts = engine.generate(
+                asked.prompts,
+                number_M,
+                key,
+                version,
+                sampling,
+                on_group=on_group if processes.is_leader() else ignore,
+            )
+        with clock("reward"):  # only what is left to score after the last answer
+            numbers = processes.on_leader(lead)
+    finally:
+        # After an error the groups that wait are not scored: a judge would be paid for nothing.
+        threads.shutdown(wait=False, cancel_futures=True)
+    assert len(numbers) == len(rollouts.group_N), "an answer was not reported"
+    if came:  # from the median group to the last one, in which most of the engine waits
+        clock.add(gen_tail=max(came) - statistics.median(came))
+    return rollouts, scored or [Scored("", None, *pair) for pair in numbers]
 
 
 # ------------------------------------------------------------------------------ advantages, counts
@@ -207,8 +188,7 @@ def feedback_of(
 
     Without a verdict an answer has reward and correctness 0; it is not to be valid in `rollouts`.
     """
-    M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
-    valid_N = np.asarray(rollouts.valid_N)
+    M, group_N, valid_N = len(proposal.index_M), rollouts.group_N, np.asarray(rollouts.valid_N)
     numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
     reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
 
@@ -225,7 +205,7 @@ def feedback_of(
         group_N=group_N,
         reward_N=reward_N,
         correct_N=correct_N,
-        advantage_N=np.asarray(advantage_N),
+        advantage_N=advantage_N,
         length_N=np.asarray(rollouts.length_N),
         valid_N=valid_N,
         extra_M=proposal.extra_M,
@@ -240,10 +220,9 @@ class NotFinite(RuntimeError):  # noqa: N818 (says what happened)
 def check_answers(
     when: str, prompts: Sequence[Prompt], rollouts: Rollouts, feedback: Feedback
 ) -> None:
-    """Raises NotFinite, which says when, unless all numbers of the answers that count are finite.
+    """Raises NotFinite unless all numbers of the answers that count are finite.
 
-    Here and not in the loss, which cannot say whose fault it is, and may be finite all the same: the
-    clip turns an infinite ratio into a finite one.
+    The loss cannot say whose fault it is, and may be finite: the clip makes an infinite ratio finite.
     """
     inside_NT = np.arange(rollouts.logp_NT.shape[1]) < rollouts.length_N[:, None]
     numbers = {
@@ -252,18 +231,12 @@ def check_answers(
         "advantage": feedback.advantage_N,
     }
     for name, x_N in numbers.items():
-        bad = np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N)
-        if len(bad):
-            uid = prompts[int(feedback.group_N[bad[0]])].uid
-            raise NotFinite(
-                f"{when}: the {name} of {len(bad)} answers are not finite ({x_N[bad[0]]}), the first is one to "
-                f"{uid}; {_NOTHING_LOST}"
-            )
+        for n in np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N):
+            uid = prompts[feedback.group_N[n]].uid
+            raise NotFinite(f"{when}: the {name} of an answer to {uid}: {x_N[n]}; {_NOTHING_LOST}")
 
 
 def check_losses(when: str, losses: Metrics) -> None:
     """Raises NotFinite, which says when, unless every loss, norm and rate is finite."""
     if bad := {name: float(x) for name, x in losses.items() if not np.isfinite(x)}:
-        raise NotFinite(
-            f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate or look at the rollouts"
-        )
+        raise NotFinite(f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate")

@@ -40,14 +40,14 @@ def of_step(data: StepData, num_prompts: int) -> Metrics:
             feedback.successes_M[trained_M].sum() / num_valid
         )
     if "posterior_mean" in data.belief:
-        metrics["vade/posterior_error"] = _error(data.belief["posterior_mean"], feedback)
+        metrics["vade/posterior_error"] = error(data.belief["posterior_mean"], feedback)
     reasons = collections.Counter(one.reason for one in data.scored)
     unknown = sum(not one.is_known for one in data.scored)
     counts = {"timeouts": reasons["timeout"], "crashes": reasons["crash"], "unknown": unknown}
     return metrics | {f"reward/{name}": number for name, number in counts.items()}
 
 
-def _error(expected_M: np.ndarray, feedback: Feedback) -> float:
+def error(expected_M: np.ndarray, feedback: Feedback) -> float:
     """Returns by how much a prompt's share of right answers differs from what was expected, on average."""
     asked_M = feedback.trials_M > 0
     rate_M = feedback.successes_M[asked_M] / feedback.trials_M[asked_M]
@@ -86,5 +86,5 @@ def varied(feedback: Feedback) -> np.ndarray:
 
     On the host: rounds of any size compile nothing.
     """
-    reward_N, num_groups = np.asarray(feedback.reward_N), len(feedback.index_M)
-    return np.asarray(arrays.varies(reward_N, feedback.group_N, num_groups, feedback.valid_N))
+    reward_N, group_N, valid_N = feedback.reward_N, feedback.group_N, feedback.valid_N
+    return np.asarray(arrays.varies(np.asarray(reward_N), group_N, len(feedback.index_M), valid_N))

@@ -4,7 +4,6 @@ An objective turns the policy's log-probs into a scalar whose denominators are t
 counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,10 +17,6 @@ from vade_jax.trainer import mesh, minibatches, precision
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
 
 T = TypeVar("T")
-_RATES = (
-    "delta/log_rate",
-    "delta/rate_bias",
-)  # how fast memories fade: verl and fla leave them alone too
 
 
 class Totals(NamedTuple):
@@ -95,23 +90,21 @@ def make(
     optimizer: optax.GradientTransformation,
     *,
     learning_rate: optax.Schedule | None = None,
-    frozen: tuple[str, ...] = (),
     apply: Callable[[Params, Params], Params] = optax.apply_updates,
     whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
-    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (of the trained
-    parameters, before the clip), `actor/param_norm` (of all new parameters) and `actor/lr`. The caller must
-    check that they are finite before it uses the state again.
+    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip),
+    `actor/param_norm` (of the new parameters) and `actor/lr`. The caller must check that they are finite
+    before it uses the state again.
 
     Args:
         logp: log-probs of a micro-batch, and entropies.
         objective: the function to minimise.
         optimizer: turns its gradient into an update.
         learning_rate: the schedule, to report the rate; None: not reported.
-        frozen: paths of parameters that the optimizer does not change.
         apply: (parameters, the optimizer's result) -> new parameters.
         whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
     """
@@ -134,9 +127,7 @@ def make(
         of_micro = lambda micro: gradient(state.params, state.frozen, micro, totals)
         grads, metrics = _sum_over_microbatches(minibatches.in_shortest(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        still = _is_frozen(grads, frozen)
-        counted = jax.tree.map(lambda x, is_still: None if is_still else x, grads, still)
-        metrics["actor/grad_norm"] = optax.tree.norm(counted)
+        metrics["actor/grad_norm"] = optax.tree.norm(grads)
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = apply(state.params, updates)
@@ -191,45 +182,25 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
-    Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the decay rates of
-    linear layers. Where `keeps_remainders`, its results are to be applied with `precision.replace`.
-
-    Raises:
-        ValueError: in `init`, no parameter is at a path of `config.frozen`.
+    Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the rates at which
+    the memories of linear layers fade. For bfloat16 weights the results are to be applied with
+    `precision.replace`.
     """
-    trained = optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            schedule(config),
-            config.b1,
-            config.b2,
-            weight_decay=config.weight_decay,
-            mask=lambda params: _by_name(params, lambda name: not name.endswith(_RATES)),
-            mu_dtype=param_dtype,
-        ),
+
+    def decays(params: Params) -> Params:
+        is_rate = lambda path: mesh.path_name(path).endswith(("delta/log_rate", "delta/rate_bias"))
+        return jax.tree_util.tree_map_with_path(lambda path, _: not is_rate(path), params)
+
+    adamw = optax.adamw(
+        schedule(config),
+        config.b1,
+        config.b2,
+        weight_decay=config.weight_decay,
+        mask=decays,
+        mu_dtype=param_dtype,
     )
-    if config.frozen:
-        # Frozen parameters have no moments and do not count in the clipped norm.
-        is_frozen = functools.partial(_is_frozen, prefixes=config.frozen)
-        trained = optax.partition({False: trained, True: optax.set_to_zero()}, is_frozen)
-    return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
-
-
-def keeps_remainders(config: settings.Optimizer, param_dtype: str) -> bool:
-    """Returns whether the optimizer keeps the remainders of bfloat16 weights."""
-    return param_dtype == "bfloat16" and config.remainders
-
-
-def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Returns the optimizer for a state in host memory."""
-
-    def update(gradients, state, params):
-        # The barrier ties them, so that the state is fetched only when the gradients are ready.
-        gradients, state = jax.lax.optimization_barrier((gradients, state))
-        return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
-
-    # Called with all three, by their place.
-    return optax.GradientTransformation(inner.init, update)  # pyright: ignore[reportArgumentType]
+    clipped = optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+    return precision.of_bfloat16(clipped) if param_dtype == "bfloat16" else clipped
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:
@@ -239,25 +210,3 @@ def schedule(config: settings.Optimizer) -> optax.Schedule:
     if not decay:
         return optax.warmup_constant_schedule(first, peak, warmup)
     return optax.warmup_cosine_decay_schedule(first, peak, warmup, warmup + decay, 0.1 * peak)
-
-
-def _is_frozen(params: Params, prefixes: tuple[str, ...]) -> Params:
-    """Returns which parameters have a path that starts with one of `prefixes`.
-
-    Raises:
-        ValueError: a prefix freezes nothing, or everything.
-    """
-    names = {mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)}
-    for prefix in prefixes:
-        if not 0 < sum(name.startswith(prefix) for name in names) < len(names):
-            known = ", ".join(sorted({name.split("/")[0] for name in names}))
-            raise ValueError(
-                f"optimizer.frozen: {prefix!r} is to be the start of some paths of parameters, not of all or "
-                f"none: they start with {known}"
-            )
-    return _by_name(params, lambda name: name.startswith(prefixes))
-
-
-def _by_name(params: Params, function: Callable[[str], bool]) -> Params:
-    """Returns what `function` says of each parameter's path."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: function(mesh.path_name(path)), params)

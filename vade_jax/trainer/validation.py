@@ -11,9 +11,11 @@ import numpy as np
 
 from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer import scoring
 from vade_jax.trainer.choosing import Pool
+from vade_jax.trainer.hardware import Clock
 from vade_jax.trainer.progress import Known
-from vade_jax.trainer.scoring import Scorer, ScoringThread
+from vade_jax.trainer.scoring import Scorer
 from vade_jax.types import Item, Metrics, Prompt
 
 # (engine, key, version of the weights, questions known so far) -> metrics, questions known now
@@ -42,24 +44,19 @@ def of_items(
     `val-aux/<name>/unknown` is the share of such answers, if there are any.
     """
     asked = Pool(items, build_prompt, map).take(np.arange(len(items)), num_samples)
-    kept, num_rollouts_M = asked.items, np.asarray(asked.proposal.num_rollouts_M)
-    uid_M = np.array([f"{name}/{item.uid}" for item in kept])
-    names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in kept]
+    uid_M = np.array([f"{name}/{item.uid}" for item in asked.items])
+    names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in asked.items]
     # The metrics' names end in these; "" stands for all items.
-    families = {"": np.ones(len(kept), bool)}
+    families = {"": np.ones(len(items), bool)}
     families |= {f"{x}/": np.array(names) == x for x in sorted({*names} - {""})}
 
     def validate(
         engine: Engine, key: jax.Array, version: int, known: Known
     ) -> tuple[Metrics, Known]:
-        with ScoringThread(score, kept) as scoring_thread:
-            rollouts = engine.generate(
-                asked.prompts, num_rollouts_M, key, version, sampling, on_group=scoring_thread
-            )
-            scored = scoring_thread.scored(len(rollouts.group_N))
+        rollouts, scored = scoring.generate(engine, score, asked, key, version, Clock(), sampling)
         known_N = np.array([one.is_known for one in scored])
         correct_N = np.array([one.correct if one.is_known else 0 for one in scored], np.float32)
-        rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
+        rate_M = np.bincount(rollouts.group_N, correct_N, len(items)) / num_samples
         was_known_M = np.array([uid in known for uid in uid_M])
         metrics = {}
         if not known_N.all():

@@ -9,7 +9,7 @@ Departures from Algorithm 1:
   epoch (see `due`).
 - Easy and hard mean all right and all wrong; the public code has thresholds on the mean reward.
 - The paper's adaptive rollouts, which replace the groups that `keep` drops, are the refill rounds of the
-  training loop (`refill.ask="estimate"`).
+  training loop, each of a whole batch; the paper's rounds have at least 64 prompts and at most a batch.
 - `update` runs after every round, so p_easy and p_hard are adjusted once a round, and the target shares are
   those of a round.
 """
@@ -104,7 +104,7 @@ def selector(options: GresoOptions) -> base.Sampler:
     return base.compiled(init, propose, update, keep=base.keep_mixed)
 
 
-GOES_WITH = {"refill.max_rounds": 3, "refill.ask": "estimate"}
+GOES_WITH = {"refill.max_rounds": 3}
 SPEC = base.Spec("greso", GresoOptions, selector, goes_with=GOES_WITH)
 
 
