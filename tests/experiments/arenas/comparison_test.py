@@ -28,7 +28,7 @@ def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts
             table |= {"group": [0, 0, 1, 1], "correct": [1, 0, 1, 1]}
             rollout_log.write(rollout_log.path(workdir, step), table)
         lines.append(metrics.line(line))
-    (workdir / "metrics.jsonl").write_bytes(b"".join(lines))
+    (workdir / "metrics.jsonl").write_text("".join(lines))
     return workdir
 
 

@@ -28,7 +28,7 @@ def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
         }
         for step in STEPS
     ]
-    (directory / "metrics.jsonl").write_bytes(b"".join(map(metrics.line, lines)))
+    (directory / "metrics.jsonl").write_text("".join(map(metrics.line, lines)))
     return records.of_directory(directory)
 
 
