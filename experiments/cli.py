@@ -11,7 +11,6 @@ from ml_collections import ConfigDict, config_flags
 from configs import default
 from experiments import commands, paths
 from experiments.errors import disk_errors, user_errors
-from vade_jax import fields
 from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -88,10 +87,9 @@ def parse(argv: list[str]) -> list[str]:
     """Parses the flags and loads the config file."""
     for shared in (CONFIG, WORKDIR, DISTRIBUTED, COORDINATOR, NUM_PROCESSES, PROCESS_ID):
         flags.FLAGS.register_key_flag_for_module(argv[0], flags.FLAGS[shared.name])  # for its help
-    at_home = lambda flag: flag[1] + fields.at_home("--config", flag[2])
-    with commands.mistakes():
-        # Changes sys.argv in place: ml_collections looks for overrides there.
-        argv[:] = [re.sub("^(--?config=)(~.*)", at_home, word, flags=re.DOTALL) for word in argv]
+    at_home = lambda flag: flag[1] + os.path.expanduser(flag[2])
+    # Changes sys.argv in place: ml_collections looks for overrides there.
+    argv[:] = [re.sub("^(--?config=)(~.*)", at_home, word, flags=re.DOTALL) for word in argv]
     rest = commands.parse(argv)
     with commands.mistakes():
         if CONFIG.value is not None:

@@ -1,11 +1,9 @@
 """Flags that are paths. A shell does not expand a "~" after "=", so it becomes the home directory here."""
 
-import argparse
+import os
 from typing import Any
 
 from absl import flags
-
-from vade_jax import fields
 
 flags.disclaim_key_flags()  # a flag is that of the command that calls `define`, in whose help it stands
 
@@ -14,7 +12,7 @@ class _Parser(flags.ArgumentParser):
     syntactic_help = "a path"
 
     def parse(self, argument: str) -> str:
-        return fields.at_home("the path", argument)
+        return os.path.expanduser(argument)
 
 
 def define(name: str, default: str | None, help: str, **options: Any) -> flags.FlagHolder:
@@ -29,7 +27,4 @@ def define_multi(name: str, default: list[str], help: str) -> flags.FlagHolder:
 
 def path(argument: str) -> str:
     """Returns the path of an argument; for `type=` of `argparse`."""
-    try:
-        return fields.at_home("the path", argument)
-    except ValueError as error:  # argparse would replace the message of a ValueError
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return os.path.expanduser(argument)
