@@ -11,10 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.hub_server import Hub
-from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.run import directory
-from vade_jax.store import run_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -41,7 +38,6 @@ configs:
 )
 def test_a_name_and_its_parts(text, name):
     assert hub.parse(text) == name and str(name) == text
-    assert name.is_pinned == (SHA in text)
 
 
 @pytest.mark.parametrize(
@@ -60,28 +56,7 @@ def test_a_directory_that_is_here_is_no_name(tmp_path, monkeypatch):
     assert hub.parse("runs/mine")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     assert hub.parse("runs/mine") is None
-    assert hub.model("runs/mine") == hub.pin("runs/mine", "model") == "runs/mine"
-
-
-def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
-    asked = []
-
-    def snapshot(name, kind, patterns):
-        asked.append((str(name), kind))
-        return f"/cache/{SHA[::-1]}"
-
-    monkeypatch.setattr(hub, "_snapshot", snapshot)
-    begun = {"model": {"checkpoint": f"a/m@{SHA}"}, "data": {"train": f"a/d@{SHA}:x"}}
-    run_file.write(tmp_path, {"settings": begun})
-    data = {"train": "a/d@main:x", "validation": "a/d:y"}
-    run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
-    run = fields.replaced(run, directory.pinned(run, str(tmp_path)))
-    assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
-    assert run.data.validation == f"a/d@{SHA[::-1]}:y"
-    assert asked == [("a/d:y", "dataset")]
-    assert (
-        fields.replaced(run, directory.pinned(run, str(tmp_path / "new"))) == run
-    )  # nothing is left
+    assert hub.model("runs/mine") == "runs/mine"
 
 
 # ------------------------------------------------------------------------------ the real libraries
@@ -129,12 +104,9 @@ def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
     with Hub(models={"a/m": files}) as server:
         assert ask(tmp_path, MODEL, server.url) == "['config.json', 'model.safetensors']"
-        pinned = ask(tmp_path, "print(hub.pin('a/m', 'model'))", server.url)
-        assert pinned == f"a/m@{server.commit('models', 'a/m')}"
         got = [path for method, path in server.log if method == "GET" and "resolve" in path]
         assert not any(path.endswith(".bin") for path in got)
     assert ask(tmp_path, MODEL, HF_HUB_OFFLINE="1") == "['config.json', 'model.safetensors']"
-    assert ask(tmp_path, "print(hub.pin('a/m', 'model'))", HF_HUB_OFFLINE="1") == pinned
 
 
 def test_data_of_a_split_and_of_a_commit(tmp_path):
@@ -144,23 +116,22 @@ def test_data_of_a_split_and_of_a_commit(tmp_path):
         train, test = ask(tmp_path, both, server.url).splitlines()
         assert (train, test) == (str([("q0", image), ("q1", image)]), str([("t", image)]))
         assert "not a path here" in ask(tmp_path, DATA.format(split="nothing"), server.url)
-        code = "name = hub.pin('a/d:train', 'dataset'); print(name, len(sources.rows(name)))"
-        pinned, size = ask(tmp_path, code, server.url).split()
-        assert pinned == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
+        pinned = f"a/d@{server.commit('datasets', 'a/d')}:train"
+        assert ask(tmp_path, f"print(len(sources.rows({pinned!r})))", server.url) == "2"
         server.repos["datasets", "a/d"] = data("other")  # a new commit
         assert ask(tmp_path, f"print(len(sources.rows({pinned!r})))", HF_HUB_OFFLINE="1") == "2"
 
 
 def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
     with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
-        pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
-        line = pin("runs/modle", url=server.url)
+        get = lambda name, **where: ask(tmp_path, f"hub.model({name!r})", **where)
+        line = get("runs/modle", url=server.url)
         assert line.startswith(
             "ValueError: runs/modle is not a path here, and as a name on the hub "
         )
         assert "RepositoryNotFoundError" in line
-        assert "RevisionNotFoundError" in pin("a/m@v9", url=server.url)
+        assert "RevisionNotFoundError" in get("a/m@v9", url=server.url)
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        assert "b/new is not a path here" in pin("b/new", **offline)
-    missing = "import sys; sys.modules['huggingface_hub'] = None; hub.pin('a/m', 'model')"
+        assert "b/new is not a path here" in get("b/new", **offline)
+    missing = "import sys; sys.modules['huggingface_hub'] = None; hub.model('a/m')"
     assert "import of huggingface_hub halted" in ask(tmp_path, missing)

@@ -13,7 +13,7 @@ from tests.experiments.vade_9k import build_test
 from vade_jax import settings as run_settings
 from vade_jax.data import loading
 from vade_jax.models.qwen import tiny_tokenizer
-from vade_jax.run import build
+from vade_jax.run import datasets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_a_run_takes_both_splits_of_the_directory(built, tmp_path):
     checkpoint, target = built
     c = of_files(target, instruction="")
     with loading.Threads(2) as pool:
-        data = build.load_data(c, checkpoint, str(tmp_path), pool.map)
+        data = datasets.load(c, checkpoint, str(tmp_path), pool.map)
     index = json.loads((target / "index.json").read_text())
     assert (len(index["train"]), len(index["validation"])) == (9, 1)
     for split in ("train", "validation"):
@@ -72,7 +72,7 @@ def test_a_run_that_can_use_no_row_says_why(built, tmp_path):
     checkpoint, target = built
     c = of_files(target, min_pixels=12544, max_pixels=12544)
     with pytest.raises(ValueError, match=r"none of its .*{'bad_image': .*at least 4 x"):
-        build.load_data(c, checkpoint, str(tmp_path))
+        datasets.load(c, checkpoint, str(tmp_path))
 
 
 def test_a_stop_by_hand_is_one_line(tmp_path):

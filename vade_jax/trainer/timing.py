@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
-import tqdm
 
 from vade_jax.types import Metrics, Prompt, Rollouts
 
@@ -58,14 +57,6 @@ class Clock:
             "perf/throughput": (answers + context) / step / jax.device_count(),
             "perf/gen_tokens_per_s": answers / self.seconds["gen"],
         }
-
-
-def count_compiled(bar: tqdm.tqdm) -> None:
-    """Adds to a bar what took the time of compiling, which its estimate of the rest then leaves out."""
-    bar.n += 1
-    bar.initial = bar.last_print_n = bar.n
-    bar.start_t = bar.last_print_t = time.time()  # tqdm's clock
-    bar.refresh()
 
 
 @functools.cache
