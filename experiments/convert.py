@@ -60,8 +60,10 @@ def of_run(
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     with contextlib.closing(checkpoints.Checkpointer(run / "checkpoints")) as saved:
         step = saved.latest_step() if step is None else step
-        started = saved.content(step)["config"]
-        params = jax.device_put(saved.restore(step, {"policy": None})["policy"], device)
+        if step is None:
+            raise FileNotFoundError(f"{run} has no checkpoint")
+        content, trees = saved.restore(step, {"policy": None})
+    started, params = content["config"], jax.device_put(trees["policy"], device)
     own = run / "tiny_model" if started["model"]["preset"] else started["model"]["checkpoint"]
     base = hub.model(str(base or own))
     shape = files.load_config(base)

@@ -18,10 +18,9 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import cli, hooks, warm_start
 from experiments.errors import user_errors
-from vade_jax import atomic, fields, settings
+from vade_jax import atomic, settings
 from vade_jax.data import loading
-from vade_jax.run import build, checks, cluster, compiled, gpus
-from vade_jax.run import directory as directories
+from vade_jax.run import build, checks, cluster, compiled, datasets, gpus
 from vade_jax.store import run_file
 from vade_jax.trainer import processes
 
@@ -39,8 +38,7 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
         gpus.take(run.layout)
         cluster.only_leader_prints()
         processes.on_leader(lambda: os.makedirs(start, exist_ok=True))
-        run = fields.replaced(run, directories.pinned(run, start))
-        compiled.keep(run.perf)
+        compiled.keep()
         base = build.checkpoint_of(run, start)
         rows = _rows(run, base, start) if taught.are_rows(run) else None
         decisive = {name: run.to_dict()[name] for name in ("seed", "model", "lora", "data")}
@@ -68,7 +66,7 @@ def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
     """Returns the training rows whose answer a run could give."""
     limit = run.sampling.max_tokens
     with loading.Threads(run.data.num_threads) as threads:
-        train = build.load_data(run, base, start, threads.stream).train
+        train = datasets.load(run, base, start, threads.stream).train
     rows = train.teachable(limit)
     print(f"{len(rows):,} of {len(train):,} rows have an answer of up to {limit} tokens")
     if not len(rows):

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from experiments import cli, errors, results
 from experiments.arenas import records, sweep_page
 from experiments.arenas.programs import Ended, Program, ProgramPool
-from experiments.arenas.runs import Planned, PlannedRun, WarmStart, pinned, planned
+from experiments.arenas.runs import Planned, PlannedRun, WarmStart, planned
 from vade_jax import imports
 from vade_jax.report import outcome
 from vade_jax.run.directory import own
@@ -40,7 +40,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():
         runs = planned(c, workdir)
         if not REPORT_ONLY.value:
-            runs, alone = pinned(runs), own(workdir)
+            alone = own(workdir)
     baseline = imports.label(c.baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:

@@ -119,7 +119,7 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
     size, build_prompt = lessons.batch_size, datasets.prompt_builder(run.data, policy.tokenizer)
     # Rows are larger than built-in questions: as many are in memory as in RL.
     at_once = math.gcd(size, run.batch.prompts_per_microbatch) if rows else size
-    longest = int(rows.lengths.max()) if rows else run.sampling.max_tokens
+    longest = int(rows.notes["length"].max()) if rows else run.sampling.max_tokens
     shape = minibatches.Shape(
         prompts_per_minibatch=size,
         prompts_per_microbatch=at_once,

@@ -43,21 +43,18 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     path = tmp_path / "figures" / "a.svg"
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert len(os.listdir(path.parent)) == 1
-    (tmp_path / "notes.my-own.tmp").write_text("mine")
-    (tmp_path / ".policy.new" / "deeper").mkdir(parents=True)
-    for mine in ("my.old", ".vim.old"):
-        (tmp_path / mine).mkdir()
-    atomic.remove_strays(tmp_path, ["policy"])
-    assert os.listdir(path.parent) == []
-    assert sorted(os.listdir(tmp_path)) == [".vim.old", "figures", "my.old", "notes.my-own.tmp"]
+    (path.parent / "notes.my-own.tmp").write_text("mine")
+    atomic.remove_strays(path.parent)
+    assert os.listdir(path.parent) == ["notes.my-own.tmp"]
 
 
-def test_what_a_killed_process_left_behind_a_link_is_removed(tmp_path):
-    """It lies beside the link's target."""
-    run, disk = tmp_path / "run", tmp_path / "disk"
-    for directory in (run, disk / "mine", disk / ".mine.new", disk / ".policy.new"):
-        directory.mkdir(parents=True)
-    (run / "policy").symlink_to(disk / "mine")
-    atomic.remove_strays(run, ["policy"])
-    assert sorted(os.listdir(disk)) == [".policy.new", "mine"]
-    assert os.listdir(run) == ["policy"]
+def test_a_directory_is_replaced_at_once_and_the_next_call_removes_what_a_kill_left(tmp_path):
+    path = tmp_path / "policy"
+    for end in ("new", "old"):
+        (tmp_path / f".policy.{end}" / "deeper").mkdir(parents=True)
+    for name in ("one", "two"):
+        with atomic.replacing_directory(path) as fresh:
+            (fresh / name).touch()
+    with pytest.raises(KeyboardInterrupt), atomic.replacing_directory(path) as fresh:
+        raise KeyboardInterrupt
+    assert os.listdir(path) == ["two"] and os.listdir(tmp_path) == ["policy"]

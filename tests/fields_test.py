@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import os
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -33,34 +32,11 @@ def test_dataclasses_asdict_takes_a_section():
     assert dataclasses.asdict(settings.Run())["selector"]["options"] == {}
 
 
-def test_a_default_mapping_cannot_be_changed():
-    """`Run` has one default `Sampler` for all its instances."""
-    with pytest.raises(TypeError):
-        settings.Run().selector.options["decay_rest"] = 0.9
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    "path", ["~", "~/a", "~/a/~b", "a/~", "./~no_such_user", "/a", "", "~root/a"]
-)
-def test_the_home_directory_stands_where_a_shell_would_put_it(home, path):
-    assert fields.at_home("data.train", path) == os.path.expanduser(path)
-    assert path != "~" or fields.at_home("data.train", path) == str(home)
-
-
-def test_a_home_of_nobody_is_no_directory_of_that_name(home):
-    with pytest.raises(
-        ValueError, match=r"data\.train='~no_such_user/a': there is no such user; a path"
-    ):
-        settings.Data(train="~no_such_user/a")
-    (home / "~draft.jsonl").touch()
-    assert settings.Data(train="~draft.jsonl").train == "~draft.jsonl"
 
 
 def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(home):

@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 _TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # NAME.PROCESS-THREAD.tmp
 
@@ -46,14 +46,14 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
 
 @contextlib.contextmanager
 def replacing_directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a new directory beside `path`, which it replaces when the block succeeds.
+    """Yields a new directory next to `path`, which it replaces when the block succeeds.
 
     Only one process may write the directory. One that reads may find none for a moment, but never half of
     one. If `path` is a link, its target is replaced.
     """
     path = pathlib.Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Fixed names, so that the next call or `remove_strays` finds what a killed process left.
+    # Fixed names, so that the next call finds what a killed process left.
     fresh, old = (path.with_name(f".{path.name}.{end}") for end in ("new", "old"))
     for stray in (fresh, old):
         shutil.rmtree(stray, ignore_errors=True)
@@ -71,22 +71,11 @@ def replacing_directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def remove_strays(
-    directory: str | os.PathLike[str], replaced: Iterable[str] = (), *, deep: bool = True
-) -> None:
-    """Removes what a killed process left half-written in `directory`; no process may be writing there.
+def remove_strays(directory: str | os.PathLike[str]) -> None:
+    """Removes the temporary files of `replacing` that a killed process left directly in `directory`.
 
-    Removes the temporary files of `replacing`, without `deep` only those directly in it and in `replaced`;
-    and for each name in `replaced` the directories `.NAME.new`, `.NAME.old` and `.NAME.building`. Where NAME
-    is a link, these are next to its target.
+    No process may be writing there. What `replacing_directory` left is removed by its next call.
     """
-    directory, replaced = pathlib.Path(directory), tuple(replaced)
-    whole = [directory] if deep else [directory / name for name in replaced]
-    for path in (*directory.glob("*.tmp"), *(path for x in whole for path in x.rglob("*.tmp"))):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file():
+    for path in pathlib.Path(directory).glob("*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
             path.unlink()
-    for name in replaced:
-        path = pathlib.Path(os.path.realpath(directory / name))
-        for end in ("new", "old", "building"):
-            stray = path.with_name(f".{path.name}.{end}")
-            shutil.rmtree(stray, ignore_errors=True)

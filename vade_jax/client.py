@@ -11,7 +11,6 @@ import ipaddress
 import json
 import logging
 import os
-import ssl
 import threading
 import time
 import urllib.parse
@@ -63,7 +62,6 @@ class Client:
         timeout_s: float = 60.0,  # the longest wait for a reply
         setting: str = "api_key_env",  # the name of `api_key_env` in errors
     ):
-        fields.check_no_secret("the server", url=url)
         fields.check_url("the server", url)
         self.url, key = url.rstrip("/"), key_of(api_key_env, setting)
         self._secret = key if len(key) > 3 else None  # a server may repeat it
@@ -75,13 +73,12 @@ class Client:
             timeout=openai.Timeout(timeout_s, connect=10.0),
             http_client=openai.DefaultAsyncHttpxClient(
                 trust_env=is_on_the_internet(host),
-                verify=ssl.create_default_context(),
                 event_hooks={"request": [self._is_sent]},
             ),
         )
-        self._tries, self._slots = retries + 1, asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
         self._counts, self._lock = collections.Counter(), threading.Lock()
-        self.is_down = False  # whether the last request failed: said once, by who asked
+        self.is_down = False  # whether the last request failed: reported once, by who asked
         self._loop = _loop()  # one for all requests, as connections belong to a loop
         self._pending: set[futures.Future[Any]] = set()
 
@@ -90,13 +87,13 @@ class Client:
     ) -> futures.Future[Any]:
         """Sends a request; the result is what `read` makes of its reply, or a `Failure`.
 
-        If `read` raises, the reply has another form, and the request is repeated.
+        If `read` raises, the reply has another form, which is a `Failure`.
 
         Args:
             path: behind the URL, or a whole URL.
             body: JSON, or what makes it, which is called in a thread when the request has its turn. None:
                 the request is a GET.
-            read: is given the JSON of the reply, None if the reply is empty.
+            read: takes the JSON of the reply, None if the reply is empty.
         """
         asking = self._ask(path, body, read)
         future = asyncio.run_coroutine_threadsafe(asking, self._loop)
@@ -125,31 +122,28 @@ class Client:
             if body is not None:
                 body = await asyncio.to_thread(_sendable, body)
             start = time.perf_counter()
-            result = await self._persist(path, body, read)
+            result = await self._result(path, body, read)
         is_failure = isinstance(result, Failure)
         self.count(requests=1, failures=is_failure, seconds=time.perf_counter() - start)
         return result
 
-    async def _persist(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
-        why = text = ""
-        for attempt in range(self._tries):
-            self.count(retries=attempt > 0)
-            try:
-                if body is None:
-                    text = await self._client.get(path, cast_to=str)
-                else:
-                    text = await self._client.post(path, body=body, cast_to=str)
-                return read(json.loads(self._masked(text)) if text else None)
-            except openai.APIStatusError as error:
-                said = error.body.get("message") if isinstance(error.body, dict) else error.body
-                why = self._shown(f"HTTP {error.status_code}: {said}")
-                is_refused = error.status_code < 500 and error.status_code not in _TRANSIENT
-                return Failure(why, error.status_code if is_refused else 0)
-            except openai.APIError as error:
-                return Failure(self._shown(f"{error} {error.__cause__ or ''}"))
-            except _OTHER_FORM as error:
-                why = self._shown(f"a reply of another form ({error!r}): {text}")
-        return Failure(why)
+    async def _result(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
+        text = ""
+        try:
+            if body is None:
+                text = await self._client.get(path, cast_to=str)
+            else:
+                text = await self._client.post(path, body=body, cast_to=str)
+            return read(json.loads(self._masked(text)) if text else None)
+        except openai.APIStatusError as error:
+            reason = error.body.get("message") if isinstance(error.body, dict) else error.body
+            is_refused = error.status_code < 500 and error.status_code not in _TRANSIENT
+            status = error.status_code if is_refused else 0
+            return Failure(self._shown(f"HTTP {error.status_code}: {reason}"), status)
+        except openai.APIError as error:
+            return Failure(self._shown(f"{error} {error.__cause__ or ''}"))
+        except _OTHER_FORM as error:
+            return Failure(self._shown(f"a reply of another form ({error!r}): {text}"))
 
     async def _is_sent(self, request: Any) -> None:
         self.count(retries=request.headers.get("x-stainless-retry-count", "0") != "0")
@@ -164,8 +158,8 @@ class Client:
 
 def _sendable(body: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> Any:
     """Returns JSON without lone surrogates: models write them at times, UTF-8 has none, and "?" is sent."""
-    made = body() if callable(body) else body
-    return json.loads(json.dumps(made, ensure_ascii=False).encode(errors="replace"))
+    body = body() if callable(body) else body
+    return json.loads(json.dumps(body, ensure_ascii=False).encode(errors="replace"))
 
 
 @functools.cache
@@ -188,11 +182,14 @@ def key_of(variable: str, setting: str) -> str:
     """Returns the key in an environment variable, without the end of its line; "" if `variable` is "".
 
     Raises:
-        ValueError: the variable is not set, or no header can hold its value, which is not shown.
+        ValueError: `variable` is not a name in capitals, so it may be the key itself, which is not shown; or
+            it is not set, or no header can hold its value.
     """
-    fields.check_no_secret(setting, variable=variable)
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if (variable and not key) or not (key.isascii() and key.isprintable()):
+    if not variable:
+        return ""
+    fields.check_variable(setting, variable)
+    key = os.environ.get(variable, "").strip()
+    if not (key and key.isascii() and key.isprintable()):
         raise ValueError(
             f"{setting}={variable!r}: there is no such variable in the environment, or its value has "
             f"characters that are not printable ASCII: export {variable}=KEY"
@@ -208,7 +205,7 @@ def chat_url(url: str) -> str:
 
 
 def text_of(reply: Any) -> str:
-    """Returns the text of a chat completion, "" if it has none; raises if it is none."""
+    """Returns the text of a chat completion, "" if it has none; raises if it is not one."""
     text = reply["choices"][0]["message"]["content"]
     if not isinstance(text, str | None):
         raise TypeError(f"content {text!r:.80}")

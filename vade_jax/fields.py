@@ -19,7 +19,7 @@ import os
 import re
 import typing
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 
@@ -76,51 +76,17 @@ def choice(default: str, *others: str) -> Any:
 
 
 def location() -> Any:
-    """Returns a field for a path, empty by default; `at_home` expands a "~" in it."""
+    """Returns a field for a path, empty by default.
+
+    A "~" at its start becomes the home directory: a shell does that only at the start of a word, not after
+    the "=" of a flag.
+    """
     return dataclasses.field(default="", metadata={"is_path": True})
-
-
-def at_home(name: str, path: str) -> str:
-    """Returns `path` with a "~" or "~user" at its start replaced by the home directory.
-
-    A shell does this only at the start of a word, not after the "=" of a flag.
-
-    Raises:
-        ValueError: there is no such user; the path would become a directory with "~" in its name.
-    """
-    found = os.path.expanduser(path)
-    if found.startswith("~") and not os.path.exists(found):
-        raise ValueError(
-            f"{name}={path!r}: there is no such user; a path that begins with ~ here is ./{path}"
-        )
-    return found
-
-
-class FrozenDict(Mapping):
-    """An immutable dict. Sections share their default values, so these must not change.
-
-    `types.MappingProxyType` is immutable too, but it cannot be pickled or copied.
-    """
-
-    def __init__(self, values: Mapping[str, Any]):
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return repr(self._values)
 
 
 def mapping(**default: Any) -> Any:
     """Returns a field for a mapping with any keys; `default` is its default value."""
-    return dataclasses.field(default_factory=lambda: FrozenDict(default))
+    return dataclasses.field(default_factory=lambda: dict(default))
 
 
 class Section:
@@ -134,7 +100,7 @@ class Section:
             name, value = self.path + field.name, getattr(self, field.name)
             check_type(name, value, field.type)
             if field.metadata.get("is_path"):
-                object.__setattr__(self, field.name, at_home(name, value))
+                object.__setattr__(self, field.name, os.path.expanduser(value))
             if "interval" in field.metadata:
                 field.metadata["interval"].check(name, value)
             if "words" in field.metadata:
@@ -148,7 +114,7 @@ class Section:
             ValueError: a field is unknown, or a value has the wrong type or is out of its range.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        made = {}
+        parsed = {}
         for name, value in values.items():
             if name not in fields:
                 raise ValueError(
@@ -160,8 +126,8 @@ class Section:
                 value = value if isinstance(value, kind) else _section(cls.path + name, value, kind)
             elif typing.get_origin(kind) is tuple and isinstance(value, list):
                 value = tuple(value)  # JSON has no tuples
-            made[name] = value
-        return cls(**made)
+            parsed[name] = value
+        return cls(**parsed)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields as nested plain dicts, from which `from_dict` makes an equal section."""
@@ -217,51 +183,30 @@ def check_type(name: str, value: Any, kind: Any) -> None:
             check_type(f"{name}[{i}]", part, parts[0])
 
 
-def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
-    """Raises ValueError if a setting holds a secret: config.json, logs and errors would show it.
-
-    Args:
-        setting: the name of the setting.
-        url: URL of a server; it must have no user, password or query.
-        variable: name of the environment variable that holds a key. If it is not a name in capitals, it
-            may be the key itself.
-    """
-    parts = None if "@" in url else _split(setting, url)  # "@" also where it is no URL
-    if parts is None or parts.query:
+def check_url(setting: str, url: str) -> None:
+    """Raises ValueError unless `url` is one of a server, without a secret, which logs would show."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:  # such as brackets without their other half
+        raise ValueError(f"{setting} is not a URL: {error}") from error
+    if "@" in url or parts.query:
         raise ValueError(
             f"{setting} has a user, a password or a query in its URL, which logs would show: leave "
             "them out, and give a key by the name of an environment variable (api_key_env)"
         )
-    if variable and not re.fullmatch("[A-Z_][A-Z0-9_]*", variable):
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{setting}: {url!r} is not the URL of a server: write http://host:port")
+
+
+def check_variable(setting: str, variable: str) -> None:
+    """Raises ValueError unless `variable` is a name in capitals; otherwise it may be the key itself."""
+    if not re.fullmatch("[A-Z_][A-Z0-9_]*", variable):
         raise ValueError(
-            f"{setting} is no name of an environment variable in capitals; if it is the key itself, "
+            f"{setting} is not the name of an environment variable in capitals; if it is the key itself, "
             "which logs would show: export JUDGE_KEY=..., and give JUDGE_KEY"
         )
-
-
-def check_url(setting: str, url: str) -> None:
-    """Raises ValueError unless `url` is one of a server."""
-    parts = _split(setting, url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{setting}: {url!r} is no URL of a server: write http://host:port")
-
-
-def _split(setting: str, url: str) -> urllib.parse.SplitResult:
-    try:
-        return urllib.parse.urlsplit(url)
-    except ValueError as error:  # such as brackets without their other half
-        raise ValueError(f"{setting}: {url!r} is no URL: {error}") from error
 
 
 def value(section: Section, name: str) -> Any:
     """Returns the value of a field by its dotted name, such as "model.checkpoint"."""
     return operator.attrgetter(name)(section)
-
-
-def replaced(section: Section, values: Mapping[str, Any]) -> Any:
-    """Returns a copy of the section with new `values` for some fields, given by their dotted names."""
-    for name, new in values.items():
-        first, _, rest = name.partition(".")
-        inner = replaced(getattr(section, first), {rest: new}) if rest else new
-        section = dataclasses.replace(section, **{first: inner})
-    return section

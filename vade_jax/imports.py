@@ -3,7 +3,6 @@
 import functools
 import importlib
 import importlib.util
-import inspect
 import os
 import pathlib
 import sys
@@ -32,7 +31,7 @@ def load(place: str, setting: str, more: str = "") -> Any:
     label = f"{setting}={place!r}"
     if not where or not name:
         raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME{more}")
-    where = fields.at_home(setting, where)
+    where = os.path.expanduser(where)
     if where.endswith(".py") and not pathlib.Path(where).is_file():
         raise ValueError(f"{label}: the file {where} does not exist")
     try:
@@ -42,13 +41,10 @@ def load(place: str, setting: str, more: str = "") -> Any:
             else importlib.import_module(where)
         )
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{label}: importing {where} failed: {told(error)}") from error
+        raise ValueError(f"{label}: importing {where} failed: {one_line(error)}") from error
     if not hasattr(module, name):
-        known = [x for x, value in vars(module).items() if x[0] != "_" and _is_own(value, module)]
-        raise ValueError(
-            f"{label}: {where} has no {name!r}: "
-            f"{fields.did_you_mean(name, known)}it has {', '.join(known) or 'none'}"
-        )
+        hint = fields.did_you_mean(name, vars(module))
+        raise ValueError(f"{label}: {where} has no {name!r}: {hint}".rstrip(": "))
     return getattr(module, name)
 
 
@@ -67,19 +63,12 @@ def labelled(setting: str, places: Iterable[str]) -> dict[str, str]:
     Raises:
         ValueError: two of them have one label, so a table would have one row for both.
     """
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     for place in places:
-        other = found.setdefault(label(place), place)
+        other = by_label.setdefault(label(place), place)
         if other != place:
             raise ValueError(f"{setting}: {other} and {place} are both {label(place)}: rename one")
-    return found
-
-
-def _is_own(value: Any, module: Any) -> bool:
-    """Returns whether a module defines a value itself, rather than importing it."""
-    if isinstance(value, type) or inspect.isfunction(value):
-        return value.__module__ == module.__name__
-    return not inspect.ismodule(value)
+    return by_label
 
 
 @functools.cache  # a file is imported once: its functions share its globals
@@ -96,23 +85,14 @@ def _import_file(path: str):
     return module
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Returns an error as one line of text, with the file and line of the user's code that caused it."""
-    said = f"{type(error).__name__}: {error!s:.{_SHOWN}}".rstrip(": ")
-    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
-        said += " (end its parameters with **kwargs)"
-    if any("in main thread" in str(x) for x in (error, error.__context__)):  # about signals
-        said += " (reward.concurrency=1 calls it in the main thread)"
-    return " ".join(f"{said}{_line(error)}".split())
-
-
-def _line(error: BaseException) -> str:
-    """Returns the innermost line of an error's traceback that is in the user's code, or ""."""
+    text = f"{type(error).__name__}: {error!s:.{_SHOWN}}".rstrip(": ")
     packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     here = os.path.dirname(__file__)
     causes = [x for x in (error.__cause__, error) if x is not None]
     frames = [frame for x in causes for frame in traceback.extract_tb(x.__traceback__)]
     own = [x for x in frames if not x.filename.startswith((*packages, here, "<"))]
-    for frame in own[-1:]:
-        return f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
-    return ""
+    for frame in own[-1:]:  # the innermost
+        text += f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
+    return " ".join(text.split())

@@ -138,9 +138,8 @@ class Data(Section):
         3136, at_least=1568, why="as an image has at least two cells of 28 x 28"
     )
     max_pixels: int = 1003520  # Most pixels of an image; larger images are reduced
-    max_prompt_length: int = number(8192, at_least=1)  # Longest prompt, in tokens, images included
-    # True: longer prompts are left out, counted and listed; False: they are an error
-    drop_too_long: bool = True
+    # Longest prompt, in tokens, images included; longer ones are left out, counted and listed
+    max_prompt_length: int = number(8192, at_least=1)
     # Prompts are padded to a few multiples of this many tokens
     length_multiple: int = number(128, at_least=1)
     num_threads: int = number(4, at_least=0)  # Threads that decode images; 0: the main thread does
@@ -175,7 +174,6 @@ class Engine(Section):
     def __post_init__(self):
         super().__post_init__()
         if self.url:
-            fields.check_no_secret("engine.url", url=self.url)
             fields.check_url("engine.url", self.url)
 
 
@@ -219,9 +217,8 @@ class Reward(Section):
     # Form that a well-formed answer has, a key of vade_jax.rewards.answers.FORMATS
     format: str = "think_boxed"
     format_weight: float = number(0.1, at_least=0, below=1)  # Share of the reward for a good form
-    # Tokens before max_tokens over which the cost of length grows from 0; 0: length costs nothing
+    # Tokens before max_tokens over which the cost of length grows from 0 to 1; 0: length costs nothing
     overlong_buffer: int = number(0, at_least=0)
-    overlong_factor: float = number(1.0, at_least=0)  # Cost of an answer of max_tokens tokens
     # Reward functions, separated by commas: "path/to/file.py:name", "module:name", or "rules" for the
     # built-in rules; empty: the rules alone
     function: str = ""
@@ -250,8 +247,6 @@ class Reward(Section):
                 f"reward.weights={self.weights}: give one for each of the {len(self.functions)} "
                 f"functions of reward.function={self.function!r}"
             )
-        if any(not isinstance(x, int | float) or not math.isfinite(x) for x in self.weights):
-            raise ValueError(f"reward.weights={self.weights}: must be numbers")
 
 
 # ------------------------------------------------------------------------------ learning
@@ -290,47 +285,28 @@ class Loss(Section):
     # an answer ("geometric"); unbounded ("raw"). Empty or "none": no weights
     importance: str = choice("", "none", "token", "sequence", "icepop", "geometric", "raw")
     importance_cap: float = number(2.0, above=0)  # Largest weight of "token" and "sequence"
-    # Smallest and largest weight of "icepop", smallest and largest geometric mean of "geometric"; empty: 0.5
-    # to 5, and 0.99 to 1.01
-    importance_bounds: tuple[float, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
         if self.dual_clip != 0 and not self.dual_clip > 1:
             raise ValueError(f"loss.dual_clip={self.dual_clip}: must be above 1, or 0 for none")
-        bounds = self.importance_bounds
-        if bounds and not (len(bounds) == 2 and 0 <= bounds[0] < 1 < bounds[1]):
-            raise ValueError(
-                f"loss.importance_bounds={bounds}: give two numbers, the first below 1 and the second above"
-            )
-        if bounds and self.importance not in ("icepop", "geometric"):
-            raise ValueError(
-                f"loss.importance_bounds={bounds} are of 'icepop' and 'geometric', not of "
-                f"loss.importance={self.importance!r}: leave them out, or choose one of the two"
-            )
 
 
 # The fields of `Loss` that tell one algorithm from the others. GRPO's "token-mean" is verl's; the paper
 # averages each answer first, which is "seq-mean-token-mean".
-GRPO = fields.FrozenDict(
-    dict(ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean")
-)
+GRPO = dict(ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean")
 # With the narrow clip of its authors.
-GSPO = fields.FrozenDict(
-    dict(
-        ratio="sequence",
-        clip_low=3e-4,
-        clip_high=4e-4,
-        dual_clip=0.0,
-        aggregate="seq-mean-token-mean",
-    )
+GSPO = dict(
+    ratio="sequence",
+    clip_low=3e-4,
+    clip_high=4e-4,
+    dual_clip=0.0,
+    aggregate="seq-mean-token-mean",
 )
 # arXiv 2503.14476: clip-higher, no KL.
-DAPO = fields.FrozenDict({**GRPO, "clip_high": 0.28, "dual_clip": 10.0, "kl_coef": 0.0})
+DAPO = GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0)
 # arXiv 2503.20783: divides by a constant length, no KL; it also needs scale_by_std=False.
-DR_GRPO = fields.FrozenDict(
-    {**GRPO, "aggregate": "seq-mean-token-sum-norm", "dual_clip": 0.0, "kl_coef": 0.0}
-)
+DR_GRPO = GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,19 +379,6 @@ class Checkpoint(Section):
     keep: int = number(2, at_least=1)  # Number of newest checkpoints that are kept
 
 
-@dataclasses.dataclass(frozen=True)
-class Perf(Section):
-    """Compilation cache and speed figures."""
-
-    path: ClassVar[str] = "perf."
-
-    # Whether compiled programs are kept for the next run, in ~/.cache/vade_jax (run/compiled.py)
-    compile_cache: bool = True
-    # Peak TFLOP/s of one device in the dtype of the computation, for perf/mfu; 0: the bfloat16 peak known
-    # for the device's name
-    peak_tflops: float = number(0.0, at_least=0)
-
-
 # ------------------------------------------------------------------------------ the run
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
@@ -451,7 +414,6 @@ class Run(Section):
     mesh: Mesh = Mesh()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
-    perf: Perf = Perf()
     tensorboard: bool = False  # Whether metrics are also written for TensorBoard
     wandb: str = ""  # Weights & Biases project that also gets the metrics; empty: none
 
@@ -490,58 +452,46 @@ class Run(Section):
 
     def _check_log_probs(self) -> None:
         """Raises ValueError where the loss would compare log-probs of two different distributions."""
-        sampling, loss = self.sampling, self.loss
+        sampling, loss, max_lag = self.sampling, self.loss, self.engine.max_lag
         weighs = loss.importance not in UNWEIGHTED
         if weighs and loss.old_logp == "behaviour":
             raise ValueError(
                 f"loss.importance={loss.importance!r} weighs the trainer's log-probs against "
                 "the engine's: set loss.old_logp='trainer'"
             )
-        if self.engine.max_lag and loss.old_logp == "behaviour":
+        if max_lag and (loss.old_logp == "behaviour" or not loss.importance):
             raise ValueError(
-                f"engine.max_lag={self.engine.max_lag}: the weights that answer are older than those that learn, "
-                "and loss.old_logp='behaviour' would take one for the other: set loss.old_logp='trainer' and "
-                "loss.importance='token'"
+                f"engine.max_lag={max_lag}: the weights that answer are older than those that learn, and "
+                f"loss.old_logp={loss.old_logp!r} with loss.importance={loss.importance!r} would not correct for it: "
+                "set loss.old_logp='trainer' and loss.importance='token' or another one, or 'none' to go without"
             )
-        if self.engine.max_lag and not loss.importance:
-            raise ValueError(
-                f"engine.max_lag={self.engine.max_lag}: the weights that answer are older than those that learn, "
-                "and loss.importance is empty, so nothing corrects for it: choose one, such as 'token', or "
-                "'none' to go without"
-            )
-        if sampling.top_p < 1 or sampling.top_k:
+        if (sampling.top_p < 1 or sampling.top_k) and (weighs or loss.old_logp == "behaviour"):
             # The engine's log-probs are of the truncated distribution and the trainer's are not, so
             # every ratio of the two would be off.
-            wrong = {"old_logp": loss.old_logp != "trainer", "importance": weighs}
-            for name, fitting in (("old_logp", "trainer"), ("importance", "")):
-                if wrong[name]:
-                    value = getattr(loss, name)
-                    raise ValueError(
-                        f"loss.{name}={value!r} is of the truncated distribution, the update's log-probs "
-                        f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={fitting!r}"
-                    )
+            raise ValueError(
+                f"sampling.top_p={sampling.top_p} and sampling.top_k={sampling.top_k} truncate the engine's "
+                "distribution, and the trainer's is whole: set them to 1 and 0, or loss.old_logp='trainer' and "
+                "loss.importance=''"
+            )
 
     def _check_fit(self) -> None:
-        """Raises ValueError where numbers of different sections do not fit each other."""
+        """Raises ValueError where settings of different sections do not fit each other."""
         sampling, reward, batch = self.sampling, self.reward, self.batch
+        if not self.lora.rank and self.lora != Lora():
+            raise ValueError(
+                f"lora={self.lora.to_dict()}: all weights learn: set lora.rank as well"
+            )
         if self.lora.rank and self.model.param_dtype != "float32":
             raise ValueError(
                 f"model.param_dtype={self.model.param_dtype!r} is of weights that learn; with "
                 f"lora.rank={self.lora.rank} an adapter does, and the base is in the dtype of the "
                 "computation already: leave it at 'float32'"
             )
-        self._check_ignored()
         if reward.overlong_buffer >= sampling.max_tokens:
             raise ValueError(
                 f"reward.overlong_buffer={reward.overlong_buffer} leaves no answer of "
                 f"sampling.max_tokens={sampling.max_tokens} unpunished: lower the buffer or "
                 "raise max_tokens"
-            )
-        # The default is more than the prompts of tiny jobs have, which is no mistake.
-        if self.data.length_multiple > max(Data.length_multiple, self.data.max_prompt_length):
-            raise ValueError(
-                f"data.length_multiple={self.data.length_multiple} is more than "
-                f"data.max_prompt_length={self.data.max_prompt_length}: every prompt would be padded to it; lower it"
             )
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(
@@ -556,33 +506,6 @@ class Run(Section):
                 f"batch.answers_per_row={batch.answers_per_row}: a row has the answers to one prompt, and "
                 f"num_rollouts={self.num_rollouts}: give at most as many"
             )
-
-    def _check_ignored(self) -> None:
-        """Raises ValueError for a setting that another one leaves unread."""
-        importance = self.loss.importance
-        rows = (
-            # the section, its settings, whether they are read, and what leaves them unread
-            (self.lora, ("alpha", "targets", "vision"), self.lora.rank, "lora.rank=0"),
-            (
-                self.loss,
-                ("importance_cap",),
-                importance in ("token", "sequence"),
-                f"loss.importance={importance!r}",
-            ),
-            (
-                self.reward,
-                ("overlong_factor",),
-                self.reward.overlong_buffer,
-                "reward.overlong_buffer=0",
-            ),
-        )
-        for section, names, is_read, because in rows:
-            for name in names:
-                value, default = getattr(section, name), getattr(type(section)(), name)
-                if not is_read and value != default:
-                    raise ValueError(
-                        f"{section.path}{name}={value!r} is not read with {because}: set that, too, or leave it out"
-                    )
 
 
 def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:

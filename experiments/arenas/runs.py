@@ -100,11 +100,10 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(checked, directory_, f"{source}/{loss}", arm, start))
     for run in runs:
         if run.is_finished():  # it is not started again, so its config is compared only here
-            now = fields.replaced(run.settings, directory.pinned(run.settings, run.directory))
             # Of a sweep that was moved the warm starts have other places.
             may_differ = (*directory.MAY_DIFFER, *(("model.checkpoint",) if run.start else ()))
             then = run_file.settings_of(run.directory)
-            if others := run_file.differences(then, now.to_dict(), may_differ):
+            if others := run_file.differences(then, run.settings.to_dict(), may_differ):
                 raise ValueError(
                     f"{run.directory} is of other settings ({'; '.join(others)}): give another --workdir or the old "
                     "values"
@@ -121,26 +120,6 @@ def _start(run: ConfigDict, seed: int, lessons: Lessons, workdir: str) -> WarmSt
     of_seed, directory_ = settings.Run.from_dict(taught.to_dict()), f"warm_start_seed{seed}"
     lessons.mixed(of_seed)
     return WarmStart(of_seed, os.path.join(workdir, directory_), lessons)
-
-
-def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Returns the runs with one commit for each name on the hub: that of a run that has begun, if any has.
-
-    Raises:
-        ValueError: a name is unknown, or the hub cannot be reached.
-    """
-    on_hub = lambda run: tuple(fields.value(run.settings, name) for name in directory.ON_HUB)
-    begun = [run for run in runs if run_file.read(run.directory)]
-    pinned_names, made = {}, []
-    for run in runs:
-        if (names := on_hub(run)) not in pinned_names:
-            # Prefers a begun run with the same names. Otherwise any begun run helps: a new arm may share
-            # its model and have other data.
-            like = next((other for other in begun if on_hub(other) == names), [*begun, run][0])
-            pinned_names[names] = directory.pinned(run.settings, like.directory)
-        settings_ = fields.replaced(run.settings, pinned_names[names])
-        made.append(dataclasses.replace(run, settings=settings_))
-    return made
 
 
 def chosen(c: ConfigDict, field: str) -> dict[str, arms.Change]:

@@ -44,7 +44,7 @@ def lowered(run: settings.Run, policy: Policy, name: str):
     Raises:
         ValueError: groups do not fill their rows.
     """
-    if build.answers_per_row(run) != run.num_rollouts:
+    if run.batch.answers_per_row not in (0, run.num_rollouts):
         raise ValueError(
             f"batch.answers_per_row={run.batch.answers_per_row}: the bench knows groups that fill a row; "
             "leave it at 0"

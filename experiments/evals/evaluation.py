@@ -167,8 +167,13 @@ def _checkpoint_policy(
 
     @functools.cache
     def make_engine(num_samples: int) -> Engine:
-        sections = engines.Sections(evaluation.data, evaluation.engine, evaluation.layout)
-        engine = engines.make_frozen(sections, load(), workdir, sampling, num_samples)
+        section, data = evaluation.engine, evaluation.data
+        if local:
+            engine = engines.local(section, data, load(), sampling, num_samples)
+        else:
+            engine = engines.frozen_server(
+                section, evaluation.layout, data, load(), workdir, sampling
+            )
         on_close.callback(engine.close)
         return engine
 

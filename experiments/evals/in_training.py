@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.evals import benchmarks, decisions, tasks
-from vade_jax import fields, settings
+from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.rollout.engine import Sampling
 from vade_jax.trainer import validation
@@ -27,7 +27,7 @@ def paths(section: settings.Eval) -> dict[str, str]:
     files = {}
     for part in filter(None, section.benchmarks.split(",")):
         name, _, path = part.partition(":")
-        label, path = f"eval.benchmarks: {part!r}", fields.at_home("eval.benchmarks", path)
+        label, path = f"eval.benchmarks: {part!r}", os.path.expanduser(path)
         if name not in benchmarks.BENCHMARKS:
             known = ", ".join(benchmarks.BENCHMARKS)
             raise ValueError(f"{label}: write BENCHMARK:FILE; benchmarks are {known}")

@@ -10,13 +10,14 @@ Throughout, 0 and "" mean "none" where None would be natural, because they can b
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
 from experiments.evals.benchmarks import BENCHMARKS, PAPER, base
 from vade_jax import fields, settings
-from vade_jax.fields import Section, at_home, check_no_secret, choice, location, mapping, number
+from vade_jax.fields import Section, check_url, check_variable, choice, location, mapping, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,10 @@ class Server(Section):
         super().__post_init__()
         if self.url and not self.model:
             raise ValueError(f"{self.path}model is empty: give the name it is served under")
-        check_no_secret(f"{self.path}url", url=self.url)
-        check_no_secret(f"{self.path}api_key_env", variable=self.api_key_env)
+        if self.url:
+            check_url(f"{self.path}url", self.url)
+        if self.api_key_env:
+            check_variable(f"{self.path}api_key_env", self.api_key_env)
         self.request_fields()
 
     def request_fields(self) -> dict[str, Any]:
@@ -130,9 +133,9 @@ class Evaluation(Section):
         super().__post_init__()
         if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
             raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
-        files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
-        object.__setattr__(self, "benchmarks", fields.FrozenDict(files))
-        object.__setattr__(self, "compare", tuple(at_home("compare", x) for x in self.compare))
+        files = {name: os.path.expanduser(x) for name, x in self.benchmarks.items()}
+        object.__setattr__(self, "benchmarks", files)
+        object.__setattr__(self, "compare", tuple(map(os.path.expanduser, self.compare)))
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="

@@ -173,7 +173,7 @@ def results(workdir: pathlib.Path) -> dict[str, Any]:
         "policy": {path.name: path.read_bytes() for path in (workdir / "policy").iterdir()},
         "metrics": [
             {name: repr(x) for name, x in record.items() if not name.startswith(CLOCK)}
-            for record in metrics.scan(workdir / metrics.FILE)[0]
+            for record in metrics.read(workdir)
         ],
         "rollouts": {path.name: repr(rollout_log.read(path)) for path in pages},
         # Of a checkpoint only its step: its files have random names.

@@ -47,9 +47,10 @@ def draw(seed: int, number: int) -> Fault:
 
 
 def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
-    """Changes one byte of one file; returns the file, or None if all are empty."""
+    """Changes one byte of one file of the checkpoints; returns the file, or None if there is none."""
     rng = fault.rng()
-    files = sorted(p for p in workdir.rglob("*") if p.is_file() and p.stat().st_size)
+    paths = (workdir / "checkpoints").rglob("*")
+    files = sorted(path for path in paths if path.is_file() and path.stat().st_size)
     if not files:
         return None
     path = files[rng.integers(len(files))]

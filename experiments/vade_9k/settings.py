@@ -1,6 +1,7 @@
 """The settings of `experiments.build_data`: which files, how many questions, and the limits of a prompt."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -78,6 +79,6 @@ class Build(fields.Section):
         object.__setattr__(self, "subsets", subsets)
         for name, subset in subsets.items():
             fields.Interval(at_least=0).check(f"subsets.{name}.take", subset.take)
-        object.__setattr__(self, "own", tuple(fields.at_home("own", path) for path in self.own))
-        files = {name: fields.at_home(name, path) for name, path in self.benchmarks.items()}
+        object.__setattr__(self, "own", tuple(map(os.path.expanduser, self.own)))
+        files = {name: os.path.expanduser(path) for name, path in self.benchmarks.items()}
         object.__setattr__(self, "benchmarks", files)

@@ -38,7 +38,6 @@ configs:
 )
 def test_a_name_and_its_parts(text, name):
     assert hub.parse(text) == name and str(name) == text
-    assert name.is_pinned == (SHA in text)
 
 
 def test_a_path_or_a_plain_word_is_not_a_name(tmp_path, monkeypatch):
@@ -47,7 +46,8 @@ def test_a_path_or_a_plain_word_is_not_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert hub.parse("runs/mine")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    assert hub.model("runs/mine") == hub.pin("runs/mine", "model") == "runs/mine"
+    assert hub.parse("runs/mine") is None
+    assert hub.model("runs/mine") == "runs/mine"
 
 
 # ------------------------------------------------------------------------------ the real libraries
@@ -89,42 +89,40 @@ def ask(tmp_path, *expressions, url="http://127.0.0.1:9", before="", **environme
     return done.stdout.strip().splitlines()
 
 
-MODEL = "sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'})", "hub.pin('a/m', 'model')"
+MODEL = "sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'})"
 DATA = "[(row['problem'], row['images']) for row in rows(hub.table(hub.parse('a/d:{}'), 'train'))]"
 
 
 def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
     with Hub(models={"a/m": files}) as server:
-        listed, pinned = ask(tmp_path, *MODEL, url=server.url)
-        assert listed == "['config.json', 'model.safetensors']"
-        assert pinned == f"a/m@{server.commit('models', 'a/m')}"
+        assert ask(tmp_path, MODEL, url=server.url) == ["['config.json', 'model.safetensors']"]
         got = [path for method, path in server.log if method == "GET" and "resolve" in path]
         assert not any(path.endswith(".bin") for path in got)
-    assert ask(tmp_path, *MODEL, HF_HUB_OFFLINE="1") == [listed, pinned]
+    expected = ["['config.json', 'model.safetensors']"]
+    assert ask(tmp_path, MODEL, HF_HUB_OFFLINE="1") == expected
 
 
 def test_data_of_a_split_and_of_a_commit(tmp_path):
     image = [{"bytes": b"png", "path": "a.png"}]
-    pin = "(name := hub.pin('a/d:train', 'dataset')) + f' {len(sources.rows(name))}'"
     with Hub(datasets={"a/d": data("q0", "q1")}) as server:
+        name = f"a/d@{server.commit('datasets', 'a/d')}:train"
+        size = f"len(sources.rows({name!r}))"
         splits = map(DATA.format, ("train", "test", "nothing"))
-        train, test, nothing, pinned = ask(tmp_path, *splits, pin, url=server.url)
+        train, test, nothing, num_rows = ask(tmp_path, *splits, size, url=server.url)
         assert (train, test) == (str([("q0", image), ("q1", image)]), str([("t", image)]))
-        assert "not a path here" in nothing
-        name, size = pinned.split()
-        assert name == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
+        assert "not a path here" in nothing and num_rows == "2"
         server.repos["datasets", "a/d"] = data("other")  # a new commit
-        assert ask(tmp_path, f"len(sources.rows({name!r}))", HF_HUB_OFFLINE="1") == ["2"]
+        assert ask(tmp_path, size, HF_HUB_OFFLINE="1") == ["2"]
 
 
 def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
-    pin = "hub.pin({!r}, 'model')".format
+    get = "hub.model({!r})".format
     with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
-        name, revision = ask(tmp_path, pin("runs/modle"), pin("a/m@v9"), url=server.url)
+        name, revision = ask(tmp_path, get("runs/modle"), get("a/m@v9"), url=server.url)
         assert name.startswith("runs/modle is not a path here, and as a name on the hub ")
         assert "RepositoryNotFoundError" in name and "RevisionNotFoundError" in revision
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        assert "b/new is not a path here" in ask(tmp_path, pin("b/new"), **offline)[0]
+        assert "b/new is not a path here" in ask(tmp_path, get("b/new"), **offline)[0]
     missing = "sys.modules['huggingface_hub'] = None"
-    assert "import of huggingface_hub halted" in ask(tmp_path, pin("a/m"), before=missing)[0]
+    assert "import of huggingface_hub halted" in ask(tmp_path, get("a/m"), before=missing)[0]

@@ -38,7 +38,7 @@ def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
         "optimizer": {"opt_state": state.opt_state, "step": state.step},
         "selector": {"posterior": posterior, "visited_I": np.zeros(512, np.int32)},
     }
-    trained = saved.restore(STEPS, expected)
+    _, trained = saved.restore(STEPS, expected)
     saved.close()
     del trained["selector"]["visited_I"], expected["selector"]["visited_I"]
     equal = lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -16,7 +16,7 @@ from experiments.warm_start import Lessons
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import files
-from vade_jax.run import build
+from vade_jax.run import build, datasets
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -88,7 +88,7 @@ def test_what_rl_trains_learns(config, tmp_path):
 def test_each_pass_has_every_row_once_and_none_that_is_held_out(config, tmp_path):
     config.reward.format, config.sampling.max_tokens = "think_boxed", 32
     run = settings.Run.from_dict(config.to_dict())
-    data = build.load_data(run, run.model.checkpoint, str(tmp_path))
+    data = datasets.load(run, run.model.checkpoint, str(tmp_path))
     lessons = warm_start._rows(run, data.train, data.build_prompt)
     passes = [[next(lessons) for _ in range(len(data.train))] for _ in range(2)]
     first, second = ([item.uid for item, _ in one] for one in passes)
@@ -105,7 +105,7 @@ def batches(config, lessons):
     policy = build.load_policy(run, run.model.checkpoint)
     rows = None
     if lessons.are_rows(run):
-        rows = build.load_data(run, run.model.checkpoint, ".").train.teachable(8)
+        rows = datasets.load(run, run.model.checkpoint, ".").train.teachable(8)
     return list(warm_start._batches(run, lessons, policy, rows))
 
 

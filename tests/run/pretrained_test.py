@@ -15,7 +15,7 @@ from vade_jax import settings
 from vade_jax.data import batching
 from vade_jax.models.qwen import files, model
 from vade_jax.rollout.engine import Sampling
-from vade_jax.run import build, datasets
+from vade_jax.run import build, datasets, engines
 from vade_jax.store import metrics
 from vade_jax.types import Item
 
@@ -100,7 +100,7 @@ def test_greedy_answers_are_those_of_transformers_and_seven_and_five_are_twelve(
     import transformers
 
     run, policy, prompts = asked(checkpoint, "What is 7 + 5?", "Name the capital of France.")
-    engine = build.make_engine(run, policy, "")
+    engine = engines.make(run, policy, "")
     engine.sync(policy.params, 0)
     greedy = Sampling(temperature=0, max_tokens=24)
     found = engine.generate(prompts, np.ones(2, int), jax.random.key(0), 0, greedy)

@@ -1,5 +1,8 @@
 """The policy's states at the end of each prompt, against the plain forward of one prompt at a time."""
 
+import types
+from unittest import mock
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from tests.experiments.train_test import smoke
 from vade_jax import run, settings
 from vade_jax.data import batching
-from vade_jax.run import build, states
+from vade_jax.run import build, datasets, states
 from vade_jax.store import metrics
 
 
@@ -22,10 +25,12 @@ def job(small_checkpoint, tmp_path_factory):
 def test_a_state_is_that_of_the_prompts_last_token(job, small_checkpoint, tmp_path):
     """On eight devices, five prompts a call: the last call is filled up."""
     given, _ = job
-    data = build.load_data(given, str(small_checkpoint), str(tmp_path))
+    data = datasets.load(given, str(small_checkpoint), str(tmp_path))
     policy = build.load_policy(given, str(small_checkpoint))
+    small = given.to_dict() | {"engine": {"prompts_per_call": 5}}
+    small["data"] |= {"length_multiple": 16}
     found = states.of_prompts(
-        policy, data, prompts_per_call=5, length_multiple=16, map=lambda f, xs: list(map(f, xs))
+        settings.Run.from_dict(small), policy, data, lambda f, xs: list(map(f, xs))
     )
     width = policy.shape.text.width
     direction_DE = jax.random.normal(jax.random.key(0), (width, states.NUM_FEATURES))
@@ -46,7 +51,13 @@ def test_a_resumed_run_has_the_states_of_the_first_weights(job, one_device, caps
     assert capsys.readouterr().out.count("states of 16 prompts") == 1
     assert run.train(given, str(base / "resumed"))
     assert "states of" not in capsys.readouterr().out
+    # A page that fails leaves the policy: it would fail again after every resumption.
+    page = types.SimpleNamespace(at_start=lambda *_: None, at_end=mock.Mock(side_effect=OSError))
+    with pytest.raises(OSError):
+        run.train(given, str(base / "whole"), hooks=run.Hooks(page=page))
+    assert (base / "whole" / "policy" / "model.safetensors").exists()
     assert run.train(given, str(base / "whole"))
+    assert "is done already" in capsys.readouterr().out
     told = [metrics.read(base / name) for name in ("whole", "resumed")]
     for one, other in zip(*told, strict=True):
         for name in ("informed/prior_mean", "critic/score/mean", "vade/posterior_mean"):

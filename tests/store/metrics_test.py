@@ -5,8 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import time
-import zlib
 from unittest import mock
 
 import jax.numpy as jnp
@@ -29,8 +27,7 @@ def test_each_step_is_one_line_on_disk_at_once(tmp_path):
     writer = metrics.Writer(tmp_path / "run")
     writer.write(1, {"b": jnp.float32(0.5), "a": np.int64(3), "c": True})
     line = (tmp_path / "run" / "metrics.jsonl").read_text()
-    text = '{"step": 1, "b": 0.5, "a": 3, "c": true'
-    assert line == f'{text}, "crc32": {zlib.crc32((text + "}").encode())}}}\n'
+    assert line == '{"step": 1, "b": 0.5, "a": 3, "c": true}\n'
     writer.write(2, {"a": np.nan, "b": -np.inf})  # JSON has neither
     assert metrics.read(tmp_path / "run")[1] == {"step": 2, "a": None, "b": None}
 
@@ -43,32 +40,24 @@ def test_a_resumed_run_has_each_step_once(tmp_path, monkeypatch):
         patch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
         writer.resume_after(1)
     assert writer.path.read_bytes() == before  # all or nothing
-    writer.resume_after(2)
-    assert os.listdir(tmp_path) == ["metrics.jsonl"]
-    write_steps(tmp_path, [3, 4, 5], offset=0.5)
+    write_steps(tmp_path, [3, 4, 5], offset=0.5, after=2)
     records = [(r["step"], r["actor/grad_norm"]) for r in metrics.read(tmp_path)]
     assert records == [(1, 1), (2, 2), (3, 3.5), (4, 4.5), (5, 5.5)]
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
 
 
-def test_values_are_added_to_the_last_line(tmp_path, wandb):
+def test_values_are_added_to_the_last_line(tmp_path):
     write_steps(tmp_path, [1, 2])
-    writer = metrics.Writer(tmp_path, wandb="project")
-    writer.add(2, {"val/x": np.float32(0.5), "val/y": np.nan})
-    whole = {"step": 2, "actor/grad_norm": 2, "val/x": 0.5, "val/y": None}
-    assert metrics.read(tmp_path) == [{"step": 1, "actor/grad_norm": 1}, whole]
-    (shown,) = wandb.init.return_value.log.call_args.args
-    assert shown["step"] == 2 and (shown["actor/grad_norm"], shown["val/x"]) == (2, 0.5)
-    writer.write(3, {})
-    with pytest.raises(ValueError, match="does not end with step 2"):
-        writer.add(2, {"val/x": 1.0})
+    metrics.Writer(tmp_path).add(2, {"val/x": np.float32(0.5), "val/y": np.nan})
+    last = {"step": 2, "actor/grad_norm": 2, "val/x": 0.5, "val/y": None}
+    assert metrics.read(tmp_path) == [{"step": 1, "actor/grad_norm": 1}, last]
 
 
-def test_a_half_written_last_line_is_told_and_not_continued(tmp_path, caplog):
+def test_a_half_written_last_line_is_left_out_and_not_continued(tmp_path):
     write_steps(tmp_path, [1, 2])
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes() + b'{"step": 3, "actor/gr')
     assert len(metrics.read(tmp_path)) == 2
-    assert "1 half-written line" in caplog.text
     write_steps(tmp_path, [3], after=2)
     assert [record["step"] for record in metrics.read(tmp_path)] == [1, 2, 3]
     with pytest.raises(ValueError, match="ends before step 4, which the checkpoint has"):
@@ -77,32 +66,11 @@ def test_a_half_written_last_line_is_told_and_not_continued(tmp_path, caplog):
     assert metrics.read(tmp_path) == []
 
 
-def test_a_changed_byte_is_an_error_that_names_the_line(tmp_path):
-    write_steps(tmp_path, [1, 2])
-    path = tmp_path / "metrics.jsonl"
-    content = path.read_bytes()
-    for place in range(len(content) - 1):  # the last newline makes the line half-written
-        changed = bytearray(content)
-        changed[place] ^= 1
-        path.write_bytes(changed)
-        with pytest.raises(ValueError, match=r"metrics\.jsonl:[12] is damaged"):
-            metrics.read(tmp_path)
-
-
-def test_a_line_without_its_checksum_is_damaged(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "a": 0.5}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:1 is damaged"):
-        metrics.read(tmp_path)
-
-
 def test_user_mistakes(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing is not a run directory"):
         metrics.read(tmp_path / "nothing")
-    with pytest.raises(ValueError, match="metric a is"):
-        metrics.Writer(tmp_path).write(1, {"a": [1, 2]})
-    good = metrics.line({"step": 1})
-    (tmp_path / "metrics.jsonl").write_bytes(good + b"nonsense\n" + good)
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 is damaged or no metrics line"):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 is not a record"):
         metrics.read(tmp_path)
 
 
@@ -114,50 +82,23 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-@pytest.fixture
-def wandb(monkeypatch):
-    """A stand-in that remembers what it was told."""
-    fake = mock.MagicMock(Error=RuntimeError)
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    return fake
-
-
-def test_wandb_gets_the_same_names_and_numbers(wandb, tmp_path):
-    workdir = tmp_path / "my_run"
+def test_wandb_gets_the_same_names_and_numbers(monkeypatch, tmp_path):
+    wandb, workdir = mock.MagicMock(), tmp_path / "my_run"
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     writer = metrics.Writer(workdir, wandb="project", config={"seed": 3})
     writer.write(1, {"actor/grad_norm": 0.5, "vade/rollouts_total": 8})
     writer.write(2, {"actor/grad_norm": float("nan")})
     writer.close()
     options, run = wandb.init.call_args.kwargs, wandb.init.return_value
-    assert options["project"] == "project" and options["name"] == "my_run"
-    assert options["config"] == {"seed": 3} and options["resume"] == "allow"
+    assert options["project"] == "project" and options["config"] == {"seed": 3}
     (first,), (second,) = (call.args for call in run.log.call_args_list)
     assert first == metrics.read(workdir)[0]
     assert second["step"] == 2 and math.isnan(second["actor/grad_norm"])
-    run.define_metric.assert_called_with("*", step_metric="step")
     run.finish.assert_called_once()
-
     for name in ("my_run", "other"):  # a resumed job is the same run
         metrics.Writer(tmp_path / name, wandb="project").close()
     first, again, other = (c.kwargs["id"] for c in wandb.init.call_args_list)
     assert first == again != other
-    wandb.init.side_effect = wandb.Error("not logged in")
-    with pytest.raises(ValueError, match="wandb='p': not logged in; run `wandb login`"):
-        metrics.Writer(tmp_path, wandb="p")
-
-
-@pytest.mark.parametrize(
-    ("package", "options", "line"),
-    [
-        ("wandb", {"wandb": "p"}, r"wandb='p' needs the package: pip install wandb"),
-        ("tensorboardX", {"tensorboard": True}, r"pip install '\.\[tracking\]'"),
-    ],
-)
-def test_a_missing_package_is_one_line(package, options, line, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=line):
-        metrics.Writer(tmp_path, **options)
-    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_nothing_is_imported_unasked(tmp_path):
@@ -170,7 +111,7 @@ def test_nothing_is_imported_unasked(tmp_path):
 
 
 def test_the_real_wandb_offline(tmp_path, monkeypatch):
-    wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for step in (1, 2):  # the second start resumes
         writer = metrics.Writer(tmp_path, wandb="project", config={"seed": 3})
@@ -180,12 +121,4 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
     assert len(files) == 2
     run_id = (tmp_path / "wandb" / "run_id").read_text()
     assert all(file.name == f"run-{run_id}.wandb" for file in files)
-    for step, file in enumerate(files, start=1):
-        logged = {"step": step, "actor/grad_norm": step + 0.5, "b": math.nan}
-        for name, value in logged.items():
-            item = wandb_internal_pb2.HistoryItem(nested_key=[name], value_json=json.dumps(value))
-            # wandb's own process writes the file, and may be behind its `finish`.
-            deadline = time.monotonic() + 30
-            while item.SerializeToString() not in file.read_bytes():
-                assert time.monotonic() < deadline, f"{name} of step {step} is not in {file}"
-                time.sleep(0.1)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])["b"] is None

@@ -1,11 +1,10 @@
-"""Fetches models and data sets by their names on the Hugging Face hub, pinned to a commit.
+"""Fetches models and data sets by their names on the Hugging Face hub.
 
     Qwen/Qwen2.5-VL-3B-Instruct[@revision]            a model
     hiyouga/geometry3k[/config][@revision][:split]    a data set
 
-A setting of this form is a name on the hub, unless a file or directory of this name exists. A run pins the
-name: its config.json contains the commit, so a resumed run reads the same files. Files are kept in the hub's
-own cache (HF_HOME), so a second run downloads nothing and needs no network.
+A setting of this form is a name on the hub, unless a file or directory of this name exists. Without a
+revision it is the newest commit. Files are kept in the hub's own cache (HF_HOME).
 """
 
 import dataclasses
@@ -36,11 +35,6 @@ class Name:
         marks = (("/", self.config), ("@", self.revision), (":", self.split))
         return self.repo + "".join(mark + part for mark, part in marks if part)
 
-    @property
-    def is_pinned(self) -> bool:
-        """Whether the revision is a commit, which never changes."""
-        return re.fullmatch("[0-9a-f]{40}", self.revision) is not None
-
 
 def parse(text: str) -> Name | None:
     """Returns a setting as a name on the hub; None if it is a path or a plain word."""
@@ -50,32 +44,11 @@ def parse(text: str) -> Name | None:
     return match and Name(**match.groupdict(""))
 
 
-def pin(text: str, kind: str, earlier: str = "") -> str:
-    """Returns a name with its revision replaced by the current commit; other texts are returned unchanged.
-
-    Args:
-        text: the value of a setting.
-        kind: "model" or "dataset".
-        earlier: the value that the run was started with. If it is the same name, its commit is kept.
-
-    Raises:
-        ValueError: the hub does not have the name, or cannot be reached and no copy is in its cache.
-    """
-    name, before = parse(text), parse(earlier)
-    if name is None or name.is_pinned:
-        return text
-    if before and before.is_pinned and dataclasses.replace(before, revision=name.revision) == name:
-        return earlier
-    # The directory of a snapshot is named after its commit. One small file is enough to get it.
-    snapshot = _snapshot(name, kind, ["README.md"])
-    return str(dataclasses.replace(name, revision=pathlib.Path(snapshot).name))
-
-
 def model(text: str) -> str:
     """Returns the directory of a model, and downloads it if needed; a path is returned unchanged.
 
     Raises:
-        ValueError: as in `pin`.
+        ValueError: the hub does not have the name, or cannot be reached and no copy is in its cache.
     """
     name = parse(text)
     return text if name is None else _snapshot(name, "model", list(WEIGHTS))
@@ -85,7 +58,7 @@ def table(name: Name, split: str) -> row_files.Table:
     """Returns the rows of a data set, of `split` if the name has none; images are not decoded.
 
     Raises:
-        ValueError: as in `pin`, or the data set has no such configuration or split.
+        ValueError: as in `model`, or the data set has no such configuration or split.
     """
     with row_files.one_line(_label(name)):
         import datasets

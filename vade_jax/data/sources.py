@@ -8,12 +8,13 @@ training.
 
 import dataclasses
 import operator
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from vade_jax import fields, types
+from vade_jax import types
 from vade_jax.data import columns, hub, row_files
 
 _SPLITS = {
@@ -114,7 +115,7 @@ def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
         ValueError: there is no such file, it cannot be read or has no rows, or it is not clear which files of
             a directory belong to the split.
     """
-    name, place = str(path), pathlib.Path(fields.at_home("the path", str(path)))
+    name, place = str(path), pathlib.Path(os.path.expanduser(path))
     if parsed := hub.parse(name):
         table, directory, label = hub.table(parsed, split or "train"), hub.cache(), parsed.repo
     elif _is_saved(place):

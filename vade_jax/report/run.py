@@ -187,7 +187,7 @@ def read(workdir: PathLike, label: str = "") -> Run:
 def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
     """Returns one record for each step, the later one of two; a note counts the lines that are none.
 
-    It accepts more than `metrics.scan`: a page of what is left is better than an error.
+    It accepts more than `metrics.read`: a page of what is left is better than an error.
     """
     if not path.is_file():
         notes.append(f"{path.name} is missing: no curves and no times")
@@ -199,7 +199,6 @@ def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
         try:
             record = json.loads(line)
             step = int(np.int64(record["step"]))
-            record.pop(metrics.CHECKSUM, None)
             numbers = {name: x for name, x in record.items() if is_number(x)}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             num_bad += 1

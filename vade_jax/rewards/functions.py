@@ -138,7 +138,7 @@ class UserFunction:
             return cloudpickle.dumps(self.function)
         except Exception as error:
             raise process.Failure(
-                f"{imports.told(error)}: give its place instead, path/to/file.py:NAME"
+                f"{imports.one_line(error)}: give its place instead, path/to/file.py:NAME"
             ) from error
 
     def _judged(self, item, answers, tokens) -> list[Judgement]:

@@ -251,4 +251,4 @@ def _reply(line: connection.Connection, loop: asyncio.AbstractEventLoop, in_thre
 
 def told(error: BaseException) -> str:
     """Returns an error as one line of text."""
-    return str(error) if isinstance(error, Failure) else imports.told(error)
+    return str(error) if isinstance(error, Failure) else imports.one_line(error)

@@ -1,4 +1,4 @@
-"""From settings to a run: what builds the parts that `trainer.loop` is given."""
+"""From settings to a run: what builds the parts of `trainer.loop`."""
 
 try:
     from vade_jax.run.checks import UserError

@@ -1,4 +1,4 @@
-"""Builds the parts of a run, which `trainer.loop.Loop` is given, from its settings.
+"""Builds the parts of a run, which `trainer.loop.Loop` takes, from its settings.
 
 Each function takes the settings it reads and returns one part. Programs are jitted here, at the edge;
 everything below is plain functions of arrays.
@@ -18,8 +18,7 @@ from vade_jax import rng, samplers, settings
 from vade_jax.data import hub, loading, tokens
 from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
-from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.run import cluster, datasets, engines
+from vade_jax.run import cluster
 from vade_jax.trainer import (
     hardware,
     learner,
@@ -30,7 +29,6 @@ from vade_jax.trainer import (
     processes,
     scoring,
     update,
-    validation,
 )
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
 from vade_jax.trainer.progress import Schedule
@@ -38,21 +36,6 @@ from vade_jax.types import TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
-def load_data(
-    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
-) -> datasets.Datasets:
-    """Returns the usable items of a run, see `datasets.load`."""
-    return datasets.load(
-        run.data,
-        checkpoint,
-        workdir,
-        stream,
-        seed=run.seed,
-        reward=run.reward,
-        arrays=run.selector.arrays,
-    )
-
-
 def make_selector(run: settings.Run) -> samplers.Sampler:
     """Returns the selector with G, its options, and the seed if it draws random numbers itself.
 
@@ -60,12 +43,8 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
         ValueError: an option is unknown or out of its range.
     """
     spec, options = samplers.find(run.selector.name), run.selector.options
-    if "num_rollouts" in options:
-        # The selector would ask for another number than the run expects.
-        raise ValueError(
-            f"selector.options.num_rollouts={options['num_rollouts']!r}: the answers to a prompt are the run's: "
-            "set num_rollouts"
-        )
+    if options.get("num_rollouts", run.num_rollouts) != run.num_rollouts:
+        raise ValueError("selector.options.num_rollouts is the run's: set num_rollouts")
     of_run = {"num_rollouts": run.num_rollouts, "seed": run.seed}
     try:
         return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
@@ -89,12 +68,10 @@ def checkpoint_of(run: settings.Run, workdir: str) -> str:
     """Returns the Hugging Face directory that a run starts from; writes the tiny model of a preset.
 
     Raises:
-        ValueError: it is not there, or not of a supported model.
+        ValueError: it is a name on the hub that cannot be had.
     """
     if run.model.checkpoint:
-        directory = hub.model(run.model.checkpoint)
-        files.load_config(directory)  # called for its errors
-        return directory
+        return hub.model(run.model.checkpoint)
     directory = os.path.join(workdir, "tiny_model")
 
     def write():
@@ -104,13 +81,6 @@ def checkpoint_of(run: settings.Run, workdir: str) -> str:
     processes.on_leader(write)
     cluster.wait_until_shared(os.path.join(directory, files.CONFIG))
     return directory
-
-
-def identity(name: str) -> int:
-    """Returns a number that tells models apart; 0 where the name is enough: a preset, or one on the hub."""
-    if not name or hub.parse(name):
-        return 0
-    return processes.on_leader(lambda: files.identity(name))
 
 
 def load_policy(run: settings.Run, directory: str) -> Policy:
@@ -123,19 +93,6 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
         run.lora,
         rng.adapter_key(jax.random.key(run.seed)),
         param_dtype=jnp.dtype(run.model.param_dtype),
-    )
-
-
-def make_engine(run: settings.Run, policy: Policy, workdir: str) -> Engine:
-    """Returns the engine of a run, see `engines.make`."""
-    return engines.make(
-        engines.Sections(run.data, run.engine, run.layout),
-        policy,
-        workdir,
-        Sampling(**run.sampling.to_dict()),
-        longest_answer=max(run.sampling.max_tokens, run.eval.max_tokens),
-        answers_per_row=answers_per_row(run),
-        rows_per_call=num_rows(run, run.engine.prompts_per_call),
     )
 
 
@@ -188,7 +145,7 @@ def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
-    peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
+    peak = hardware.peak_tflops(kind, policy.dtype)
     decoder, vision = forwards_of_an_update(run)
     return functools.partial(
         hardware.utilisation,
@@ -206,22 +163,6 @@ def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
     # The base's weights need no gradients, nor do activations before the first adapter.
     decoder = flops.BACKWARD - 1
     return decoder, decoder if run.lora.vision else 1
-
-
-def answers_per_row(run: settings.Run) -> int:
-    """Returns how many answers the built-in engine decodes beside one copy of their prompt."""
-    return run.batch.answers_per_row or run.num_rollouts
-
-
-def num_rows(run: settings.Run, num_prompts: int) -> int:
-    """Returns the most rows that `num_prompts` prompts take with G answers each on average.
-
-    Returns 0, meaning any number of rows, if every group fills its row.
-    """
-    per_row = answers_per_row(run)
-    if per_row == run.num_rollouts:
-        return 0
-    return num_prompts + num_prompts * (run.num_rollouts - 1) // per_row
 
 
 def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
@@ -270,18 +211,16 @@ def make_optimizer(
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the scorer of answers; validation uses only its `correct`."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
-    said = opening(run.reward.format, run.data.template, policy.tokenizer)
+    tag = opening(run.reward.format, run.data.template, policy.tokenizer)
     make = functools.partial(
         scoring.make_scorer,
         policy.tokenizer.decode,
-        by_length=lambda length: (
-            run.reward.overlong_factor * functions.overlong_penalty(length, limit, buffer)
-        ),
+        by_length=lambda length: functions.overlong_penalty(length, limit, buffer),
     )
     if run.reward.functions:
-        judge = make_judge(run.reward, said)
+        judge = make_judge(run.reward, tag)
         return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
-    return make(functions.by_rules(run.reward.format, run.reward.format_weight, said))
+    return make(functions.by_rules(run.reward.format, run.reward.format_weight, tag))
 
 
 def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
@@ -301,19 +240,4 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJud
     weights = reward.weights or [1.0] * len(names)
     return functions.SumOfJudges(
         [*map(make, names)], weights, reward.correct_above, reward.concurrency
-    )
-
-
-def make_validation(
-    run: settings.Run, policy: Policy, data: datasets.Datasets, map: loading.Map
-) -> validation.Validate:
-    """Returns the validation on the run's own items: the mean of k sampled answers."""
-    return validation.of_items(
-        "validation",
-        data.validation,
-        data.build_prompt,
-        make_scorer(run, policy),
-        num_samples=run.eval.num_samples,
-        sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
-        map=map,
     )

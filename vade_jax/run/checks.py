@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import itertools
-import math
 from collections.abc import Iterator
 
 import jax
@@ -18,13 +17,13 @@ import numpy as np
 
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural
-from vade_jax.models.qwen import config, files, peft
+from vade_jax.models.qwen import files, peft
 from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, trial, verify
 from vade_jax.run import build, gpus
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.hooks import Hooks
-from vade_jax.trainer import mesh, processes
+from vade_jax.trainer import mesh
 from vade_jax.trainer.policy import abstract_policy, compute_dtype
 
 NUM_TRIED = 4  # rows that a user's reward functions are tried on
@@ -55,29 +54,20 @@ def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (fro
     """
     if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
-    for setting, package in {"wandb": run.wandb, "tensorboardX": run.tensorboard}.items():
-        if package and importlib.util.find_spec(setting) is None:
-            raise ValueError(
-                f"{setting} is asked for and not installed: pip install -e '.[tracking]'"
-            )
+    for package, value in {"wandb": run.wandb, "tensorboardX": run.tensorboard}.items():
+        if value and importlib.util.find_spec(package) is None:
+            raise ValueError(f"{package} is not installed: pip install -e '.[tracking]'")
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     for name in run.reward.functions:
         if name != functions.RULES:
             functions.load(name)
-    if run.data.kind:
-        fields.check_word("data.kind", run.data.kind, verify.KINDS)
     _check_model_names(run)
-    _check_splits(run.data)
-    _check_built_in(run.data)
-    _check_selector(run)
-    _check_hooks(run, hooks)
-    if run.engine.max_lag and (
-        run.resolved_measure.every or build.make_selector(run).needs.variants
-    ):
-        raise ValueError(
-            f"engine.max_lag={run.engine.max_lag}: selector.name={run.selector.name!r} makes passes over all items "
-            "or draws variants, for which no batch may wait: set engine.max_lag=0"
-        )
+    _check_data_names(run.data)
+    selector = build.make_selector(run)
+    _check_selector(run, selector)
+    _check_hooks(run, selector, hooks)
+    if run.data.train == "procedural":
+        check_size(run, run.data.num_train)
     gpus.check(run.layout, run.engine)
 
 
@@ -99,94 +89,78 @@ def _check_model_names(run: settings.Run) -> None:
         peft.choose(run.lora, PRESETS.get(model.preset or model.size))
 
 
-def _check_splits(data: settings.Data) -> None:
+def _check_data_names(data: settings.Data) -> None:
     """Checks that there is training data, and validation data that are not the same."""
-    shared = data.validation_share
+    if data.kind:
+        fields.check_word("data.kind", data.kind, verify.KINDS)
     if not data.train:
         raise ValueError(
             "data.train is empty: give 'procedural', a .jsonl, .parquet or .arrow file, a directory of them or a "
             "name on the Hugging Face hub, --config.data.train=FILE"
         )
-    if bool(data.validation) == bool(shared):
+    if bool(data.validation) == bool(data.validation_share):
         raise ValueError(
-            f"data.validation={data.validation!r} and data.validation_share={shared}: give one of them, a file "
-            "of held-out questions or a share of data.train's, --config.data.validation_share=0.1"
+            f"data.validation={data.validation!r} and data.validation_share={data.validation_share}: give one of "
+            "them, a file of held-out questions or a share of data.train's, --config.data.validation_share=0.1"
         )
-    if data.train == "procedural" and not data.validation:
-        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
     for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
         if getattr(data, split) == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
-
-
-def _check_built_in(data: settings.Data) -> None:
-    """Checks the settings of the built-in questions."""
-    if data.train != "procedural":
-        for name in ("mixture", "wrong_golds"):
-            if value := getattr(data, name):
-                raise ValueError(
-                    f"data.{name}={value} with data.train={data.train!r}: it is of the built-in questions: leave "
-                    "it out, or set data.train='procedural'"
-                )
+    if data.train == "procedural" and not data.validation:
+        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
+    if data.train != "procedural" and (data.mixture or data.wrong_golds):
+        raise ValueError(
+            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
+            f"leave them out with data.train={data.train!r}"
+        )
     try:
         procedural.expand_mixture(data.mixture)
     except (ValueError, TypeError) as error:
         raise ValueError(f"data.mixture: {error}") from error
 
 
-def _check_hooks(run: settings.Run, hooks: Hooks) -> None:
+def _check_hooks(run: settings.Run, selector: samplers.Sampler, hooks: Hooks) -> None:
+    for name, is_needed in {
+        "benchmarks": bool(run.eval.benchmarks),  # by eval.benchmarks
+        "variants": selector.needs.variants,  # by the selector
+    }.items():
+        if is_needed and getattr(hooks, name) is None:
+            raise ValueError(
+                f"eval.benchmarks={run.eval.benchmarks!r} or selector.name={run.selector.name!r} needs run.Hooks("
+                f"{name}=...): give experiments.hooks.ALL, as experiments.train does"
+            )
     if hooks.benchmarks is not None:
         hooks.benchmarks.paths(run.eval)
-    elif run.eval.benchmarks:
-        raise ValueError(
-            f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
-            "hooks=run.Hooks(benchmarks=experiments.evals.in_training), as experiments.train does"
-        )
-    if not build.make_selector(run).needs.variants:
-        return
-    if hooks.variants is None:
-        raise ValueError(
-            f"selector.name={run.selector.name!r} asks for variants of items: give "
-            "hooks=run.Hooks(variants=experiments.diva.hook), as experiments.train does"
-        )
-    hooks.variants.check(run)
+    if selector.needs.variants and hooks.variants is not None:
+        hooks.variants.check(run)
 
 
 # ------------------------------------------------------------------------------ the selector
-def _check_selector(run: settings.Run) -> None:
+def _check_selector(run: settings.Run, selector: samplers.Sampler) -> None:
     """Checks that the run gives the selector exactly what it needs."""
-    selector, name, refill = build.make_selector(run), run.selector.name, run.refill
-    known = selector.needs.named()
+    name, needs, refill = run.selector.name, selector.needs, run.refill
     samplers.require(
         name,
-        selector.needs,
-        arrays=[x for x, value in run.selector.arrays.items() if value or x not in known],
+        needs,
+        arrays=[x for x, value in run.selector.arrays.items() if value or x not in needs.named()],
         rounds=refill.max_rounds,
-        passes=run.measure.every > 0 or selector.needs.passes == "first",
+        passes=run.measure.every > 0 or needs.passes == "first",
         hints={
             "arrays": "name metadata fields in selector.arrays, such as 'family,level', or set measure.every",
             "passes": "set measure.every=0",
-            "rounds": f"set refill.max_rounds={selector.needs.rounds}",
+            "rounds": f"set refill.max_rounds={needs.rounds}",
         },
     )
-    for array, value in run.selector.arrays.items():
-        if array in selector.needs.named("states") or not isinstance(value, str):
-            raise ValueError(
-                f"selector.arrays.{array}={value!r}: give the names of metadata fields in one text, such as "
-                "'family,level'; states of the policy are never in metadata, so leave them out"
-            )
-    if refill != settings.Refill() and not selector.drops:
-        raise ValueError(
-            f"refill={refill.to_dict()}, but the selector {name} drops no group: leave refill out, or choose a "
-            "selector that does, such as dapo"
-        )
-    if selector.needs.variants and refill.max_rounds != 1:
+    if needs.variants and refill.max_rounds != 1:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
             "groups belong together: set refill.max_rounds=1"
         )
-    if run.data.train == "procedural":
-        check_size(run, run.data.num_train)
+    if run.engine.max_lag and (run.measure.every or needs.variants):
+        raise ValueError(
+            f"engine.max_lag={run.engine.max_lag}: selector.name={name!r} makes passes over all items "
+            "or draws variants, for which no batch may wait: set engine.max_lag=0"
+        )
 
 
 def check_size(run: settings.Run, num_train: int) -> None:
@@ -205,14 +179,12 @@ def check_size(run: settings.Run, num_train: int) -> None:
             f"items: lower num_prompts or give more data{selector.needs.or_remove('rounds')}"
         )
     run = run.with_items(num_train, selector.needs.places)
-    step = run.num_prompts * run.num_rollouts
     first_pass = build.make_schedule(run, num_train).pass_cost(0)
-    if run.budget and run.max_rollouts < first_pass + step:
-        least = math.ceil((first_pass + step) / (run.num_steps * step) * 1000) / 1000
-        after_pass = f" after the pass over all items, which takes {first_pass}" * bool(first_pass)
+    least = first_pass + run.num_prompts * run.num_rollouts
+    if run.budget and run.max_rollouts < least:
         raise ValueError(
-            f"budget={run.budget} is {run.max_rollouts} answers, less than the {step} of one step{after_pass}: "
-            f"give {least} or more, or 0 for no limit"
+            f"budget={run.budget} is {run.max_rollouts} answers, less than the {least} of one step and of the pass "
+            f"over all items before it ({first_pass}): give more, or 0 for no limit"
         )
 
 
@@ -228,7 +200,17 @@ def check_model(run: settings.Run, directory: str) -> None:
     micro = run.batch.prompts_per_microbatch
     mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
     shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
-    _check_model_size(run.model.size, shape.text, directory)
+    # Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape.
+    positions = {name: getattr(shape.text, name) for name in ("rope_theta", "max_positions")}
+    same = lambda preset: dataclasses.replace(preset.text, **positions) == shape.text
+    if run.model.size and not same(PRESETS[run.model.size]):
+        name = next(
+            (name for name, preset in PRESETS.items() if same(preset)), "none that is known"
+        )
+        raise ValueError(
+            f"model.size={run.model.size!r}, but the checkpoint in {directory} has another shape ({name}): give "
+            "another one, or --config.model.size= for any"
+        )
     answer = max(run.sampling.max_tokens, run.eval.max_tokens)
     if run.data.max_prompt_length + answer > shape.text.max_positions:
         raise ValueError(
@@ -239,20 +221,6 @@ def check_model(run: settings.Run, directory: str) -> None:
     param_dtype = jnp.dtype(run.model.param_dtype)
     # Called only for its errors.
     build.make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
-
-
-def _check_model_size(size: str, text: config.TextConfig, directory: str) -> None:
-    """Raises ValueError if the shape is not that of the preset `size`, before weights are read."""
-    # Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape.
-    positions = {name: getattr(text, name) for name in ("rope_theta", "max_positions")}
-    same = lambda preset: dataclasses.replace(preset.text, **positions) == text
-    names = [name for name, preset in PRESETS.items() if same(preset)]
-    if size and size not in names:
-        actual = names[0] if names else f"{text.num_layers} layers of width {text.width}"
-        raise ValueError(
-            f"model.size={size!r}, but the checkpoint in {directory} has the shape of "
-            f"{actual!r}: give another one, or --config.model.size= for any"
-        )
 
 
 # ------------------------------------------------------------------------------ the data
@@ -266,39 +234,36 @@ def check_data(run: settings.Run, data: Datasets) -> settings.Run:
     """
     num_train, selector = len(data.train), build.make_selector(run)
     check_size(run, num_train)
-    if run.num_prompts // selector.needs.places == num_train and processes.is_leader():
+    if run.num_prompts // selector.needs.places == num_train:
         print(
             f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
             f"{run.selector.name} has nothing to choose: lower num_prompts"
         )
     selector.init(num_train, **data.arrays)  # called only for its errors
-    _check_held_out(run.data, data)
+    if not run.data.train == run.data.validation == "procedural":  # which are drawn apart
+        _check_held_out(run.data, data)
     _check_lengths(run, data)
-    if line := data.build_prompt.on_pictures(data.train.sizes):
+    if line := data.build_prompt.on_pictures(data.train.notes["size"]):
         print(line)
     return run.with_items(num_train, selector.needs.places)
 
 
 def _check_held_out(data: settings.Data, usable: Datasets) -> None:
     """Prints how many validation questions are also trained on; raises ValueError if all are."""
-    if data.train == data.validation == "procedural":
-        return  # drawn separately: the only pictures in both are empty ones
-    if data.validation == "procedural" and processes.is_leader():
+    if data.validation == "procedural":
         print(
             f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
             "a file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
         )
-    held_out = usable.validation
-    num_trained = int(np.isin(held_out.asked, usable.train.asked).sum())
-    if num_trained == len(held_out):
+    asked = usable.validation.notes["asked"]
+    num_trained = int(np.isin(asked, usable.train.notes["asked"]).sum())
+    if num_trained == len(asked):
         raise ValueError(
             f"data.validation={data.validation!r}: all of its {num_trained} questions are also in "
             f"data.train={data.train!r}: validate on questions that are not trained on"
         )
-    if num_trained and processes.is_leader():
-        print(
-            f"validation: {num_trained} of {len(held_out)} questions are also in the training data"
-        )
+    if num_trained:
+        print(f"validation: {num_trained} of {len(asked)} questions are also in the training data")
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
@@ -307,20 +272,17 @@ def _check_lengths(run: settings.Run, data: Datasets) -> None:
     # A bare box is right as well, even without the end of the turn.
     not_needed = len(target("", form)) - len(target("", "boxed")) + 1
     for split, limits in {"train": run.sampling, "validation": run.eval}.items():
-        length_I, most = getattr(data, split).lengths, limits.max_tokens
+        length_I, most = getattr(data, split).notes["length"], limits.max_tokens
         num_cut, longest = (length_I > most).sum(), length_I.max()
-        limit = f"{limits.path}max_tokens={most}"
+        line = (
+            f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} rows, "
+            f"which take up to {longest} tokens in the asked form"
+        )
         by_rules = split == "train" and not run.reward.functions  # these may pay for anything
         if by_rules and length_I.min() - not_needed > most:
-            raise ValueError(
-                f"{limit} cuts the own answers of all {num_cut:,} rows of data.train, so nothing can be earned: in "
-                f"the asked form they take up to {longest} tokens, --config.sampling.max_tokens={longest}"
-            )
+            raise ValueError(f"{line}, so nothing can be earned: raise it")
         if num_cut:
-            print(
-                f"{split}: {num_cut:,} of {len(length_I):,} rows: their own answer takes up to {longest} tokens in "
-                f"the asked form, {limit} cuts it"
-            )
+            print(line)
 
 
 def check_reward(run: settings.Run, data: Datasets) -> None:

@@ -4,38 +4,20 @@ With several hosts, every host runs the same command, with a run directory that 
 """
 
 import contextlib
-import ctypes
 import os
 import pathlib
-import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 
 from vade_jax.trainer import processes
 
-START_TIMEOUT_S = 300  # for the slowest process to join
 HEARTBEAT_TIMEOUT_S = 40  # without one, a process counts as gone; process 0 is missed at once
 VISIBLE_TIMEOUT_S = 60.0  # until a new file is visible on all hosts
-STOPPED = (
-    "error: another process of this run has stopped{why}. Its own output says why. Start all of "
-    "them again: the run resumes from its last checkpoint"
-)
-GONE = re.compile(
-    r"gloo|nccl|coordination.?service|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED|barrier",
-    re.IGNORECASE,
-)
-UNMET = (
-    "error: the processes did not find each other{why}: start --num_processes of them within "
-    f"{START_TIMEOUT_S} s, each with its own --process_id and all with the --coordinator_address "
-    "of process 0, a port that is free there and that the others reach"
-)
-_kept = []  # C calls these, so Python must not collect them
 
 
 # ------------------------------------------------------------------------------ starting
@@ -48,46 +30,30 @@ def join(
 ) -> None:
     """Joins the other processes of the run, if there are any. Call it before any device is used.
 
-    Give the first three arguments together; or give `distributed`, and the cluster's environment (SLURM,
-    Kubernetes, Open MPI, a TPU pod) provides them. With neither, the run has one process.
+    The arguments are those of `jax.distributed.initialize`; with `distributed` alone it takes them from the
+    cluster's environment (SLURM, Kubernetes, Open MPI, a TPU pod). Without any, the run has one process.
 
     Raises:
-        ValueError: some of the three are missing or wrong, or the environment does not provide them.
+        ValueError: some of the three are missing, the environment does not provide them, or the processes did
+            not find each other.
     """
-    given: dict[str, Any] = {
-        "coordinator_address": coordinator_address,
-        "num_processes": num_processes,
-        "process_id": process_id,
-    }
-    missing = [f"--{name}" for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        if not distributed:
-            return
-        given = {}
-    elif missing:
-        raise ValueError(
-            f"{' and '.join(missing)} missing: give --coordinator_address, --num_processes and "
-            "--process_id together, or --distributed alone where the cluster tells them"
-        )
-    else:
-        address, count, number = given.values()
-        if not (re.fullmatch(r".+:\d+", address) and 0 <= number < count):
-            raise ValueError(
-                f"--coordinator_address={address} --process_id={number}: give HOST:PORT, such as "
-                f"10.0.0.1:8476, and a number from 0 to --num_processes - 1 = {count - 1}"
-            )
+    place = (coordinator_address, num_processes, process_id)
+    if place == (None, None, None) and not distributed:
+        return
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM: see StopSignal
-    _on_abort_say(UNMET.format(why=""), 2)
     try:
-        jax.distributed.initialize(
-            **given,
-            initialization_timeout=START_TIMEOUT_S,
-            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
-        )
-    except (ValueError, RuntimeError) as error:
-        why = f" ({_first_line(error)})"
-        raise ValueError(UNMET.format(why=why).removeprefix("error: ")) from error
-    _on_abort_say(STOPPED.format(why=", or this one crashed: see above"), 1)
+        jax.distributed.initialize(*place, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S)
+    except (
+        ValueError,
+        IndexError,
+        RuntimeError,
+    ) as error:  # a HOST without a PORT is an IndexError
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise ValueError(
+            f"the processes did not find each other ({reason}): start all of them, each with its own --process_id, "
+            "the same --num_processes, and as --coordinator_address HOST:PORT of process 0, or with --distributed "
+            "alone where the cluster describes them"
+        ) from error
 
 
 def only_leader_prints() -> None:
@@ -140,7 +106,7 @@ class StopSignal:
 def ends_together() -> Iterator[None]:
     """Makes a failing process exit at once, so that the others, which wait for it, notice.
 
-    A JAX error about a lost process becomes one line.
+    JAX ends them: it aborts a process that has lost another one, or raises an error.
     """
     try:
         yield
@@ -148,52 +114,14 @@ def ends_together() -> Iterator[None]:
         is_clean = isinstance(error, SystemExit) and error.code in (None, 0)
         if not jax.distributed.is_initialized() or is_clean:
             raise
-        code = _report(error)
+        code = 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        elif isinstance(error.code, int):
+            code = error.code
+        else:
+            print(error.code, file=sys.stderr)
         # A normal exit would wait minutes for the other processes.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _report(error: BaseException) -> int:
-    """Prints what ended this process and returns its exit code."""
-    if gone := _is_gone(error):
-        print(STOPPED.format(why=f" ({_first_line(gone)})"), file=sys.stderr)
-    elif isinstance(error, SystemExit):
-        if isinstance(error.code, int):
-            return error.code
-        print(error.code, file=sys.stderr)
-    elif isinstance(error, processes.Disagreement):
-        print(f"error: {error}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
-    return 1
-
-
-def _is_gone(error: BaseException | None) -> BaseException | None:
-    """Returns the JAX error about a lost process in the chain of causes, if there is one."""
-    while error is not None:
-        is_jax = isinstance(error, jax.errors.JaxRuntimeError)
-        if is_jax and GONE.search(str(error)):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200]
-
-
-def _on_abort_say(text: str, code: int) -> None:
-    """Prints one clear line when JAX aborts this process because another one is lost.
-
-    JAX aborts from C++ with SIGABRT, where no Python handler runs.
-    """
-
-    def say(number):
-        os.write(2, f"\n{text}\n".encode())
-        os._exit(code)
-
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say)
-    _kept.append(handler)
-    ctypes.CDLL(None).signal(signal.SIGABRT, handler)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax import fields, settings
+from vade_jax import settings
 from vade_jax.data import columns, loading, procedural, prompts, sources, tokens
 from vade_jax.trainer import processes
 from vade_jax.types import Item
@@ -28,25 +28,14 @@ class Subset(Sequence):
     def checksum(self) -> int:
         return zlib.crc32(self.notes["checksum"].tobytes())
 
-    @property
-    def asked(self) -> np.ndarray:
-        return self.notes["asked"]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.notes["length"]
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self.notes["size"]
-
     def where(self, chosen: np.ndarray | slice) -> "Subset":
         """Returns the rows with these indices, in this order."""
         return Subset(self.source, self.index[chosen], self.notes[chosen])
 
     def teachable(self, max_tokens: int) -> "Subset":
         """Returns the rows with an answer of their own that has at most so many tokens."""
-        return self.where(np.flatnonzero((self.lengths > 0) & (self.lengths <= max_tokens)))
+        length_I = self.notes["length"]
+        return self.where(np.flatnonzero((length_I > 0) & (length_I <= max_tokens)))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -81,59 +70,84 @@ class Datasets:
             "items": self.train.checksum,
             "questions": self.validation.checksum,
             "details": zlib.crc32(" ".join(map(str, details)).encode()),
-            "pictures": zlib.crc32(b"".join(of.asked.tobytes() for of in both)),
+            "pictures": zlib.crc32(b"".join(of.notes["asked"].tobytes() for of in both)),
         }
 
 
 def load(
-    data: settings.Data,
-    checkpoint: str,
-    workdir: str,
-    stream: loading.Stream = loading.in_turn,
-    *,
-    seed: int,
-    reward: settings.Reward,
-    arrays: Mapping[str, str] = fields.FrozenDict({}),
+    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
 ) -> Datasets:
     """Returns the usable items of both splits; each item is checked once, with the checkpoint's tokenizer.
 
     Args:
-        data: where the rows are, and how they become prompts.
+        run: the settings.
         checkpoint: a Hugging Face directory; only its tokenizer is read.
         workdir: the lists of rejected rows are written here.
         stream: maps a function over the items, for example in threads.
-        seed: of the built-in data.
-        reward: says whether rules judge, and whether reward functions need all columns.
-        arrays: the values of each item for the selector, see `per_item`.
 
     Raises:
-        ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
+        ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of
+            `selector.arrays`.
     """
-    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
-
-    def usable(split: str) -> Subset:
-        source = _source(data, split, seed, reward)
-        if split == "train" and isinstance(source, sources.Rows) and not reward.functions:
-            _say_unread(source.table.columns, arrays)
-        kept, report = prompts.audit(
-            source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
-        )
-        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept.tolist())
-        if processes.is_leader():
-            _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
-        return _subset(data, split, source, kept, report)
-
-    train = usable("train")
-    if data.validation:
-        held_out = usable("validation")
+    build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
+    train = _usable(run, "train", build_prompt, workdir, stream)
+    if run.data.validation:
+        held_out = _usable(run, "validation", build_prompt, workdir, stream)
     else:
-        train, held_out = _parted(train, data)
-    return Datasets(
-        train=train,
-        validation=held_out,
-        build_prompt=build_prompt,
-        arrays=per_item(train, arrays),
+        train, held_out = _parted(train, run.data)
+    return Datasets(train, held_out, build_prompt, per_item(train, run.selector.arrays))
+
+
+def _usable(
+    run: settings.Run,
+    split: str,
+    build_prompt: prompts.PromptBuilder,
+    workdir: str,
+    stream: loading.Stream,
+) -> Subset:
+    """Returns the usable rows of a split, at most as many as the settings ask for; lists the others."""
+    path, size = getattr(run.data, split), getattr(run.data, f"num_{split}")
+    source = _source(run, split)
+    kept, report = prompts.audit(
+        source, build_prompt, stream, has_rules=run.reward.has_rules, form=run.reward.format
     )
+    processes.agree(f"data.{split}={path!r}, its usable rows", kept)
+    if processes.is_leader():
+        _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+    if size and path != "procedural" and size != len(kept):
+        print(
+            f"{split}: {min(size, len(kept))} of {len(kept)} usable rows (data.num_{split}={size})"
+        )
+    kept = kept[: size or None]
+    if not len(kept):
+        raise ValueError(
+            f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
+            f"{report.counts}, the first for: {report.rejects[0]['detail']}"
+        )
+    return Subset(source, kept, report.notes[: len(kept)])
+
+
+def _source(run: settings.Run, split: str) -> sources.Source:
+    """Returns all rows of a split; prints what a user might not know of them."""
+    data, reward = run.data, run.reward
+    path, size = getattr(data, split), getattr(data, f"num_{split}")
+    if path == "procedural":
+        share = data.wrong_golds if split == "train" else 0.0
+        return procedural.Procedural(run.seed, size, split, data.mixture, share)
+    source = sources.rows(
+        path,
+        split=split,
+        has_rules=reward.has_rules,
+        keeps_rows=bool(reward.functions),
+        kind=data.kind,
+        image_root=data.image_root,
+    )
+    if split == "train" and not reward.functions:
+        of_arrays = re.split(r"[,|]", ",".join(run.selector.arrays.values()))
+        names = [x for x in source.table.columns if not columns.is_read(x) and x not in of_arrays]
+        if names:
+            print(f"train: columns that nothing reads: {', '.join(names):.200}")
+    return source
 
 
 def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
@@ -145,33 +159,33 @@ def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
     Raises:
         ValueError: there are too few different questions.
     """
-    different = np.unique(rows.asked)
+    asked = rows.notes["asked"]
+    different = np.unique(asked)
     num_held_out = max(1, round(data.validation_share * len(different)))
     if num_held_out >= len(different):
         raise ValueError(
             f"data.validation_share={data.validation_share}: data.train={data.train!r} has {len(different)} "
             "different questions, of which none would be left to train on: give data.validation"
         )
-    is_held_out = (
-        rows.asked < different[num_held_out]
-    )  # hashes in order: a random share of the questions
+    # Hashes in order: a random share of the questions.
+    is_held_out = asked < different[num_held_out]
     print(f"validation: {is_held_out.sum()} of {len(rows)} rows of data.train are held out")
     return rows.where(~is_held_out), rows.where(is_held_out)
 
 
-def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
+def per_item(items: Subset, arrays: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns an array for each name: numbers unchanged, other values as a code for each distinct value.
 
-    `wanted` maps a name to fields, separated by commas; items that differ in one of them get different
+    `arrays` maps a name to fields, separated by commas; items that differ in one of them get different
     codes. With several such lists, separated by bars, the first list whose fields the first item has is used.
 
     Raises:
         ValueError: an item lacks a field, or a value is neither text nor a number.
     """
-    if not wanted:
+    if not arrays:
         return {}
     first = items.fields(0)
-    names = {name: _first_present(value, first) for name, value in wanted.items()}
+    names = {name: _first_present(value, first) for name, value in arrays.items()}
     rows = {name: [] for name in names}
     for i in range(len(items)):  # one row in memory at a time: it may hold images
         row = items.fields(i)
@@ -182,25 +196,24 @@ def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
 
 def _first_present(value: str, row: Mapping[str, Any]) -> list[str]:
     lists = [names.split(",") for names in value.split("|")]
-    whole = [names for names in lists if all(row.get(x) is not None for x in names)]
-    return (whole or lists)[0]
+    complete = [names for names in lists if all(row.get(x) is not None for x in names)]
+    return (complete or lists)[0]
 
 
-def _values(name, row, wanted):
-    label = f"selector.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
-    if lacking := [x for x in wanted if row.get(x) is None]:
-        found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
-        raise ValueError(f"{label} has no {lacking[0]!r} but {found:.200}: name other fields")
-    words = name == "category"  # all other arrays hold numbers
-    for field in wanted:
-        if not isinstance(row[field], str | int | float if words else int | float):
+def _values(name: str, row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """Returns the values of some fields of a row; only the array "category" may have text."""
+    kinds = str | int | float if name == "category" else int | float
+    for field in names:
+        if not isinstance(value := row.get(field), kinds):
+            present = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
             raise ValueError(
-                f"{label} has {field}={row[field]!r:.80}, no {'text or ' * words}number"
+                f"selector.arrays.{name}={','.join(names)!r}: {row['uid']} has {field}={value!r:.80}, which is not "
+                f"a {'text or a ' * (name == 'category')}number; it has {present:.200}"
             )
-    return tuple(row[field] for field in wanted)
+    return tuple(row[field] for field in names)
 
 
-def _numbered(rows) -> np.ndarray:
+def _numbered(rows: Sequence[tuple[Any, ...]]) -> np.ndarray:
     if len(rows[0]) == 1 and not any(isinstance(row[0], str) for row in rows):
         return np.array([row[0] for row in rows])
     order = lambda row: [(isinstance(x, str), x) for x in row]  # numbers first
@@ -218,61 +231,6 @@ def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.
         max_pixels=data.max_pixels,
         max_length=data.max_prompt_length,
     )
-
-
-def _source(data: settings.Data, split: str, seed: int, reward: settings.Reward) -> sources.Source:
-    """Returns all rows of a split."""
-    path = getattr(data, split)
-    if path != "procedural":
-        return sources.rows(
-            path,
-            split=split,
-            has_rules=reward.has_rules,
-            keeps_rows=bool(reward.functions),
-            kind=data.kind,
-            image_root=data.image_root,
-        )
-    size, share = getattr(data, f"num_{split}"), data.wrong_golds if split == "train" else 0.0
-    return procedural.Procedural(seed, size, split, data.mixture, share)
-
-
-def _say_unread(names: Sequence[str], arrays: Mapping[str, str]) -> None:
-    """Prints the columns that neither items nor the selector's arrays are made of."""
-    fields_of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
-    unread = [x for x in names if not columns.is_read(x) and x not in fields_of_arrays]
-    if unread and processes.is_leader():
-        print(f"train: columns that nothing reads: {', '.join(unread):.200}")
-
-
-def _subset(
-    data: settings.Data,
-    split: str,
-    source: sources.Source,
-    kept: np.ndarray,
-    report: prompts.Report,
-) -> Subset:
-    """Returns the usable rows of a split, at most as many as the settings ask for."""
-    path, size = getattr(data, split), getattr(data, f"num_{split}")
-    if report.counts.get("too_long") and not data.drop_too_long:
-        first = next(row for row in report.rejects if row["reason"] == "too_long")
-        raise ValueError(
-            f"data.{split}={path!r}: {report.counts['too_long']} prompts are too long, the "
-            f"first is {first['uid']} ({first['detail']}): raise data.max_prompt_length, or set "
-            "data.drop_too_long=True to leave them out"
-        )
-    if size and path != "procedural":
-        limit = f"(data.num_{split}={size}"
-        if len(kept) < size and processes.is_leader():
-            print(f"{split}: all {len(kept)} usable rows are taken {limit} allows more)")
-        elif len(kept) > size and processes.is_leader():
-            print(f"{split}: the first {size} of {len(kept)} usable rows are taken {limit})")
-        kept = kept[:size]
-    if not len(kept):
-        raise ValueError(
-            f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
-            f"{report.counts}, the first for: {report.rejects[0]['detail']}"
-        )
-    return Subset(source, kept, report.notes[: len(kept)])
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

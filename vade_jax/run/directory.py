@@ -1,4 +1,8 @@
-"""The run directory: its lock, whose it is, and the exported policy."""
+"""The run directory: its lock, whose it is, and the exported policy.
+
+A run owns its directory from its first checkpoint on, and still when it is done. Before that nothing is lost:
+another run may take the directory.
+"""
 
 import contextlib
 import dataclasses
@@ -10,21 +14,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vade_jax import atomic, settings
-from vade_jax.data import hub
 from vade_jax.models.qwen import files, peft
 from vade_jax.run import cluster
-from vade_jax.store import metrics, run_file
+from vade_jax.store import run_file
 from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress
 
+CHECKPOINTS = "checkpoints"
 EXPORTED = ("policy", "adapter")  # directories that a finished run leaves
 # Of the engine's settings, those that change which answers are learned from.
 _OF_ANSWERS = ("max_lag", "options")
 _OF_ENGINE = [x.name for x in dataclasses.fields(settings.Engine) if x.name not in _OF_ANSWERS]
 # Settings in which the runs of one table may differ: where and how they ran, not what they were asked.
 MAY_DIFFER = (
-    *("checkpoint", "tensorboard", "wandb", "layout", "perf"),
+    *("checkpoint", "tensorboard", "wandb", "layout"),
     *(f"engine.{name}" for name in _OF_ENGINE),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
 )
@@ -35,12 +39,21 @@ MAY_CHANGE = (
     *(*MAY_DIFFER, "engine", "mesh", "num_steps", "num_epochs", "budget", "eval", "refill"),
     *(f"batch.{name}" for name in _MEMORY),
 )
-# Settings that may be names on the hub, and what they name there.
-ON_HUB = {"model.checkpoint": "model", "data.train": "dataset", "data.validation": "dataset"}
+# What a resumed run must find as it began, by the names of its checksums.
+_MUST_STAY = {
+    "items": "the usable rows of data.train or their order",
+    "questions": "the usable rows of data.validation or their order",
+    "details": "kinds, choices or columns of these rows",
+    "model": "the model of model.checkpoint",
+}
+# What may change, with a warning. Another version of Pillow may resize pictures to other bytes.
+_MAY_CHANGE = {
+    "pictures": "pictures of data.train or data.validation, if only in their last bits",
+    "verifier": "the version of the rules that judge answers",
+}
 # What the path of a checkpoint must not have: orbax takes * ? [ ] for patterns and gs:/ for a bucket, and
 # tensorstore a backslash for a separator. A message with control characters would not be a line.
 _ODD = re.compile(r"[\\*?\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|gs:/")
-LONGEST = 3500  # bytes of a path; a system has 4,096, of which a checkpoint's files need some
 _locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory
 
 
@@ -102,64 +115,35 @@ def make(directory: str | os.PathLike, name: str) -> None:
     Raises:
         ValueError: it cannot be made, or checkpoints below it could not be read again.
     """
-    path = os.path.abspath(directory)
-    if odd := _ODD.search(path + "/"):
+    if odd := _ODD.search(os.path.abspath(directory) + "/"):
         raise ValueError(
-            f"{name}={path!r} has {odd[0]!r}, and checkpoints below it could not be read again: give a "
-            "directory without it"
+            f"{name}={os.fspath(directory)!r} has {odd[0]!r}, and checkpoints below it could not be read again: "
+            "give a directory without it"
         )
-    if len(path.encode()) > LONGEST:
-        raise ValueError(f"{name}={path} is longer than {LONGEST} bytes: give a shorter one")
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
-        reason = "is a file" if os.path.isfile(directory) else f"cannot be made ({error.strerror})"
-        raise ValueError(f"{name}={directory} {reason}: give another directory") from error
+        raise ValueError(
+            f"{name}={directory} cannot be made ({error.strerror}): give another directory"
+        ) from error
 
 
 # ------------------------------------------------------------------------------ whose it is
-def pinned(run: settings.Run, workdir: str) -> dict[str, str]:
-    """Returns the settings that name something on the hub, with commits: those that a resumed run began with.
-
-    Raises:
-        ValueError: a name is unknown, or the hub cannot be reached.
-    """
-
-    def pin():
-        started, names = run_file.read(workdir).get("settings", {}), {}
-        for field, kind in ON_HUB.items():
-            section, name = field.split(".")
-            text = getattr(getattr(run, section), name)
-            try:
-                names[field] = hub.pin(text, kind, started.get(section, {}).get(name, ""))
-            except ValueError as error:
-                raise ValueError(f"{field}: {error}") from error
-            if names[field] != text:
-                print(f"{field}: {names[field]}")
-        return names
-
-    return processes.on_leader(pin)
-
-
 def check_settings(run: settings.Run, workdir: str, is_done: Callable[[], bool]) -> None:
     """Checks that a directory is a run's with these settings, or free.
 
-    A run that has not saved a step owns nothing: its directory is reused, and one line says so. The
-    processes of a run compare their settings here, because with different ones they would diverge. A run that
-    `is_done` needs no checkpoint.
+    The processes of a run compare their settings here, because with different ones they would diverge.
 
     Raises:
-        ValueError: the run there was started with other values (names them), it lost its checkpoints, or the
-            directory holds something that is not a run.
-        Disagreement: the processes were given different settings.
+        ValueError: the run there was started with other values (names them), or the directory holds
+            something that is not a run.
+        Disagreement: the processes have different settings.
     """
     cluster.only_leader_prints()
     processes.agree("--config", repr(run))
 
     def check():
         content = run_file.read(workdir)
-        # Of a directory that is not a run's, the directories below may be those of runs that write.
-        atomic.remove_strays(workdir, EXPORTED, deep=bool(content))
         if not content:
             _check_free(workdir)
             return
@@ -169,44 +153,38 @@ def check_settings(run: settings.Run, workdir: str, is_done: Callable[[], bool])
             raise ValueError(
                 f"{workdir} is of another version ({error}): give another --workdir"
             ) from error
-        others = run_file.differences(there, run.to_dict(), MAY_CHANGE)
-        if content["state"] == run_file.NEW and not _has_checkpoint(workdir):
-            if others:
-                print(
-                    f"{workdir}: the run there saved no step, so this one takes over ({'; '.join(others)})"
-                )
-        elif others:
+        others = "; ".join(run_file.differences(there, run.to_dict(), MAY_CHANGE))
+        if others and (_has_checkpoint(workdir) or run_file.is_done(content)):
             raise ValueError(
-                f"{workdir} is of a run with other settings ({'; '.join(others)}): give another --workdir or the "
-                "old values"
+                f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
             )
-        elif not (_has_checkpoint(workdir) or is_done()):
+        if run_file.is_done(content) and not (_has_checkpoint(workdir) or is_done()):
             raise ValueError(
-                f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ back, "
-                "or give another --workdir"
+                f"{workdir} is of a finished run without checkpoints, so it cannot go on: put its checkpoints/ "
+                "back, or give another --workdir"
             )
+        if others:
+            print(f"{workdir}: the run there saved no step, so this one takes over ({others})")
 
     processes.on_leader(check)
 
 
 def _check_free(workdir: str) -> None:
     """Raises ValueError if a new run would replace files that no run made, such as its own model's."""
-    for name in (*EXPORTED, "checkpoints"):
-        path = os.path.join(workdir, name)
-        if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+    for name in (*EXPORTED, CHECKPOINTS):
+        path = pathlib.Path(workdir, name)
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise ValueError(
-                f"{path} is there and no run's: a run would replace it. Give a --workdir of its own"
+                f"{path} is there and is not a run's: a run would replace it. Give a --workdir of its own"
             )
 
 
 def _has_checkpoint(workdir: str) -> bool:
-    return any(path.name.isdigit() for path in pathlib.Path(workdir).glob("checkpoints/*"))
+    return any(path.name.isdigit() for path in pathlib.Path(workdir, CHECKPOINTS).glob("*"))
 
 
 def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_items: int) -> None:
     """Compares the data and the model with those that the run began with, and writes run.json.
-
-    Without a checkpoint the run begins at step 1, and the metrics of an earlier start are removed.
 
     Args:
         run: the settings.
@@ -219,51 +197,22 @@ def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_item
     """
 
     def write():
-        state = run_file.NEW
         if _has_checkpoint(workdir):
-            state = run_file.RUNNING
-            _check_identity(run_file.read(workdir).get("identity", {}), identity)
-        else:
-            pathlib.Path(workdir, metrics.FILE).unlink(missing_ok=True)
-        content = {"state": state, "num_items": num_items, "identity": dict(identity)}
+            began = run_file.read(workdir).get("identity", {})
+            changed = {name for name, value in identity.items() if began.get(name) != value}
+            if others := ", ".join(what for name, what in _MUST_STAY.items() if name in changed):
+                raise ValueError(
+                    f"since this run began, this has changed: {others}: give what it began with, or another --workdir"
+                )
+            if others := ", ".join(what for name, what in _MAY_CHANGE.items() if name in changed):
+                print(f"WARNING: since this run began, this has changed: {others}: it goes on")
+        for directory in (workdir, os.path.join(workdir, "rollouts")):
+            atomic.remove_strays(directory)
+        content = {"num_items": num_items, "identity": dict(identity)}
         run_file.write(workdir, content | {"settings": run.to_dict()})
 
     processes.on_leader(write)
     cluster.wait_until_shared(pathlib.Path(workdir, run_file.FILE))
-
-
-def _check_identity(began: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    changed = {name for name, value in identity.items() if began.get(name) != value}
-    back = "give the data that it began with, or another --workdir"
-    for name, what in {
-        "items": "data.train has other usable rows than when this run began, or in another order",
-        "questions": "data.validation has other usable rows than when this run began, or in another order",
-        "details": "rows of data.train or data.validation have another kind, other choices or other columns than "
-        "when this run began",
-    }.items():
-        if name in changed:
-            raise ValueError(f"the data changed: {what}: {back}")
-    if "model" in changed:
-        raise ValueError(
-            "model.checkpoint is another model than when this run began, and what it learned belongs to that "
-            "one: put that one back, or give another --workdir"
-        )
-    if "pictures" in changed:
-        # Not an error: another version of Pillow may resize pictures to other bytes.
-        print(
-            "WARNING: the data changed: pictures of data.train or data.validation are not, to the byte, what "
-            "this run began with: it goes on with what is there"
-        )
-    if "verifier" in changed:
-        print(
-            f"WARNING: so far answers were judged by version {began.get('verifier')} of the rules, from here on "
-            f"by version {identity['verifier']}: rewards and counts of both may differ"
-        )
-
-
-def mark(workdir: str, state: str, **values: Any) -> None:
-    """Notes in run.json how far the run came; only the leader calls it."""
-    run_file.write(workdir, run_file.read(workdir) | {"state": state, **values})
 
 
 # ------------------------------------------------------------------------------ the policy
@@ -279,6 +228,5 @@ def export_policy(policy: Policy, progress: Progress, workdir: str) -> None:
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params, progress.state.frozen), write=leader)
     if leader:
-        totals = {"step": progress.step, "rollouts_total": progress.rollouts_total}
-        mark(workdir, run_file.DONE, **totals)
+        run_file.mark_done(workdir, progress.step)
     processes.barrier()  # the other processes wait until it is written

@@ -35,12 +35,10 @@ def take(layout: settings.Layout) -> None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter, without a message: no GPU
-        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
-        named = f" and layout.train={layout.train!r}" if layout.train else ""
-        reason = str(error).strip().partition("\n")[0].partition(" (set JAX")[0] or "there is none"
+        reason = str(error).strip().partition("\n")[0][:200] or "there is none"
         raise ValueError(
-            f"JAX_PLATFORMS={platforms or ''!r}{named}: JAX has no device that it can use "
-            f"({reason[:200]}): install JAX for the device, name GPUs that are there, or set JAX_PLATFORMS=cpu"
+            f"JAX has no device that it can use ({reason}): install JAX for the device, name GPUs that are there in "
+            f"layout.train={layout.train!r}, or set JAX_PLATFORMS=cpu"
         ) from error
 
 
@@ -49,32 +47,26 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _visible() -> list[str]:
-    """Returns the GPUs in CUDA_VISIBLE_DEVICES, by number or UUID; empty: it does not say."""
-    return names(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-
-
-def _serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
-    """Returns the GPUs of vLLM, as the layout names them."""
-    count = engine.data_parallel * engine.tensor_parallel
-    return names(layout.serve) or [str(i) for i in range(count)]
-
-
 def of_server(layout: settings.Layout, engine: settings.Engine) -> list[str]:
     """Returns the GPUs of vLLM, for CUDA_VISIBLE_DEVICES of its process.
 
     The layout's numbers count the GPUs that this process sees, as for JAX, so the server never gets a GPU
     that was not given to this process.
     """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+    visible = names(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    if not visible and "CUDA_VISIBLE_DEVICES" in os.environ:
         return []  # on purpose: no GPU
-    serving, visible = _serving(layout, engine), _visible()
+    serving = names(layout.serve) or [str(i) for i in range(_num_serving(engine))]
     return [visible[int(x)] if visible and x.isdigit() else x for x in serving]
+
+
+def _num_serving(engine: settings.Engine) -> int:
+    return engine.data_parallel * engine.tensor_parallel
 
 
 # ------------------------------------------------------------------------------ checks
 def check(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that vLLM and its GPUs are there if the run starts it; if not, that no setting is meant for it.
+    """Checks that vLLM can start here if the run starts it; if not, that no setting is meant for it.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -86,12 +78,11 @@ def check(layout: settings.Layout, engine: settings.Engine) -> None:
             "layout.serve": layout.serve,
             "layout.sleep": layout.sleep,
         }
-        for name, value in for_vllm.items():
-            if value:  # or the built-in engine would answer and nobody would notice
-                raise ValueError(
-                    f"{name}={value!r} with engine.name='local': vLLM reads it, so set "
-                    "engine.name='vllm_server', or leave it out"
-                )
+        if some := {name: value for name, value in for_vllm.items() if value}:
+            # Or the built-in engine would answer and nobody would notice.
+            raise ValueError(
+                f"{some} with engine.name='local': vLLM reads this: set engine.name='vllm_server', or leave it out"
+            )
     elif not engine.url:
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(
@@ -102,26 +93,18 @@ def check(layout: settings.Layout, engine: settings.Engine) -> None:
 
 
 def check_layout(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that the GPUs in the settings exist, and are enough for JAX and the vLLM that the run starts."""
-    serving, count = _serving(layout, engine), engine.data_parallel * engine.tensor_parallel
-    if len(serving) != count:
+    """Checks that there are as many GPUs as vLLM needs, and memory for both where they are shared."""
+    serving, number = names(layout.serve), _num_serving(engine)
+    if serving and len(serving) != number:
         raise ValueError(
             f"layout.serve={layout.serve!r} names {len(serving)} GPUs, but engine.data_parallel="
             f"{engine.data_parallel} x engine.tensor_parallel={engine.tensor_parallel} "
-            f"is {count}: name as many"
+            f"is {number}: name as many"
         )
-    visible = _visible()
-    for gpu in (*names(layout.train), *serving):
-        if visible and gpu.isdigit() and int(gpu) >= len(visible):
-            raise ValueError(
-                f"GPU {gpu} of layout.train={layout.train!r} and layout.serve={layout.serve!r} is not there: "
-                f"CUDA_VISIBLE_DEVICES={','.join(visible)} shows {len(visible)}, which layout counts from 0: "
-                "name others, or show more"
-            )
     if layout.sleep or process.is_cpu_build() or not shares(layout):
         return
-    told = os.environ.get(TRAIN_MEMORY) or os.environ.get(OLD_TRAIN_MEMORY)
-    share = layout.train_memory or float(told or DEFAULT_TRAIN_MEMORY)
+    of_jax = os.environ.get(TRAIN_MEMORY) or os.environ.get(OLD_TRAIN_MEMORY)
+    share = layout.train_memory or float(of_jax or DEFAULT_TRAIN_MEMORY)
     if share + layout.serve_memory > 1:
         raise ValueError(
             f"layout.train_memory={share} (0.75 and {TRAIN_MEMORY} are JAX's) and layout.serve_memory="
@@ -147,7 +130,7 @@ def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:
     """Returns how many devices only answer: those of a server elsewhere, and GPUs that do not train."""
     if engine.name == "local" or (not engine.url and shares(layout)):
         return 0
-    return engine.data_parallel * engine.tensor_parallel
+    return _num_serving(engine)
 
 
 def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:

@@ -5,18 +5,18 @@ With several processes each saves its part of a checkpoint, and the leader write
 
 import contextlib
 import os
-import pathlib
-import time
 from collections.abc import Mapping
 from concurrent import futures
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import tqdm
 
 from vade_jax import settings
 from vade_jax.run import directory
-from vade_jax.store import checkpoints, metrics, rollout_log, run_file
+from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import processes
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
@@ -26,14 +26,20 @@ from vade_jax.types import Metrics
 EXAMPLE = 300  # characters of the first prompt and answer
 # With all of its numbers it fits a terminal of 80 columns.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+# Metrics that the bar shows, by the start of their name; the last value stays in sight.
+SHOWN = {
+    "val/validation/": "valid",
+    "critic/score/mean": "score",
+    "vade/trained_effective_ratio_correct": "effective",
+}
 # Fields of `Progress` that a checkpoint has as JSON.
 COUNTERS = ("step", "rollouts_total", "tokens_total", "validated", "skipped_updates", "visits")
 
 
 def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
     """Returns the checkpointer of a run directory."""
-    path = os.path.join(workdir, "checkpoints")
-    return checkpoints.Checkpointer(path, **section.to_dict(), is_sole=True)
+    path = os.path.join(workdir, directory.CHECKPOINTS)
+    return checkpoints.Checkpointer(path, keep=section.keep, is_sole=True)
 
 
 class RunRecorder:
@@ -54,7 +60,6 @@ class RunRecorder:
             ValueError: the metrics end before `step`, so there would be a gap.
         """
         self._workdir, self._checkpointer, self._config = workdir, checkpointer, config
-        self._has_saved = step > 0
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
@@ -69,9 +74,8 @@ class RunRecorder:
             bar_format=BAR,
             smoothing=0.5,  # of the latest steps: the first one compiles
         )
-        self._watched: dict[str, str] = {}
-        self._has_stepped = False
-        self._show(draw=True)  # the first step compiles for a minute without other output
+        self._shown: dict[str, str] = {}
+        self._bar.set_postfix_str("compiling")  # the first step does, without other output
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
         self._log_written = futures.Future()
@@ -82,34 +86,31 @@ class RunRecorder:
         if self._metrics is None:
             return
         self._metrics.write(step, metrics)
-        self._has_stepped |= data is not None
-        self._watch(metrics, draw=data is None)
-        if data is not None:
-            self._log_written.result()
-            path = rollout_log.path(self._workdir, step)
-            self._log_written = self._log_thread.submit(_write_log, path, data)
-            self._bar.update()  # draws at most ten times a second
-            if step == 1:
-                self._bar.write(first_answer(data))
+        self._show(metrics)
+        if data is None:
+            return
+        self._log_written.result()
+        path = rollout_log.path(self._workdir, step)
+        self._log_written = self._log_thread.submit(lambda: rollout_log.write(path, *tables(data)))
+        self._bar.update()
+        if step == 1:
+            self._bar.write(first_answer(data))
 
     def add(self, step: int, metrics: Metrics) -> None:
         """See `loop.Recorder`."""
         if self._metrics is not None:
             self._metrics.add(step, metrics)
-            self._watch(metrics)
+            self._show(metrics)
 
-    def _watch(self, values: Metrics, *, draw: bool = True) -> None:
-        self._watched |= _key_numbers(values)  # the last validation stays in sight
-        self._show(draw=draw)
-
-    def _show(self, *, draw: bool) -> None:
-        shown = [f"{name}={value}" for name, value in self._watched.items()]
-        shown += [] if self._has_stepped else ["compiling"]
-        self._bar.set_postfix_str(", ".join(shown), refresh=draw)
+    def _show(self, values: Metrics) -> None:
+        for start, label in SHOWN.items():
+            if numbers := [x for name, x in values.items() if name.startswith(start)]:
+                self._shown[label] = f"{numbers[0]:.3f}"
+        self._bar.set_postfix_str(", ".join(f"{k}={v}" for k, v in self._shown.items()))
 
     def save(self, progress: Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
-        if not (last or self._checkpointer.is_due(progress.step)):
+        if not last and progress.step % self._config["checkpoint"]["every"]:
             return
         self._log_written.result()  # the answers of a checkpoint are written before it
         counters = {name: getattr(progress, name) for name in COUNTERS}
@@ -121,11 +122,8 @@ class RunRecorder:
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
         self._checkpointer.save(progress.step, trees, content)
-        if last or not self._has_saved:
+        if last:
             self._checkpointer.wait()
-        if not self._has_saved and processes.is_leader():
-            directory.mark(self._workdir, run_file.RUNNING)
-        self._has_saved = True
 
     def close(self) -> None:
         """Completes pending writes and closes the files; raises what kept answers from being written."""
@@ -152,20 +150,21 @@ def restore(
     step = saved.latest_step()
     if step is None:
         return progress
-    content = saved.content(step)
-    trees = saved.restore(step, _trees(progress) | {"waiting": None})
+    content, trees = saved.restore(step, _trees(progress) | {"waiting": None})
     batch = None
-    if trees["waiting"]:
+    if "waiting" in trees:
         assert pool is not None
         batch = StepData.unpack(trees["waiting"], content["waiting"], pool)
     print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
-    counters = {name: content["progress"][name] for name in COUNTERS}
+    selector, counters = trees["selector"], content["progress"]
     return Progress(
         state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
+        # Not committed to a device, as a fresh one is: it meets arrays on any mesh.
+        posterior=jax.tree.map(jnp.asarray, selector["posterior"]),
+        visited_I=selector["visited_I"],
         waiting=batch,
-        known=frozenset(content["progress"]["known"]),
-        **trees["selector"],
-        **counters,
+        known=frozenset(counters["known"]),
+        **{name: counters[name] for name in COUNTERS},
     )
 
 
@@ -191,12 +190,6 @@ def first_answer(data: StepData) -> str:
     )
 
 
-def _write_log(path: pathlib.Path, data: StepData) -> None:
-    # The loop needs the interpreter until the engine has started, so this thread lets it go first.
-    time.sleep(0.003)
-    rollout_log.write(path, *tables(data))
-
-
 def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
     """Returns the columns of the rollout log, for all answers and for all groups, round after round."""
     known_N = np.array([one.is_known for one in data.scored], bool)
@@ -216,16 +209,8 @@ def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
         "gold": [item.answer for item in data.items],
         "kind": [item.kind for item in data.items],
         **{x: data.belief[x] for x in ("alpha", "beta", "p_drawn") if x in data.belief},
-        "metadata": [item.metadata for item in data.items],
+        "metadata": [dict(item.metadata) for item in data.items],
         "round": data.round_M,
         "trained": np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M,
     }
     return answers, groups
-
-
-def _key_numbers(values: Metrics) -> dict[str, str]:
-    """Returns the numbers for the progress bar."""
-    names = {"score": "critic/score/mean", "effective": "vade/trained_effective_ratio_correct"}
-    shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
-    valid = [v for name, v in values.items() if name.startswith("val/validation/")]
-    return {"valid": f"{valid[0]:.3f}", **shown} if valid else shown

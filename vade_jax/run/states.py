@@ -2,7 +2,7 @@
 
 A forward of all prompts alone, once, before the first step. It samples nothing and scores nothing, so it
 costs no answer. The states of the first weights are kept for the whole run: in pilot runs of one arena they
-told the pass rates of the last epoch as well as the last weights' own states did.
+predicted the pass rates of the last epoch as well as the last weights' own states did.
 """
 
 import functools
@@ -41,49 +41,16 @@ def of_items(
     feature_IE = np.zeros((len(data.train), NUM_FEATURES), np.float32)
     if missing and not resumes:
         start = time.perf_counter()
-        feature_IE = of_prompts(
-            policy,
-            data,
-            prompts_per_call=run.engine.prompts_per_call,
-            length_multiple=run.data.length_multiple,
-            map=map,
-        )
-        if processes.is_leader():
-            print(f"states of {len(feature_IE):,} prompts: {time.perf_counter() - start:.1f} s")
+        feature_IE = of_prompts(run, policy, data, map)
+        print(f"states of {len(feature_IE):,} prompts: {time.perf_counter() - start:.1f} s")
     return {**data.arrays, **dict.fromkeys(missing, feature_IE)}
 
 
-def of_prompts(
-    policy: Policy, data: Datasets, *, prompts_per_call: int, length_multiple: int, map: loading.Map
-) -> np.ndarray:
-    """Returns float32 `feature_IE`, a vector for each training prompt, on the host.
-
-    Args:
-        policy: with its parameters.
-        data: the run's; prompts are built from its training items.
-        prompts_per_call: prompts of a forward; rounded up to what the devices can share.
-        length_multiple: prompts are padded to one of a few multiples of this.
-        map: maps over items.
-    """
+def of_prompts(run: settings.Run, policy: Policy, data: Datasets, map: loading.Map) -> np.ndarray:
+    """Returns float32 `feature_IE`, a vector for each training prompt, on the host; `map` maps over items."""
     where, ways = mesh.batch_sharding(policy.mesh), mesh.batch_size(policy.mesh)
-    size = prompts_per_call + -prompts_per_call % ways
-    project = compile_states(policy)
-    features = []
-    for start in range(0, len(data.train), size):
-        places = range(start, min(start + size, len(data.train)))
-        prompts = map(lambda i: data.build_prompt(data.train[i]), places)
-        # Repeats of the last prompt fill the last call up to the fixed shape.
-        prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
-        sizes = batching.shapes(prompts, multiple=length_multiple)
-        sizes["num_images"] += -sizes["num_images"] % ways
-        batch = batching.collate(prompts, **sizes)
-        feature_ME = project(policy.base, policy.params, processes.put(batch, where))
-        features.append(np.asarray(feature_ME)[: len(places)])
-    return np.concatenate(features)
-
-
-def compile_states(policy: Policy):
-    """Returns the jitted function (base, params, prompts) -> float32 feature_ME, on every device."""
+    size = run.engine.prompts_per_call
+    size += -size % ways
     everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
     width = policy.shape.text.width
     # Taken out here: the program would keep the arrays of the policy alive.
@@ -97,4 +64,15 @@ def compile_states(policy: Policy):
         direction_DE = jax.random.normal(jax.random.key(0), (width, NUM_FEATURES))
         return state_MD @ direction_DE / math.sqrt(width)
 
-    return states
+    features = []
+    for start in range(0, len(data.train), size):
+        places = range(start, min(start + size, len(data.train)))
+        prompts = map(lambda i: data.build_prompt(data.train[i]), places)
+        # Repeats of the last prompt fill the last call up to the fixed shape.
+        prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
+        sizes = batching.shapes(prompts, multiple=run.data.length_multiple)
+        sizes["num_images"] += -sizes["num_images"] % ways
+        batch = batching.collate(prompts, **sizes)
+        feature_ME = states(policy.base, policy.params, processes.put(batch, where))
+        features.append(np.asarray(feature_ME)[: len(places)])
+    return np.concatenate(features)

@@ -84,7 +84,7 @@ def require(
     rounds: int = 1,
     passes: bool = False,
     lacks: Collection[str] = (),
-    hints: Mapping[str, str] = fields.FrozenDict({}),
+    hints: Mapping[str, str] = {},
 ) -> None:
     """Checks that a loop has what the selector `name` needs, before anything is rolled out.
 

@@ -1,9 +1,8 @@
-"""run.json: the settings of a run, what it is of, and how far it came.
+"""run.json: the settings of a run, and what it is of.
 
-    {"state": "running", "num_items": 512, "identity": {"items": 2768625435, ...}, "settings": {...}}
+    {"num_items": 512, "identity": {"items": 2768625435, ...}, "settings": {...}}
 
-A "new" run has not saved a step, and its directory may become another's. A "running" one has checkpoints. A
-"done" one has exported its policy, and says after which "step" and how many answers ("rollouts_total").
+A run that has exported its policy adds "state": "done" and its last "step".
 """
 
 import json
@@ -15,7 +14,6 @@ from vade_jax import atomic
 from vade_jax.types import PathLike
 
 FILE = "run.json"
-NEW, RUNNING, DONE = "new", "running", "done"
 
 
 def read(workdir: PathLike) -> dict[str, Any]:
@@ -29,18 +27,27 @@ def read(workdir: PathLike) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text())
-        if isinstance(content, dict) and isinstance(content["settings"], dict):
+        if isinstance(content["settings"], dict):
             return content
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is not readable as a run's file: restore it from a copy")
 
 
 def write(workdir: PathLike, content: Mapping[str, Any]) -> None:
     """Replaces the file, atomically."""
-    atomic.write_text(
-        pathlib.Path(workdir) / FILE, json.dumps(content, indent=2) + "\n", fsync=True
-    )
+    text = json.dumps(content, indent=2) + "\n"
+    atomic.write_text(pathlib.Path(workdir) / FILE, text, fsync=True)
+
+
+def is_done(content: Mapping[str, Any]) -> bool:
+    """Returns whether the run has exported its policy; with other settings it may go on."""
+    return content.get("state") == "done"
+
+
+def mark_done(workdir: PathLike, step: int) -> None:
+    """Notes that the policy of a step is exported."""
+    write(workdir, read(workdir) | {"state": "done", "step": step})
 
 
 def settings_of(workdir: PathLike) -> dict[str, Any]:
@@ -63,19 +70,19 @@ def differences(
 
     `may_differ` has dotted names, or those of whole sections.
     """
+    # As JSON, which has no tuples.
+    old, new = (dict(_flat(json.loads(json.dumps(values)))) for values in (old, new))
     return [
-        f"{name}: {a!r} there, {b!r} now"
-        for name, a, b in _differing(*(json.loads(json.dumps(x)) for x in (old, new)))
-        if not {name, name.split(".")[0]} & set(may_differ)
+        f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name) and not {name, name.split(".")[0]} & set(may_differ)
     ]
 
 
-def _differing(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    for name in sorted({*old, *new}):
-        a, b = old.get(name), new.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differing(a, b, f"{prefix}{name}.")
-        elif a != b:
-            yield f"{prefix}{name}", a, b
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the values in nested mappings, by their dotted names."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

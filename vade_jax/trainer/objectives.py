@@ -48,7 +48,6 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
                 batch.rollout_logp_NT,
                 mask_NT,
                 cap=loss.importance_cap,
-                bounds=loss.importance_bounds or None,
             )
             loss_NT *= weight_NT
             metrics |= importance.metrics(weight_NT, mask_NT, totals.num_tokens)

@@ -6,7 +6,6 @@ import pytest
 
 from configs import sweep as sweep_config
 from experiments.arenas import runs
-from vade_jax.data import hub
 from vade_jax.store import run_file
 
 
@@ -91,21 +90,3 @@ def test_epochs_end_a_run_without_its_data_being_read(tmp_path):
     for num_steps, is_finished in ((9, False), (10, True)):
         finish(run, num_steps)
         assert run.is_finished() is is_finished
-
-
-def test_names_of_the_hub_are_those_that_a_begun_run_was_made_with(tmp_path, monkeypatch):
-    """Every run of a sweep has the same commit, and none needs the network for what has begun."""
-    c = sweep(arms="vade,uniform")
-    source = lambda word: lambda run: run.data.update(train=f"own/{word}:train")
-    c.known.data = {word: source(word) for word in "ab"}
-    c.data, asked = "a,b", []
-    monkeypatch.setattr(hub, "_snapshot", lambda *args: asked.append(args) or f"/cache/{40 * 'a'}")
-    first = runs.pinned(planned(c, tmp_path))
-    trains = [f"own/{word}@{40 * 'a'}:train" for word in "aabb"]
-    assert [run.settings.data.train for run in first] == trains and len(asked) == 2
-    for run in (first[1], first[3]):
-        finish(run)
-    monkeypatch.setattr(hub, "_snapshot", None)
-    again = runs.pinned(planned(c, tmp_path))
-    assert [run.settings for run in again] == [run.settings for run in first]
-    assert [run.is_finished() for run in again] == [False, True, False, True]

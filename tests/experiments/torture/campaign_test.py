@@ -88,7 +88,8 @@ def test_a_seed_and_a_number_draw_the_same_fault_and_damage_is_one_byte(tmp_path
     assert {fault.moment for fault in drawn} == {*faults.MOMENTS}
     fault = drawn[0]._replace(kind=faults.FLIP)
     assert faults.damage(tmp_path, fault) is None
-    before = {tmp_path / name: bytes(range(50)) for name in ("a", "b")}
+    (tmp_path / "checkpoints").mkdir()
+    before = {tmp_path / "checkpoints" / name: bytes(range(50)) for name in ("a", "b")}
     for path, content in before.items():
         path.write_bytes(content)
     damaged = faults.damage(tmp_path, fault)
@@ -117,10 +118,6 @@ def test_results_are_of_policy_metrics_and_answers_without_times(tmp_path):
     for name, change in changes.items():
         other = left(name, **change)
         assert [x for x in one if one[x] != other[x]] == [name]
-    path = tmp_path / "one" / metrics.FILE
-    path.write_bytes(path.read_bytes().replace(b"0.25", b"0.35"))
-    with pytest.raises(ValueError, match=str(path)):
-        campaign.results(tmp_path / "one")
 
 
 @pytest.mark.slow  # three runs of the tiny job

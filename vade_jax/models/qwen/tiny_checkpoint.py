@@ -47,7 +47,7 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     pixels = (CELLS * images.cell_side(patch)) ** 2
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # A fixed name, so that the next start or `atomic.remove_strays` finds what a killed process left.
+    # A fixed name, so that the next start finds what a killed process left.
     building = directory.with_name(f".{directory.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     try:
