@@ -314,7 +314,7 @@ class Config:
 
     def to_hf(self) -> dict[str, Any]:
         """Returns the config in the published layout, which vLLM and all versions of transformers read."""
-        text = {
+        text: dict[str, Any] = {
             **{hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()},
             **{name: token for name, token in self._tokens().items() if name in _TOKEN_NAMES},
             # Fields that our model does not have but transformers' classes need, with published values.

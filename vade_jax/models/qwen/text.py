@@ -250,7 +250,7 @@ class Decoder(nnx.Module):
 
         def full(x_MPD, y_NUD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            prompt = attention.prompt_keys(*keys, length_M)
+            prompt = attention.prompt_keys(keys.key, keys.value, length_M)
 
             def attend(q, k, v):
                 out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
@@ -321,19 +321,21 @@ class Decoder(nnx.Module):
         for layer, prompt, cache in zip(apart, prompts, own, strict=True):
             if isinstance(cache, deltanet.State):
                 y_NUD, cache = layer(y_NUD, functools.partial(layer.delta, state=cache))
-                written.append(cache)
-                continue
-            seen_T = jnp.arange(cache.value.shape[3]) <= step
-
-            def attend(q, k, v, prompt=prompt, cache=cache, seen_T=seen_T):
-                # The token's own key is written first, so that it is seen like those before it.
-                cache = _write(cache, k, v, step)
-                own = attention.KeySet(jnp.swapaxes(cache.key, -1, -2), cache.value, seen_T)
-                return attention.to_sets(q, [prompt, own], ways=self.place.ways), cache
-
-            y_NUD, cache = layer.attend(y_NUD, rotation, attend)
+            else:
+                y_NUD, cache = self._decode_layer(layer, y_NUD, rotation, prompt, cache, step)
             written.append(cache)
         return self.norm(y_NUD[:, 0]), written
+
+    def _decode_layer(self, layer, y_NUD, rotation, prompt, cache: Keys, step):
+        seen_T = jnp.arange(cache.value.shape[3]) <= step
+
+        def attend(q, k, v):
+            # The token's own key is written first, so that it is seen like those before it.
+            now = _write(cache, k, v, step)
+            own = attention.KeySet(jnp.swapaxes(now.key, -1, -2), now.value, seen_T)
+            return attention.to_sets(q, [prompt, own], ways=self.place.ways), now
+
+        return layer.attend(y_NUD, rotation, attend)
 
     def _prompt_layer(self, layer, x_MPD, rotation, length_M):
         def attend(q, k, v):
