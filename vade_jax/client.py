@@ -76,7 +76,7 @@ class Client:
                 event_hooks={"request": [self._is_sent]},
             ),
         )
-        self._slots = asyncio.Semaphore(concurrency)
+        self._tries, self._slots = retries + 1, asyncio.Semaphore(concurrency)
         self._counts, self._lock = collections.Counter(), threading.Lock()
         self.is_down = False  # whether the last request failed: reported once, by who asked
         self._loop = _loop()  # one for all requests, as connections belong to a loop
@@ -87,7 +87,7 @@ class Client:
     ) -> futures.Future[Any]:
         """Sends a request; the result is what `read` makes of its reply, or a `Failure`.
 
-        If `read` raises, the reply has another form, which is a `Failure`.
+        If `read` raises, the reply has another form, and the request is repeated.
 
         Args:
             path: behind the URL, or a whole URL.
@@ -128,22 +128,25 @@ class Client:
         return result
 
     async def _result(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
-        text = ""
-        try:
-            if body is None:
-                text = await self._client.get(path, cast_to=str)
-            else:
-                text = await self._client.post(path, body=body, cast_to=str)
-            return read(json.loads(self._masked(text)) if text else None)
-        except openai.APIStatusError as error:
-            reason = error.body.get("message") if isinstance(error.body, dict) else error.body
-            is_refused = error.status_code < 500 and error.status_code not in _TRANSIENT
-            status = error.status_code if is_refused else 0
-            return Failure(self._shown(f"HTTP {error.status_code}: {reason}"), status)
-        except openai.APIError as error:
-            return Failure(self._shown(f"{error} {error.__cause__ or ''}"))
-        except _OTHER_FORM as error:
-            return Failure(self._shown(f"a reply of another form ({error!r}): {text}"))
+        reason = text = ""
+        for attempt in range(self._tries):  # more than one only for replies of another form
+            self.count(retries=attempt > 0)
+            try:
+                if body is None:
+                    text = await self._client.get(path, cast_to=str)
+                else:
+                    text = await self._client.post(path, body=body, cast_to=str)
+                return read(json.loads(self._masked(text)) if text else None)
+            except openai.APIStatusError as error:
+                reason = error.body.get("message") if isinstance(error.body, dict) else error.body
+                is_refused = error.status_code < 500 and error.status_code not in _TRANSIENT
+                status = error.status_code if is_refused else 0
+                return Failure(self._shown(f"HTTP {error.status_code}: {reason}"), status)
+            except openai.APIError as error:
+                return Failure(self._shown(f"{error} {error.__cause__ or ''}"))
+            except _OTHER_FORM as error:
+                reason = self._shown(f"a reply of another form ({error!r}): {text}")
+        return Failure(reason)
 
     async def _is_sent(self, request: Any) -> None:
         self.count(retries=request.headers.get("x-stainless-retry-count", "0") != "0")

@@ -88,6 +88,10 @@ def _import_file(path: str):
 def one_line(error: BaseException) -> str:
     """Returns an error as one line of text, with the file and line of the user's code that caused it."""
     text = f"{type(error).__name__}: {error!s:.{_SHOWN}}".rstrip(": ")
+    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
+        text += " (end its parameters with **kwargs)"
+    if any("in main thread" in str(x) for x in (error, error.__context__)):  # about signals
+        text += " (reward.concurrency=1 calls it in the main thread)"
     packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     here = os.path.dirname(__file__)
     causes = [x for x in (error.__cause__, error) if x is not None]
