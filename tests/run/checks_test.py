@@ -144,7 +144,7 @@ def test_nan_is_in_no_range(name):
         ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
         ({"engine": {"url": "a:8000"}}, r"engine.url: 'a:8000'"),
-        ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
+        ({"reward": {"weights": ("a",)}}, r"reward.weights\[0\]='a': must be of type float"),
         ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_wrong_name_or_type_is_named(values, message):
 
 
 def test_settings_survive_json():
-    run = make(**{"loss.importance_bounds": (0.5, 2.0)})
+    run = make(**{"reward.weights": (0.5, 2.0)})
     assert settings.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
@@ -250,7 +250,6 @@ def test_another_size_is_refused_before_weights_are_read(size, preset, text, mes
     [
         ({"data.max_prompt_length": 128_000 - 8}, ""),
         ({"data.max_prompt_length": 128_000 - 7}, "answers of 8 tokens .* 128000 positions"),
-        ({"optimizer.frozen": ("visual",)}, "'visual'"),
     ],
 )
 def test_what_does_not_fit_the_model(changes, message, monkeypatch):
