@@ -48,8 +48,8 @@ class Needs:
 
     items: tuple[PerItem, ...] = ()  # values of every item that `init` takes
     rounds: int | None = None  # rounds of rollouts that a step must have; None: any number
-    # Passes over all items between steps (`Collector.measure`). "any": as many as the run likes. "first": there
-    # must be one before step 1. "never": none, because `update` could not tell them from rounds.
+    # Passes over all items between steps (`Collector.measure`). "any": as many as the run likes. "first":
+    # there must be one before step 1. "never": none, because `update` could not tell them from rounds.
     passes: Literal["any", "first", "never"] = "any"
     variants: bool = False  # it asks for variants of items, see `trainer.choosing`
     places: int = 1  # of a batch that an item takes: 1, and 1 for each variant
