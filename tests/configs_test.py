@@ -261,7 +261,8 @@ def test_dapos_buffer_follows_the_limit_of_answers():
 
 def test_a_run_once_more_from_its_config_json(tmp_path):
     c = load("tiny_grpo", "selector=kalman,seed=4")
-    c.loss.importance_bounds, c.optimizer.clip_norm = (0.5, 2.0), float("inf")
+    c.loss.update(old_logp="trainer", importance="icepop", importance_bounds=(0.5, 2.0))
+    c.optimizer.clip_norm = float("inf")
     path = tmp_path / "config.json"
     path.write_text(c.to_json_best_effort())
     assert load("from_json", str(path)).to_dict() == c.to_dict()

@@ -165,7 +165,8 @@ def test_a_wrong_name_or_type_is_named(values, message):
 
 
 def test_settings_survive_json():
-    run = make(**{"loss.importance_bounds": (0.5, 2.0)})
+    weighed = {"old_logp": "trainer", "importance": "icepop", "importance_bounds": (0.5, 2.0)}
+    run = make(**{f"loss.{name}": value for name, value in weighed.items()})
     assert settings.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
