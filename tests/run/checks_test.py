@@ -154,7 +154,7 @@ def test_a_wrong_name_or_type_is_named(values, message):
 
 
 def test_settings_survive_json():
-    run = make(**{"reward.weights": (0.5, 2.0)})
+    run = make(**{"reward.function": "a.py:f,a.py:g", "reward.weights": (0.5, 2.0)})
     assert settings.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 

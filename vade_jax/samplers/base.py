@@ -48,8 +48,8 @@ class Needs:
 
     items: tuple[PerItem, ...] = ()  # values of every item that `init` takes
     rounds: int | None = None  # rounds of rollouts that a step must have; None: any number
-    # Passes over all items between steps (`trainer.passes`). "any": as many as the run likes. "first": there
-    # must be one before step 1. "never": none, because `update` could not tell them from rounds.
+    # Passes over all items between steps (`Collector.measure`). "any": as many as the run likes. "first":
+    # there must be one before step 1. "never": none, because `update` could not tell them from rounds.
     passes: Literal["any", "first", "never"] = "any"
     variants: bool = False  # it asks for variants of items, see `trainer.choosing`
     places: int = 1  # of a batch that an item takes: 1, and 1 for each variant
@@ -210,7 +210,7 @@ def outcome(feedback: types.Feedback) -> Array:
 
 
 def is_pass(feedback: types.Feedback, num_items: int) -> bool:
-    """Returns whether the feedback is that of a pass over all items (`trainer.passes`).
+    """Returns whether the feedback is that of a pass over all items (`Collector.measure`).
 
     Only its size tells: a step whose B is the whole data set looks like a pass. The size is a static shape,
     so `update` compiles to one program for steps and one for passes.

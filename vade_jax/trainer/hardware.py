@@ -103,6 +103,7 @@ def utilisation(
     work = forwards * flops.decoder(shape.text, np.array(length_M), *answers)
     for prompt in prompts:
         for image in prompt.images:
+            assert shape.vision is not None
             n = image[..., 0].size // prompt.patch**2
             tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
             work += vision_forwards * tower

@@ -2,7 +2,7 @@
 
 An item's weight is outcome_weight P (1 - P) + diversity_weight D, where P is its pass rate and D the
 diversity of its answers. floor(mixture B) prompts are drawn in proportion to the weights, the others
-uniformly. The paper computes the weights in passes over all items (`trainer.passes`), so the answers of a
+uniformly. The paper computes the weights in passes over all items (`Collector.measure`), so the answers of a
 step do not change them.
 
 Departures from the paper and its code:

@@ -1,7 +1,7 @@
 """Strata: a control that learns the pass rate of every category from passes over all items.
 
 It is not from a paper. It shows what a selector could gain if it knew how hard each kind of prompt is now.
-Passes (`trainer.passes`) measure the mean pass rate p of each category; between passes nothing is learned.
+Passes (`Collector.measure`) measure the mean pass rate p of each category; between passes nothing is learned.
 Items are drawn without replacement in proportion to p (1 - p), the variance of one answer. So categories
 whose answers differ fill the batch, and no such category is left out.
 
