@@ -23,7 +23,7 @@ def test_a_selector_is_found_in_a_file_and_in_a_module(file):
     ("name", "message"),
     [
         ("{}:SPC", r"mine.py has no 'SPC': did you mean 'SPEC'\? it has SPEC, NUMBER$"),
-        ("{}:NUMBER", "it is int, not a samplers.Spec"),
+        ("{}:NUMBER", "it is int, no samplers.Spec"),
         ("none.py:SPEC", "selector.name='none.py:SPEC': the file none.py does not exist"),
         ("vaed", r"selector.name='vaed': did you mean 'vade'\? known are "),
     ],

@@ -132,7 +132,7 @@ def test_an_adapter_of_another_shape(runs, tmp_path):
 
 
 def test_targets_are_checked_before_anything_is_made(tmp_path, small_checkpoint):
-    with pytest.raises(run.UserError, match=r"lora.targets='qkv' matches no layer's name"):
+    with pytest.raises(run.UserError, match=r"lora.targets='qkv' is in no layer's name"):
         run.train(config(2, small_checkpoint, targets="qkv"), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

@@ -197,10 +197,10 @@ def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-            step = int(np.int64(record["step"]))
-            record.pop(metrics.CHECKSUM, None)
-            numbers = {name: x for name, x in record.items() if is_number(x)}
+            found = json.loads(line)
+            step = int(np.int64(found["step"]))
+            found.pop(metrics.CHECKSUM, None)
+            numbers = {name: x for name, x in found.items() if is_number(x)}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             num_bad += 1
         else:

@@ -67,7 +67,7 @@ def test_the_layers_are_those_whose_names_match():
     [
         (
             "qkv",
-            r"lora.targets='qkv' matches no layer's name; they are model.layers.self_attn.q_proj",
+            r"lora.targets='qkv' is in no layer's name; they are model.layers.self_attn.q_proj",
         ),
         ("lm_head", r"lora.vision=True adds the vision tower's"),
         ("(", r"lora.targets='\(' is not a pattern: missing \)"),
