@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+import vade_jax
 from experiments.arenas import pages as tables
 from tests.samplers import environment
 from vade_jax import imports, samplers, settings
@@ -71,9 +72,26 @@ def test_pictures_and_records_are_small_and_none_is_there_twice():
     assert len({*pictures, *tables}) == len(pictures) + len(tables)
 
 
+def test_all_records_are_one_table(monkeypatch):
+    """By the lines of their page, which also lists each file with the number of its runs."""
+    page = (ROOT / "docs/results/README.md").read_text()
+    monkeypatch.chdir(ROOT)
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names := {})
+    counts = {}
+    for files, numbers in re.findall(r"^\| (`.+`) \| ([\d, ]+) \| ", page, re.MULTILINE):
+        counts |= dict(zip(re.findall(r"\w+", files), map(int, numbers.split(",")), strict=True))
+    assert names["runs"].groupby("table").size().to_dict() == counts
+
+
+def test_one_version():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {vade_jax.__version__}\n" in citation
+    assert f"\n## {vade_jax.__version__} " in (ROOT / "docs/changelog.md").read_text()
+
+
 def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 100 and len(text.split()) <= 900
+    assert len(text.splitlines()) <= 100 and len(text.split()) <= 700
     assert max(map(len, text.splitlines())) <= 120
     first_screen = "\n".join(text.splitlines()[:30])
     assert "make train" in first_screen and "make test" in first_screen

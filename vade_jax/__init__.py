@@ -3,7 +3,7 @@
 import os
 from importlib import metadata
 
-__version__ = "0.1.0"  # stated only here; docs/changelog.md lists the changes
+__version__ = "0.2.0"  # CITATION.cff has it too; docs/changelog.md lists the changes
 
 # YNNPACK fusions in jaxlib 0.10 have a race on CPUs with more than two threads: one update in three got
 # different gradients. With 0.11 and 0.12, 60 updates gave the same bits, on 4 and on 8 threads.

