@@ -67,7 +67,7 @@ def test_the_layers_are_those_whose_names_match():
     [
         (
             "qkw",
-            r"lora.targets='qkw' matches no layer's name; they are model.layers.self_attn.q_proj",
+            r"lora.targets='qkw' is in no layer's name; they are model.layers.self_attn.q_proj",
         ),
         ("lm_head", r"lora.vision=True adds the vision tower's"),
         ("(", r"lora.targets='\(' is not a pattern: missing \)"),

@@ -44,7 +44,7 @@ def choose(options: settings.Lora, shape: config.Config | None = None) -> lora.A
     if not paths:
         more = "" if options.vision else "; lora.vision=True adds the vision tower's"
         raise ValueError(
-            f"lora.targets={options.targets!r} matches no layer's name; they are "
+            f"lora.targets={options.targets!r} is in no layer's name; they are "
             f"{', '.join(known.values())}{more}"
         )
     return lora.Adapter(options.rank, options.alpha, paths)
