@@ -78,13 +78,14 @@ class StepData:
     def unpack(cls, tree: Mapping[str, Any], plain: Mapping[str, Any], pool: Pool) -> "StepData":
         """Returns the batch, bit for bit; its prompts are built again."""
         chosen = pool.take(tree["feedback"]["index_M"], 0)
+        belief: Any = traverse_util.flatten_dict(tree.get("belief", {}), sep="/")
         return cls(
             items=chosen.items,
             prompts=chosen.prompts,
             rollouts=Rollouts(**tree["rollouts"]),
             scored=[Scored(**one) for one in plain["scored"]],
             feedback=Feedback(**tree["feedback"]),
-            belief=traverse_util.flatten_dict(tree.get("belief", {}), sep="/"),
+            belief=belief,
             seconds=plain["seconds"],
             **{name: np.array(plain[name], kind) for name, kind in LISTS.items()},
         )

@@ -188,7 +188,8 @@ def feedback_of(
 
     Without a verdict an answer has reward and correctness 0; it is not to be valid in `rollouts`.
     """
-    M, group_N, valid_N = len(proposal.index_M), rollouts.group_N, np.asarray(rollouts.valid_N)
+    M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
+    valid_N = np.asarray(rollouts.valid_N)
     numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
     reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
 
@@ -232,7 +233,7 @@ def check_answers(
     }
     for name, x_N in numbers.items():
         for n in np.flatnonzero(~np.isfinite(x_N) & feedback.valid_N):
-            uid = prompts[feedback.group_N[n]].uid
+            uid = prompts[int(feedback.group_N[n])].uid
             raise NotFinite(f"{when}: the {name} of an answer to {uid}: {x_N[n]}; {_NOTHING_LOST}")
 
 
