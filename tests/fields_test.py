@@ -52,9 +52,8 @@ def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(h
         assert [getattr(made, name) for name in names] == [f"{home}/a"] * len(names)
     scored = evaluation.Evaluation(benchmarks={"chartqa": "~/a"}, compare=("~/b",))
     assert (scored.benchmarks["chartqa"], scored.compare) == (f"{home}/a", (f"{home}/b",))
-    built = Build(benchmarks={"chartqa": "~/a"}, own=("~/b",), exclude="~/audit.json")
+    built = Build(benchmarks={"chartqa": "~/a"}, own=("~/b",))
     assert (built.benchmarks["chartqa"], *built.own) == (f"{home}/a", f"{home}/b")
-    assert built.exclude == f"{home}/audit.json"
     (home / "mine.py").write_text(
         "def pay(completions, **kwargs):\n    return [1.0] * len(completions)"
     )

@@ -54,8 +54,11 @@ def test_a_selector_named_by_a_flag_brings_its_options(name, warmup, parse):
     parse("--config=configs/tiny_gspo.py", f"--config.selector.name={name}")
     found = cli.config().selector
     assert (found.name, found.options.get("warmup")) == (name, warmup)
+
+
+def test_what_goes_with_a_selector_may_be_set_otherwise(parse):
     words = "--config.selector.name=knapsack", "--config.batch.answers_per_row=4"
-    parse("--config=configs/tiny_gspo.py", *words)  # what goes with it may be set otherwise
+    parse("--config=configs/tiny_gspo.py", *words)
     assert cli.config().batch.answers_per_row == 4
 
 

@@ -53,7 +53,8 @@ def files(tmp_path, server, monkeypatch):
     made = sorted(path.stem for path in tmp_path.glob("*.py"))
     assert made == ["my_judge", "my_rewards", "verifier", "with_trl"]
     process.close()  # the next one has this directory
-    return tmp_path
+    yield tmp_path
+    process.close()
 
 
 def commands(module):

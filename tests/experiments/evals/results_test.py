@@ -39,7 +39,9 @@ def test_answers_become_a_result_and_a_line_each(tmp_path):
         Answer("mathverse:0", 1, texts[1], 9, False),
         Answer("mathverse:1", 0, texts[2]),
     ]
-    found = results.score(task, {a.key: a for a in answers}, None, str(tmp_path), "mine", {"a": 1})
+    found = results.score(
+        task, {(a.uid, a.sample): a for a in answers}, None, str(tmp_path), "mine", {"a": 1}
+    )
     assert found.uids == ("mathverse:0", "mathverse:1")
     assert found.correct_MG.tolist() == [[True, False], [False, False]]
     assert found.extracted == [["B", "A"], [None, None]]
