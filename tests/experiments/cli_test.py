@@ -81,11 +81,9 @@ def test_a_config_is_shown_with_its_selectors_options(capsys, parse):
     assert "learning_rate" not in text
 
 
-def test_every_setting_has_a_meaning_and_the_page_is_of_these_settings():
-    """So a default or a range that changes is seen there, in one line of a diff."""
+def test_every_setting_has_a_meaning():
     found = list(config.of_run("vade"))
     assert len(found) > 120 and not [x.path for x in found if not x.meaning]
-    assert (ROOT / "docs/settings.md").read_text() == config.page()
     kinds = {x.path: x.kind for x in config.of_section(settings.Run)}
     assert (kinds["seed"], kinds["batch.vocab_chunk"]) == ("int", "int at least 1")
 

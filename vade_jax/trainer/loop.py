@@ -12,6 +12,7 @@ nothing is under way between two steps, and a checkpoint with the batch that wai
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Protocol
@@ -175,10 +176,12 @@ class Loop:
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        coming = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
-        if not self.overlaps:
-            coming.result()
-        return coming
+        make = functools.partial(self.collect, ready.posterior, step + 1, version=ready.step)
+        if self.overlaps:
+            return ahead.submit(make)
+        done = futures.Future()  # in this thread, as of several processes all make it
+        done.set_result(make())
+        return done
 
     # -------------------------------------------------------------------------- records
     def _record(self, progress: Progress, data: StepData, losses: Metrics, clock: Clock) -> None:
