@@ -60,8 +60,8 @@ class Clock:
 
 
 # ------------------------------------------------------------------------------ devices
-# Published dense bfloat16 TFLOP/s by JAX's name of the device; for others a run sets `perf.peak_tflops`. The
-# first of these names that ends a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
+# Published dense bfloat16 TFLOP/s by JAX's name of the device; others have no `perf/mfu`. The first of these
+# names that ends a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H100 PCIe": 756.0,
