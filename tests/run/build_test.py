@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from tests.trainer import small
 from vade_jax import settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen import files, presets, tiny_tokenizer
+from vade_jax.models.qwen import tiny_tokenizer
 from vade_jax.run import build
 from vade_jax.types import Item
 
@@ -43,11 +42,9 @@ def thinking(directory, opening="<think>\\n"):
     ("opening", "text", "reward"),
     [
         ("<think>\\n", "Seven.\n</think>\n\n\\boxed{7}", 1),
-        ("<think>\\n", "<think>Seven.</think>\\boxed{7}", 1),  # once more, as it was taught
         ("<think>\\n", "Seven.\n<think></think>\\boxed{7}", 0.75),
         ("<think>\\n", "\\boxed{7}", 0),  # among thoughts that do not end
         ("<think>\\n\\n</think>\\n\\n", "\\boxed{7}", 0.75),  # no tag is open
-        ("", "<think>Seven.</think>\\boxed{7}", 1),
     ],
 )
 @pytest.mark.parametrize("function", ["", "rules"])
@@ -61,17 +58,3 @@ def test_the_tag_that_a_template_opens_counts_for_the_format(
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     (scored,) = score.score(item, [np.array(tokenizer.encode(text))])
     assert scored.reward == reward and scored.text == text
-
-
-def test_a_tiny_model_is_written_anew_at_every_start(tmp_path, monkeypatch):
-    monkeypatch.setitem(presets.PRESETS, "tiny", small.SHAPE)
-    c = tiny_gspo.get_config("smoke")
-    path = tmp_path / "tiny_model" / "tokenizer.json"
-    path.parent.mkdir()
-    path.write_text("{")  # a start was killed
-    identities = []
-    for c.seed in (0, 1, 1):
-        directory = build.checkpoint_of(settings.Run.from_dict(c.to_dict()), str(tmp_path))
-        tokens.Tokenizer.load(directory)
-        identities.append(files.identity(directory))
-    assert identities[0] != identities[1] == identities[2]

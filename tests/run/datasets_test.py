@@ -14,12 +14,11 @@ def load(tmp_path):
     """Returns a function from two lists of questions to a run's data."""
     tiny_tokenizer.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
 
-    def load(train, validation, sections=(), answer="1", **data):
+    def load(train, validation, sections=(), **data):
         for name, questions in {"train": train, "validation": validation}.items():
             data[name] = str(tmp_path / f"{name}.jsonl") if questions else ""
             rows = [
-                {"id": f"{name}{i}", "question": q, "answer": answer if q < "m" else "1"}
-                for i, q in enumerate(questions)
+                {"id": f"{name}{i}", "question": q, "answer": "1"} for i, q in enumerate(questions)
             ]
             (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         batch = {"prompts_per_minibatch": 1, "prompts_per_microbatch": 1}
@@ -40,60 +39,11 @@ def test_questions_in_both_splits_are_counted_whatever_their_ids(load, capsys):
     assert "training data" not in capsys.readouterr().out
 
 
-def test_columns_that_nothing_reads_are_named(tmp_path, capsys):
-    tiny_tokenizer.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
-    row = {
-        "question": "a?",
-        "answer": "1",
-        "subset": "s",
-        "source": "x",
-        "difficulty": 3,
-        "image_2": None,
-    }
-    for split in ("train", "validation"):
-        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row | {"question": split}) + "\n")
-    where = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
-
-    def printed(**sections):
-        run = settings.Run.from_dict({"data": where, **sections})
-        datasets.load(run, str(tmp_path / "tokens"), str(tmp_path))
-        return capsys.readouterr().out
-
-    assert printed() == "train: columns that nothing reads: source, difficulty\n"
-    used = {"selector": {"arrays": {"difficulty": "difficulty"}}}
-    assert "nothing reads: source\n" in printed(**used)
-    own = {"reward": {"function": "mine.py:f"}}
-    assert printed(**own) == ""  # functions get all columns
-
-
 def test_a_validation_that_is_trained_on_is_refused(load):
     with pytest.raises(
         ValueError, match=r"data.validation='.*': all of its 2 questions are also in data"
     ):
         load(["a?", "b?", "c?"], ["c?", "a?"])
-
-
-def test_only_the_rows_that_are_trained_on_count(load, capsys):
-    data = load(["a?", "b?"], ["b?"], num_train=1)
-    assert len(data.train) == 1 and "training data" not in capsys.readouterr().out
-
-
-def test_another_number_of_rows_than_asked_for_is_printed(load, capsys):
-    load(["a?", "b?"], ["c?"], num_train=3)
-    assert "train: 2 of 2 usable rows (data.num_train=3)" in capsys.readouterr().out
-    load(["a?", "b?", "d?"], ["c?"], num_train=2)
-    assert "train: 2 of 3 usable rows (data.num_train=2)" in capsys.readouterr().out
-
-
-def test_answers_that_are_cut_are_counted(load, capsys):
-    long = {"answer": "12345"}
-    longest = load(["a?", "x?", "y?"], ["b?"], **long).train.notes["length"].max().item()
-    assert "cuts" not in capsys.readouterr().out
-    limits = {"sampling": {"max_tokens": longest - 1}, "eval": {"max_tokens": longest}}
-    load(["a?", "x?", "y?"], ["b?"], limits, **long)
-    printed = capsys.readouterr().out
-    assert f"train: sampling.max_tokens={longest - 1} cuts the own answers of 1 of 3" in printed
-    assert "validation: eval.max_tokens" not in printed
 
 
 def test_a_run_that_can_earn_nothing_does_not_start(load):

@@ -1,19 +1,13 @@
 """Whose a run directory is, and what it was made with."""
 
-import contextlib
-import errno
-import os
 import shutil
-import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from vade_jax import settings
 from vade_jax.run import directory, job
-from vade_jax.run.recorder import checkpointer
 from vade_jax.store import run_file
 
 IDENTITY = {"items": 5, "questions": 6, "details": 7, "pictures": 8, "model": 9, "verifier": 2}
@@ -31,15 +25,6 @@ def saved(workdir, **changes):
     """A run that has saved step 3."""
     start(workdir, **changes)
     (workdir / "checkpoints" / "3").mkdir(parents=True)
-
-
-@pytest.mark.parametrize("text", ['{"model_type": "qwen2_5_vl"}', "[]", "no JSON"])
-def test_a_file_of_something_else_is_left_alone(tmp_path, text):
-    path = tmp_path / "run.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=f"{path} is not readable as a run's file"):
-        start(tmp_path)
-    assert path.read_text() == text
 
 
 @pytest.mark.parametrize("name", ["policy", "adapter", "checkpoints"])
@@ -124,15 +109,6 @@ def test_a_run_goes_on_with_the_data_and_the_model_that_it_began_with(tmp_path, 
         start(tmp_path, IDENTITY | {name: 0})
 
 
-@pytest.mark.parametrize("name", ["pictures", "verifier"])
-def test_other_pictures_and_other_rules_are_a_warning(tmp_path, capsys, name):
-    saved(tmp_path)
-    start(tmp_path)
-    assert not capsys.readouterr().out
-    start(tmp_path, IDENTITY | {name: 3})
-    assert capsys.readouterr().out.startswith("WARNING: ")
-
-
 def test_what_a_kill_left_half_written_is_removed_and_not_that_of_runs_below(tmp_path):
     names = "run.json.12-34.tmp", "rollouts/step_00001.parquet.12-34.tmp", "other/run.json.1-2.tmp"
     for name in names:
@@ -143,33 +119,6 @@ def test_what_a_kill_left_half_written_is_removed_and_not_that_of_runs_below(tmp
 
 
 # ------------------------------------------------------------------------------ the lock
-def test_a_directory_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capsys):
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(directory.fcntl, "flock", flock)
-    with directory.own(str(tmp_path)):
-        pass
-    assert capsys.readouterr().out.startswith(f"WARNING: --workdir={tmp_path}")
-
-
-def test_what_a_run_forked_does_not_keep_its_lock(tmp_path):
-    """As the workers of a reward function's pool, where the run was killed."""
-    code = (
-        "import os, sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1])\n"
-        "if not os.fork():\n"
-        "    os.write(1, b'%d\\n' % os.getpid())\n"
-        "    time.sleep(60)"
-    )
-    command = [sys.executable, "-uc", code, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        forked = int(other.stdout.readline())
-        other.wait()  # the forked one lives
-        try:
-            with directory.own(str(tmp_path)):
-                pass
-        finally:
-            os.kill(forked, signal.SIGKILL)
 
 
 def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):
@@ -186,20 +135,8 @@ def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["a\\b", "a[1]", "what?", "a\nb", "logs:", "x" * 256])
+@pytest.mark.parametrize("name", ["a[1]", "a\nb", "x" * 256])
 def test_a_name_below_which_checkpoints_could_not_be_read_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"^--workdir=") as error:
         directory.make(str(tmp_path / name), "--workdir")
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", [" a ", "a%20b", "日本é", "a:b", "$HOME", "{x}", 'it\'s "b"#|'])
-def test_a_checkpoint_below_an_odd_name_is_read_again(tmp_path, name):
-    workdir = str(tmp_path / name)
-    directory.make(workdir, "--workdir")
-    for _ in range(2):
-        with contextlib.closing(checkpointer(settings.Checkpoint(), workdir)) as saved:
-            saved.save(1, {"policy": {"w": np.ones(2)}}, {})
-    with contextlib.closing(checkpointer(settings.Checkpoint(), workdir)) as saved:
-        _, trees = saved.restore(saved.latest_step(), {"policy": {"w": np.zeros(2)}})
-    assert trees["policy"]["w"].tolist() == [1, 1]

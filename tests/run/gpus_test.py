@@ -30,7 +30,6 @@ def no_variables(monkeypatch):
         (None, "", dict(data_parallel=2, tensor_parallel=2), ["0", "1", "2", "3"]),
         (None, "4,5", dict(tensor_parallel=2), ["4", "5"]),
         ("4,5,6,7", "2,3", dict(tensor_parallel=2), ["6", "7"]),
-        ("GPU-a, GPU-b", "1", {}, ["GPU-b"]),
         ("", "1", {}, []),  # none is to be used: nor by a server
     ],
 )
@@ -50,7 +49,6 @@ def test_a_server_gets_gpus_of_those_that_the_run_was_given(
         ({"train": "0,1", "serve": "1"}, {}, "give layout.train and layout.serve diff"),
         ({"train_memory": 0.6, "serve_memory": 0.3}, {}, None),
         ({"train_memory": 0.8, "sleep": True}, {}, None),
-        ({"train_memory": 0.9, "train": "0", "serve": "1"}, {}, None),
     ],
 )
 def test_a_layout_has_gpus_and_memory_for_both(layout, engine, message):
@@ -58,14 +56,6 @@ def test_a_layout_has_gpus_and_memory_for_both(layout, engine, message):
         return gpus.check_layout(*sections(layout, **engine))
     with pytest.raises(ValueError, match=message):
         gpus.check_layout(*sections(layout, **engine))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_jaxs_share_may_be_set_by_its_own_variables(monkeypatch, name):
-    monkeypatch.setenv(name, "0.5")
-    gpus.check_layout(*sections({"serve_memory": 0.45}))
-    with pytest.raises(ValueError, match=r"train_memory=0.5 .*serve_memory=0.55"):
-        gpus.check_layout(*sections({"serve_memory": 0.55}))
 
 
 def test_answering_overlaps_with_learning_only_on_other_devices():
@@ -87,13 +77,3 @@ def test_jax_gets_its_gpus_and_its_share(monkeypatch):
     gpus.take(settings.Layout(train="0,1", train_memory=0.6))
     assert updates == {"jax_cuda_visible_devices": "0,1"}
     assert [os.environ.get(name) for name in NAMES] == ["0.6", None]
-
-
-def test_no_device_to_use_is_one_line(monkeypatch):
-    def devices():
-        raise RuntimeError("Unable to initialize backend 'cuda': gone\nmore")
-
-    monkeypatch.setattr(jax, "devices", devices)
-    with pytest.raises(ValueError, match="'cuda': gone") as caught:
-        gpus.take(settings.Layout())
-    assert "\n" not in str(caught.value)

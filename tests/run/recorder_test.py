@@ -12,7 +12,7 @@ from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
 from vade_jax.store import metrics, rollout_log
-from vade_jax.trainer import choosing, collect, processes, scoring
+from vade_jax.trainer import choosing, collect, scoring
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
 
@@ -106,17 +106,6 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path, capfd)
     assert "score=0.500" in shown.err
 
 
-def test_metrics_cut_short_before_the_checkpoint_are_an_error(make, tmp_path):
-    one, _ = make(tmp_path)
-    for step in range(3):
-        one.step(step, {}, None)
-    make(tmp_path, step=2)
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"{path} ends before step 2"):
-        make(tmp_path, step=2)
-
-
 @pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
 def test_a_resumed_run_has_no_rollouts_of_later_steps(make, tmp_path, step, kept):
     """Reports read all that there are, and the run may end before it makes them again."""
@@ -194,14 +183,3 @@ def test_what_is_saved_is_restored(tmp_path):
         one.save(progress(3, **counters), last=True)
         again = recorder.restore(saved, progress(0))
     chex.assert_trees_all_equal(vars(again), vars(progress(3, **counters)))
-
-
-def test_another_process_than_0_saves_its_part_and_writes_nothing(
-    make, tmp_path, monkeypatch, capfd
-):
-    monkeypatch.setattr(processes, "is_leader", lambda: False)
-    one, checkpointer = make(tmp_path)
-    one.step(1, {"critic/score/mean": 0.5}, step_data())
-    one.save(at(1), last=True)
-    assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
-    assert not list(tmp_path.iterdir()) and capfd.readouterr().err == ""

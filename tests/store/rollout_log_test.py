@@ -1,12 +1,10 @@
 """Answers come back as they were given, with the same column types in every file."""
 
 import os
-from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet
-import pytest
 
 from vade_jax.store import rollout_log
 
@@ -62,22 +60,3 @@ def test_steps_are_read_in_order_and_later_ones_removed(tmp_path):
     assert rollout_log.paths(tmp_path) == paths
     rollout_log.remove_after(tmp_path, 1)
     assert rollout_log.paths(tmp_path) == paths[:1] and copy.exists()
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "a.parquet"
-    rollout_log.write(path, table())
-    before = path.read_bytes()
-    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        rollout_log.write(path, {"uid": ["b"]})
-    assert path.read_bytes() == before
-
-
-def test_what_cannot_be_read_is_named(tmp_path):
-    path = tmp_path / "bad"
-    for content in (None, "no parquet"):
-        if content:
-            path.write_text(content)
-        with pytest.raises(ValueError, match="bad is not a readable parquet"):
-            rollout_log.read(path)

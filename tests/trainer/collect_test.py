@@ -1,28 +1,19 @@
 """Rounds of a step by hand: a selector that goes through the items in order, and scripted answers."""
 
-import dataclasses
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from tests.trainer import fakes, small, update_test
-from vade_jax import samplers, settings
+from tests.trainer import fakes, small
+from vade_jax import samplers
 from vade_jax.rollout import fake
 from vade_jax.settings import Refill
 from vade_jax.trainer import (
     collect,
-    learner,
-    minibatches,
-    objectives,
-    scoring,
     step_metrics,
-    update,
 )
-from vade_jax.types import TrainState
 
 B, G = 4, 2
 
@@ -133,19 +124,6 @@ def test_how_far_the_posterior_is_off_counts_prompts_with_answers():
     assert found == pytest.approx((0.5 + 0.5 + 0.25) / 3)
 
 
-@pytest.mark.parametrize("refill", [Refill(max_rounds=3), Refill(0)])
-def test_the_score_of_all_groups_stands_next_to_that_of_the_groups_trained_on(refill):
-    """With too few groups, and with a surplus (prime-rl#1205, prime-rl#2277)."""
-    run = fakes.run("dapo", 3, refill=refill)
-    for step, (_, rollouts, _) in enumerate(run.batches, 1):
-        found = run.recorder.metrics[step]
-        of_all = run.recorder.data[step].rollouts.token_NT[:, 0] == fake.RIGHT
-        assert found["critic/score/mean"] == pytest.approx(of_all.mean())
-        trained = rollouts.token_NT[rollouts.valid_N, 0] == fake.RIGHT
-        assert found["critic/score/trained_mean"] == pytest.approx(trained.mean())
-        assert found["critic/score/trained_mean"] != found["critic/score/mean"]
-
-
 # ------------------------------------------------------------------------------ nothing kept
 @pytest.mark.parametrize(("max_rounds", "rounds"), [(3, 3), (0, 6)])
 def test_without_anything_to_learn_the_run_goes_on_and_counts(max_rounds, rounds):
@@ -176,40 +154,6 @@ def test_a_budget_ends_the_run_after_the_step_that_reaches_it():
     assert run(9).progress.step == 4
 
 
-def test_schedules_follow_updates_and_budgets_answers():
-    """Four items a round: 0 to 3 are mixed, none of 4 to 11, then 13 and 18 (verl#7155).
-
-    Step 1 has one round and two updates of a table of logits. Step 2 has two rounds and is skipped. Step 3
-    has two rounds, and a mixed group in each half of its batch, so two updates. Then the budget is used up.
-    """
-    config = settings.Optimizer(learning_rate=0.1, warmup_steps=8)
-    optimizer = update.make_optimizer(config)
-    step = update.make(
-        update_test.table_logp,
-        objectives.group_rl(small.GRPO),
-        optimizer,
-        learning_rate=update.schedule(config),
-    )
-    shape = minibatches.Shape(2, 2, G, length_multiple=32)
-    learn = learner.Learner(jax.jit(step), lambda params, frozen, batch: None, shape)
-    run = make([0, 1, 2, 3, 13, 18], 48, refill=Refill(max_rounds=2), max_rollouts=40)
-    run.learn = lambda state, prompts, *batch: learn(state, small.prompts(len(prompts)), *batch)
-    params = {"w": jnp.asarray(update_test.TABLE)}
-    state = TrainState(params=params, opt_state=optimizer.init(params), step=jnp.int32(0))
-    run.progress = dataclasses.replace(run.progress, state=state)
-    found = run(9).recorder.metrics
-    assert [found[step]["vade/rounds"] for step in (1, 2, 3)] == [1, 2, 2]
-    assert [found[step].get("actor/updates", 0) for step in (1, 2, 3)] == [2, 0, 2]
-    rates = [found[step].get("actor/lr") for step in (1, 2, 3)]
-    # The mean of updates 0 and 1, then of 2 and 3, of eight.
-    assert rates == [pytest.approx(0.1 * 0.5 / 8), None, pytest.approx(0.1 * 2.5 / 8)]
-    state = run.progress.state
-    counts = optax.tree.get_all_with_path(state.opt_state, "count")
-    assert {int(count) for _, count in counts} == {4} == {int(state.step)}
-    assert [found[step]["vade/rollouts_total"] for step in (1, 2, 3)] == [8, 24, 40]
-    assert run.progress.step == 3
-
-
 @pytest.mark.parametrize(("lag", "every"), [(0, 0), (0, 2), (1, 0)])
 def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(lag, every):
     """In rounds, passes and batches made ahead, some of them lost (AReaL#450)."""
@@ -237,20 +181,6 @@ def test_every_answer_paid_for_is_observed_and_a_surplus_is_counted(lag, every):
     assert surplus > 0
 
 
-def test_one_prompt_that_has_no_verdict_in_a_refill_is_dropped_and_counted():
-    """Of items 0 to 3 the last is not mixed; 4, asked instead, gets no verdict."""
-
-    def score(item, answers):
-        lost = {"reward": np.nan} if item.uid == "4" else {}
-        return [dataclasses.replace(one, **lost) for one in fakes.score.score(item, answers)]
-
-    refill = Refill(max_rounds=2, ask="missing")
-    run = make([0, 1, 2, 4], refill=refill, score=scoring.Scorer(score))(1)
-    assert run.engine.asked == [list("0123"), ["4"]]
-    assert learned(run) == ["0 1 2 (3)"]
-    assert run.recorder.metrics[1]["reward/unknown"] == G
-
-
 # ------------------------------------------------------------------------------ no prompt twice
 def test_a_selector_that_stands_still_gets_other_items_in_its_order():
     """It is asked for 4, then, with those used, for 8; then for 4 and 12."""
@@ -263,32 +193,6 @@ def test_a_small_data_set_ends_the_step():
     """6 items: the second round has 2, a third none."""
     run = make([5], 6, counts=False, refill=Refill(max_rounds=9))(1)
     assert run.engine.asked == [list("0123"), list("45")]
-
-
-def test_uniform_goes_on_through_its_shuffled_pass():
-    """After every round no item is more than one visit ahead; in a step each comes once.
-
-    Shapes of the learner and of the selector are few.
-    """
-    selector = samplers.SAMPLERS["dapo"](num_rollouts=G)
-    engine = fakes.Engine(fakes.pass_rates(np.arange(50) % 2 * 0.5))
-    run = fakes.Run(selector, 50, B, engine, refill=Refill(max_rounds=5))(30)
-    visits_I = np.zeros(50, int)
-    for step in range(1, 31):
-        data = run.recorder.data[step]
-        for one in fakes.rounds(data):
-            np.add.at(visits_I, one.index_M, 1)
-            assert np.ptp(visits_I) <= 1
-        assert len(set(data.feedback.index_M.tolist())) == len(data.keep_M)
-    assert max(run.recorder.metrics[t]["vade/rounds"] for t in range(1, 31)) > 2
-    np.testing.assert_array_equal(run.progress.posterior.visits_I, visits_I)
-    assert {(len(uids), len(rollouts.length_N)) for uids, rollouts, _ in run.batches} == {
-        (B, B * G)
-    }
-    assert selector.propose._cache_size() <= 5
-    sizes = [f._cache_size() for f in (selector.keep, selector.update)]
-    run(50)
-    assert [f._cache_size() for f in (selector.keep, selector.update)] == sizes
 
 
 # ------------------------------------------------------------------------------ keys, parts

@@ -3,7 +3,6 @@
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,21 +36,6 @@ def test_seconds_of_each_part_and_tokens_a_second(monkeypatch):
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA GH200 480GB", 989),
-        ("NVIDIA RTX A1000", 0),
-        ("TPU v5 lite", 197),
-        ("TPU v5", 459),
-    ],
-)
-def test_the_peak_by_the_name_of_the_device(kind, peak):
-    assert hardware.peak_tflops(kind, jnp.dtype("bfloat16")) == peak
-    assert hardware.peak_tflops(kind, jnp.dtype("float32")) == 0
-
-
 def test_mfu_counts_prompts_once_and_valid_answers_alone():
     prompts = small.prompts(4)
     rollouts = small.rollouts([1, 0, 2, 1]).replace(valid_N=np.array([True, True, False, True]))
@@ -66,14 +50,3 @@ def test_mfu_counts_prompts_once_and_valid_answers_alone():
     found = hardware.utilisation(prompts, rollouts, 3.0, **cost, peak=1e9)
     np.testing.assert_allclose(found["perf/mfu"], (5 * decoder + 2 * tower) / 3e9)
     assert hardware.utilisation(prompts, rollouts, 3.0, **cost, peak=0) == {}
-
-
-def test_memory_is_that_of_the_fullest_device(monkeypatch):
-    def devices(*stats):
-        known = [types.SimpleNamespace(memory_stats=lambda s=s: s) for s in stats]
-        monkeypatch.setattr(hardware.jax, "local_devices", lambda: known)
-
-    devices({"peak_bytes_in_use": 3_000_000_000}, {"peak_bytes_in_use": 5_500_000_000})
-    assert hardware.memory() == {"perf/max_memory_gb": 5.5}
-    devices(None, {"bytes_in_use": 1})
-    assert hardware.memory() == {}

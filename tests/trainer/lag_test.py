@@ -4,7 +4,6 @@ import dataclasses
 import json
 import threading
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from vade_jax import samplers
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
 from vade_jax.trainer.collect import StepData
-from vade_jax.trainer.scoring import NotFinite
 
 NUM_ITEMS, B, STEPS = 60, 8, 6
 PASS_RATE = fakes.pass_rates(np.linspace(0, 1, NUM_ITEMS))
@@ -83,13 +81,6 @@ def test_a_run_resumes_exactly_after_every_step(name, overlaps):
         assert answers(resumed) == {t: x for t, x in answers(whole).items() if t > step}
 
 
-def test_a_batch_that_nothing_is_learned_from_can_be_saved():
-    """No group of dapo's was mixed: it has no array of the kept ones."""
-    run = make(name="dapo", engine=fakes.Engine(dict.fromkeys(PASS_RATE, 0.0)))(2)
-    tree, plain = run.recorder.progress[0].waiting.pack()
-    assert plain["learned_M"] == [] and all(x.size for x in jax.tree.leaves(tree))
-
-
 def test_the_budget_counts_answers_when_they_are_made():
     """Of 3.5 batches of 64: the fourth begins, the fifth does not; all that were made are learned from."""
     run = make(max_rollouts=224)(100)
@@ -109,14 +100,6 @@ def test_what_an_engine_has_made_before_it_fails_is_saved(overlaps):
     assert (saved.waiting is None) == overlaps  # batch 3 waits, made before update 2
     resumed = make(engine=engine(step), overlaps=overlaps, progress=saved)(STEPS)
     assert (resumed.progress.step, max(resumed.recorder.metrics)) == (STEPS, STEPS)
-
-
-def test_a_learner_that_fails_ends_the_run_once_the_batch_is_made():
-    slow = engine(seconds=lambda key, number: np.full(number, 0.05))
-    broken = lambda state, *batch: (state, {"actor/loss": float("nan")})
-    with pytest.raises(NotFinite):
-        make(engine=slow, overlaps=True, learn=broken)(STEPS)
-    assert slow.versions == [0, 0] and not slow.is_busy
 
 
 def test_answers_are_made_while_the_policy_learns():

@@ -40,21 +40,3 @@ def test_first_match_wins_and_no_match_is_an_error():
         mesh.shardings(devices, tree, ((r"^b", P()),))
     with pytest.raises(ValueError, match=r"a/kernel \(8, 4\): 4 is not divisible by mesh.fsdp=8"):
         mesh.shardings(devices, tree, ((r"a/kernel", P(None, "fsdp")),))
-
-
-@pytest.mark.parametrize(
-    ("tensor", "preset", "heads"),
-    [(3, "7b", "28 heads and 4"), (8, "7b", "28 heads and 4"), (4, "3b", "16 heads and 2")],
-)
-def test_heads_that_the_mesh_splits_are_an_error_before_any_weight(tensor, preset, heads):
-    devices = mesh.make(tensor=tensor, devices=jax.devices()[: 8 // tensor * tensor])
-    with pytest.raises(ValueError, match=f"tensor={tensor} does not divide the model's {heads}"):
-        mesh.check_model(devices, presets.PRESETS[preset])
-    mesh.check_model(mesh.make(tensor=2), presets.PRESETS[preset])
-
-
-def test_a_microbatch_that_the_mesh_cannot_split_is_an_error():
-    devices = mesh.make(2, 2, 2)
-    mesh.check_batch(devices, "batch.prompts_per_microbatch", 8)
-    with pytest.raises(ValueError, match=r"prompts_per_microbatch=6 is not divisible by 4"):
-        mesh.check_batch(devices, "batch.prompts_per_microbatch", 6)

@@ -45,20 +45,6 @@ def test_uneven_groups_by_hand():
     np.testing.assert_array_equal(batch.ref_logp_NT, batch.old_logp_NT)
 
 
-def test_images_are_padded_to_what_the_mesh_splits():
-    _, (batch,) = split([3, 8, 1, 5], mini=4, micro=4)
-    assert batch.prompts.images.patch_BWSE.shape[1] == 4
-    (batch,) = small.split(
-        small.prompts(4),
-        small.rollouts([3, 8, 1, 5]),
-        np.ones(17),
-        prompts_per_minibatch=4,
-        prompts_per_microbatch=4,
-        ways=3,
-    )
-    assert batch.prompts.images.patch_BWSE.shape[1] == 6
-
-
 def test_a_short_minibatch_is_filled_with_empty_rows():
     _, (first, second) = split([4] * 3, mini=2, micro=2)
     np.testing.assert_array_equal(second.advantage_N, [[9, 10, 11, 12, 0, 0, 0, 0]])
@@ -78,31 +64,7 @@ def test_the_mask_covers_the_end_token(length):
     np.testing.assert_array_equal(mask_NT, [[1] * length + [0] * (5 - length)])
 
 
-def test_uneven_groups_take_few_numbers_of_microbatches():
-    """Of 2 rows: 1, 2, 3, 4, 6, ... times the 2 that even groups take."""
-    numbers = []
-    for size in (4, 5, 9, 16, 17, 33):
-        _, (batch,) = split([size, 4, 4, 4], mini=4, micro=2)
-        numbers.append(len(batch.token_NT))
-    assert numbers == [2, 4, 4, 4, 4, 6]
-
-
 # ------------------------------------------------------------------------------ short answers
-@pytest.mark.parametrize(
-    ("width", "expected"),
-    [
-        (8, (8,)),
-        (30, (30,)),
-        (31, (16, 31)),
-        (32, (16, 32)),
-        (63, (16, 32, 63)),
-        (2048, (512, 1024, 2048)),
-    ],
-)
-def test_the_ladder(width, expected):
-    assert minibatches.ladder(width) == expected
-
-
 @pytest.mark.parametrize(
     ("longest", "width"), [(0, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
 )

@@ -1,14 +1,10 @@
 """Two answers, by hand: of one token with advantage 2, of two tokens with advantage -1."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.trainer import small
-from vade_jax import settings
-from vade_jax.losses import importance, kl, policy
 from vade_jax.trainer import objectives
 from vade_jax.trainer.update import Totals
 from vade_jax.types import Batch
@@ -69,22 +65,6 @@ def test_dr_grpo_divides_by_the_longest_answer_that_may_be(max_tokens):
     np.testing.assert_allclose(value, (-2.4 + 0.8 + 1.5) / 2 / max_tokens, rtol=1e-5)
 
 
-def test_the_denominators_are_those_of_the_whole_update():
-    loss = small.loss("token", 0.2, 0.2, "token-mean")
-    one, _ = evaluate(objectives.group_rl(loss), num_tokens=3)
-    half, metrics = evaluate(objectives.group_rl(loss), num_tokens=6)
-    np.testing.assert_allclose(half, one / 2, rtol=1e-6)
-    np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 1 / 3, rtol=1e-6)
-
-
-def test_dual_clip_bounds_the_loss_of_a_bad_answer():
-    """Token 3 has ratio 1.5 and advantage -1: 1.5 becomes 1.25."""
-    loss = small.loss("token", 0.2, 0.2, "token-mean", dual_clip=1.25)
-    value, metrics = evaluate(objectives.group_rl(loss))
-    np.testing.assert_allclose(value, (-2.4 + 0.8 + 1.25) / 3, atol=1e-6)
-    np.testing.assert_allclose(metrics["actor/pg_clipfrac_lower"], 1 / 3, rtol=1e-6)
-
-
 def test_agreement_of_trainer_and_engine_by_hand():
     """Probabilities 0.3, 0.25, 0.375 of the trainer, 0.1, 0.25, 0.5 of the engine."""
     _, metrics = evaluate(objectives.group_rl(loss("token")))
@@ -114,15 +94,3 @@ def test_likelihood_is_the_mean_over_tokens():
     value, metrics = evaluate(objectives.likelihood)
     np.testing.assert_allclose(value, -np.log(0.3 * 0.25 * 0.375) / 3, rtol=1e-6)
     assert metrics == {}
-
-
-def test_the_words_of_the_settings_are_those_of_the_losses():
-    fields = {field.name: field for field in dataclasses.fields(settings.Loss)}
-    known = {
-        "ratio": objectives.LOG_RATIOS,
-        "aggregate": policy.AGGREGATIONS,
-        "kl": kl.ESTIMATORS,
-        "importance": (*settings.UNWEIGHTED, *importance.LOG_WEIGHTS),
-    }
-    for name, options in known.items():
-        assert sorted(fields[name].metadata["words"]) == sorted(options)

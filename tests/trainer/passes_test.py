@@ -7,7 +7,6 @@ import pytest
 
 from tests.trainer import fakes
 from vade_jax import samplers, settings
-from vade_jax.rollout.engine import EngineFailure
 
 I, B, G, N = 10, 4, 2, 3
 RATE = fakes.pass_rates(np.linspace(0, 1, I))
@@ -92,16 +91,6 @@ def test_vade_knows_of_every_item_before_its_first_choice(warmup, every):
     assert run.recorder.metrics[2]["vade/measured_rollouts"] == I * N
 
 
-def test_a_pass_tires_no_item():
-    """After it, a cap of one visit in a row leaves out nothing; after a step, its prompts."""
-    run = make("vade", every=0, options={"warmup": "measured", "max_consecutive": 1})(1)
-    streak_I = np.zeros(I)
-    streak_I[run.recorder.data[1].feedback.index_M] = 1
-    np.testing.assert_array_equal(run.progress.posterior.streak_I, streak_I)
-    without = make("vade", every=0, options={"warmup": "none"})(1)
-    assert not any("measure" in name for name in without.recorder.metrics[1])
-
-
 @pytest.mark.parametrize("done", [1, 2])
 def test_a_resumed_run_repeats_the_pass(done):
     """After step 2 a pass is due: the checkpoint is from before it."""
@@ -119,22 +108,3 @@ def test_a_pass_that_would_spend_the_rest_of_a_budget_ends_the_run(max_rollouts,
     assert run.recorder.saved[-1] == (steps, True)
     calls = len(run.engine.asked)
     assert run(4).progress.step == steps and len(run.engine.asked) == calls
-
-
-@pytest.mark.parametrize("fails_at", [7, 9])  # in the second pass, and in step 3
-def test_an_engine_that_fails_around_a_pass_leaves_what_was_before_it(fails_at):
-    run = make(fails_at=fails_at)
-    with pytest.raises(EngineFailure, match="the server is gone"):
-        run(4)
-    saved = run.recorder.progress[-1]
-    assert (saved.step, saved.rollouts_total) == (2, I * N + 2 * B * G)
-    fakes.equal(make(progress=saved)(4).progress, make()(4).progress)
-
-
-@pytest.mark.parametrize(("stops_at", "step"), [(1, 0), (7, 2)])  # in the first pass, in the second
-def test_a_run_that_is_stopped_in_a_pass_ends_there_and_repeats_it(stops_at, step):
-    run = make()
-    run(4, stop=lambda: len(run.engine.asked) >= stops_at)
-    assert (run.progress.step, len(run.engine.asked)) == (step, stops_at)
-    assert run.recorder.saved[-1:] == [(step, True)] * bool(step)  # saved again, as the last
-    fakes.equal(run(4).progress, make()(4).progress)

@@ -4,42 +4,18 @@ import pathlib
 import socket
 import subprocess
 import sys
-import threading
-import types
 
 import jax
 import numpy as np
 import pytest
 
 from tests.trainer import small
-from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.fake import FakeEngine
 from vade_jax.trainer import mesh, processes
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-# ------------------------------------------------------------------------------ one process
-def test_one_process_communicates_nothing():
-    assert processes.is_leader() and not processes.several()
-    assert processes.any_of(True) is True and processes.any_of(False) is False
-    processes.agree("anything", object)
-    assert processes.from_leader(threading) is threading
-    assert processes.on_leader(lambda: threading) is threading
-
-
-@pytest.mark.eight_devices
-def test_put_splits_every_leaf():
-    devices = mesh.make(2, 2, 2)
-    x = np.arange(24.0).reshape(3, 8)
-    tree = {"a": x, "b": (x + 1,)}
-    placed = processes.put(tree, mesh.batch_sharding(devices, axis=1))
-    assert placed["b"][0].addressable_shards[0].data.shape == (3, 2)
-    jax.tree.map(np.testing.assert_array_equal, placed, tree)
-    assert processes.put(placed, mesh.batch_sharding(devices))["a"] is placed["a"]
-
-
-# ------------------------------------------------------------------------------ two processes
 def test_two_processes():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -108,30 +84,6 @@ def fail(kind):
     raise kind("no such thing")
 
 
-def _sync(number):
-    """The leader goes on making tensors for the other, also where its engine fails."""
-    made, taken = [], []
-
-    def tensors(params):
-        for i in range(4):
-            made.append(i)
-            yield f"t{i}", np.full(2, float(processes.any_of(True)))
-
-    real = types.SimpleNamespace(sync=lambda tensors, version: taken.extend(tensors))
-    engine = processes.LeaderEngine(real if number == 0 else None, tensors)
-    engine.sync(None, 1)
-    assert made == [0, 1, 2, 3] and len(taken) == 4 * (number == 0)
-    made.clear()
-    real.sync = lambda tensors, version: full(next(tensors))
-    with pytest.raises(EngineFailure, match="disk full"):
-        engine.sync(None, 2)
-    assert made == [0, 1, 2, 3]
-
-
-def full(tensor):
-    raise EngineFailure(f"disk full at {tensor[0]}")
-
-
 class Synced(FakeEngine):
     def sync(self, tensors, version):
         self.names = [name for name, _ in tensors]
@@ -170,7 +122,6 @@ def _member(address, number):
     _put()
     _agreement(number)
     _leader(number)
-    _sync(number)
     _engine(number)
 
 

@@ -1,15 +1,11 @@
 """Verdicts in the order of the rollouts, and what selector and policy learn from them."""
 
 import functools
-import threading
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.trainer import fakes, small
-from vade_jax.losses import advantages
 from vade_jax.rewards import functions
 from vade_jax.rollout.fake import FakeEngine
 from vade_jax.trainer import choosing, hardware, scoring, step_metrics
@@ -32,22 +28,18 @@ ITEMS = [
 class Scripted(FakeEngine):
     """Gives these tokens, an answer each, and reports the groups last first, as an engine may."""
 
-    def __init__(self, groups, missing=(), before_the_last=lambda: None):
+    def __init__(self, groups):
         super().__init__({})
-        self.groups, self.missing, self.before_the_last = groups, missing, before_the_last
+        self.groups = groups
 
     def generate(self, prompts, num_rollouts_M, key, version, sampling, on_group):
         for m in reversed(range(len(self.groups))):
-            if m == 0:
-                self.before_the_last()
-            if m not in self.missing:
-                on_group(m, [np.array([token]) for token in self.groups[m]])
+            on_group(m, [np.array([token]) for token in self.groups[m]])
         return small.rollouts([*map(len, self.groups)])
 
 
 def scored(score, engine):
     """The scores of an engine's answers to the items, and the clock."""
-    score = score if isinstance(score, scoring.Scorer) else scoring.Scorer(score)
     number_M = np.array([*map(len, engine.groups)])
     proposal = Proposal(index_M=np.arange(len(number_M)), num_rollouts_M=number_M)
     asked = choosing.Chosen(proposal, ITEMS, [fakes.build_prompt(item) for item in ITEMS])
@@ -67,43 +59,6 @@ def test_item_m_scores_the_answers_of_group_m():
     assert [one.reason for one in found] == ["ok", "no_box", "ok", "different", "ok", "ok"]
     np.testing.assert_allclose([one.reward for one in found], [1, 0, 1, 0.1, 1, 1])
     assert clock.seconds.keys() == {"gen", "reward", "gen_tail"}
-
-
-def test_length_moves_the_reward_and_not_what_is_correct():
-    """Answers of 1, 3 and 4 tokens under a limit of 4 with a buffer of 2, twice the price."""
-    score = scoring.make_scorer(
-        lambda tokens: TEXTS[tokens[0]],
-        functions.by_rules("boxed", 0.1),
-        by_length=lambda length: 2 * functions.overlong_penalty(length, 4, 2),
-    )
-    found = score.score(ITEMS[0], [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])])
-    assert [answer.correct for answer in found] == [1, 1, 0]
-    rewards = [answer.reward for answer in found]
-    np.testing.assert_allclose(rewards, [1, 1 - 1, 0.1 - 2], atol=1e-12)
-
-
-def test_answers_are_scored_while_the_engine_still_works():
-    begun = threading.Event()
-
-    def score(item, answers):
-        begun.set()
-        return [scoring.Scored("", None, 1.0, 1.0) for _ in answers]
-
-    engine = Scripted([[0], [0]], before_the_last=lambda: begun.wait(10))
-    found, clock = scored(score, engine)
-    assert begun.is_set() and [one.reward for one in found] == [1, 1]
-    assert clock.seconds["gen"] < 5
-
-
-def test_an_error_of_the_scorer_and_a_group_that_never_comes_are_caught():
-    def score(item, answers):
-        raise KeyError("no such kind")
-
-    with pytest.raises(KeyError, match="no such kind"):
-        scored(score, Scripted([[0], [0]]))
-    score = lambda item, answers: [scoring.Scored("", None, 0.0, 0.0) for _ in answers]
-    with pytest.raises(AssertionError, match="not reported"):
-        scored(score, Scripted([[0], [0]], missing=[1]))
 
 
 # ------------------------------------------------------------------------------ feedback
@@ -171,22 +126,6 @@ def test_advantages_are_what_the_method_takes_for_them():
     assert found.extra_M == {"level": level_M}
 
 
-@pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [2] * 70])
-@pytest.mark.parametrize("std", [True, False])
-def test_padding_changes_no_bit(sizes, std):
-    rng = np.random.default_rng(len(sizes))
-    group_N = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
-    valid_N = rng.random(len(group_N)) < 0.9
-    args = (reward_N, group_N, len(sizes))
-    plain_N = advantages.group_normalized(
-        *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), scale_by_std=std
-    )
-    found_N = scoring.usual_advantage(*args, valid_N, scale_by_std=std)
-    np.testing.assert_array_equal(found_N, plain_N)
-    assert found_N.dtype == np.float32 and np.any(found_N)
-
-
 # ------------------------------------------------------------------------------ metrics
 def test_metrics_by_hand():
     """8 valid answers. Rewards vary in groups 0 and 2, of 3 and 2 answers, correctness in group 0 alone."""
@@ -223,10 +162,3 @@ def test_what_does_not_count_is_in_no_ratio():
     valid_N = VALID & (GROUP != 2)
     found = step_metrics.of_answers(feedback(valid_N), rollouts(valid_N))
     assert found["vade/all_right_ratio"] == found["vade/all_wrong_ratio"] == 0.25
-
-
-def test_varied_is_where_some_advantage_is_not_zero():
-    for valid_N in (VALID, VALID & (GROUP != 2), VALID & (np.arange(9) != 0)):
-        found = feedback(valid_N)
-        expected_M = [np.any(found.advantage_N[m == GROUP]) for m in range(4)]
-        assert step_metrics.varied(found).tolist() == expected_M

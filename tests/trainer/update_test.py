@@ -9,12 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from tests import hlo
 from tests.models.qwen import inputs
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.models import logprobs
-from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import learner, minibatches, objectives, update
@@ -100,20 +98,6 @@ def table_logp(params, batch):
     logp_V = jax.nn.log_softmax(params["w"])
     entropy_NT = jnp.broadcast_to(-jnp.sum(jnp.exp(logp_V) * logp_V), batch.token_NT.shape)
     return logprobs.Tokens(logp_V[batch.token_NT], entropy_NT)
-
-
-def test_a_model_is_traced_once():
-    """Seconds for a large one. Of four micro-batches each may be empty, and sums need shapes."""
-    times = []
-
-    def logp(params, batch):
-        times.append(batch.token_NT.shape)
-        return table_logp(params, batch)
-
-    step = update.make(logp, objectives.group_rl(small.GRPO), SGD)
-    rollouts = small.rollouts(UNEVEN)
-    jax.jit(step).lower(start({"w": jnp.asarray(TABLE)}), split(rollouts, small.advantages(17), 1))
-    assert len(times) == 1
 
 
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
@@ -272,29 +256,6 @@ def test_banned_tokens_of_masked_answers_leave_the_update_finite(loss, level):
     assert np.isfinite([*state.params["w"], *metrics.values()]).all(), metrics
 
 
-def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
-    """Weights are rounded at use: casting them before, once, changes nothing."""
-    graphdef = model.graph(small.SHAPE, dtype=jnp.bfloat16)
-    logp = update.make_logp(
-        lambda params: model.merge(graphdef, params),
-        temperature=1.0,
-        banned=small.BANNED,
-        chunk=16,
-    )
-    params, rng = small.params(), np.random.default_rng(0)
-    noisy = lambda x: (x + 0.1 * rng.standard_normal(x.shape)).astype(np.float32)
-    params = jax.tree.map(noisy, params)  # scales that are not 1, biases that are not 0
-    cast = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
-    batch = split(small.rollouts(UNEVEN), small.advantages(17))
-    score_in_bfloat16 = jax.jit(update.make_logprobs(logp))
-    text = score_in_bfloat16.lower(params, batch).compile().as_text()
-    assert hlo.unrounded(text, params) == []
-    one, other = score_in_bfloat16(params, batch), score_in_bfloat16(cast, batch)
-    assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
-    np.testing.assert_array_equal(one, other)
-    assert np.abs(score(params, batch) - one).max() > 0  # bfloat16 it is
-
-
 def test_small_and_large_groups_equal_plain_rows():
     """GSPO: a mean of means over all 72 answers, of 1, 7, 1 and 2 rows, against one row an answer."""
     rollouts, advantage_N = small.rollouts([2, 56, 2, 12]), small.advantages(72)
@@ -329,25 +290,6 @@ def test_small_and_large_groups_equal_plain_rows():
     assert_close(ours, gradient, atol=1e-4 * norm)
 
 
-def test_empty_microbatches_are_not_computed():
-    """What is traced for one is a branch: an empty one returns zeros, whatever it would cost."""
-    seen = []
-
-    def logp(params, batch):
-        jax.debug.callback(lambda: seen.append(1))
-        return logprobs.Tokens(params["w"] * batch.token_NT, jnp.zeros(batch.token_NT.shape))
-
-    rollouts = small.rollouts([2, 26, 2, 2])
-    batch = split(rollouts, small.advantages(32), 1, answers_per_row=8)
-    full_A = batch.mask_NT.any((1, 2))
-    assert full_A.sum() < len(batch.mask_NT) == 8  # of 7 rows
-    score = jax.jit(update.make_logprobs(logp))
-    logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
-    jax.effects_barrier()
-    assert len(seen) == full_A.sum()
-    np.testing.assert_array_equal(logp_ANT, full_A[:, None, None] * batch.token_NT)
-
-
 # ------------------------------------------------------------------------------ with the engine
 def test_behaviour_logps_are_the_trainers_also_after_an_update():
     engine = LocalEngine(
@@ -370,30 +312,6 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
         state, metrics = compiled(state, batch)
         np.testing.assert_allclose(metrics["actor/ppo_kl"], 0, atol=1e-6)
         engine.sync(state.params, version + 1)
-
-
-def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
-    """Answers of 5 to 40 tokens, a prompt at a time: cut to 16 or 40, and not cut at all.
-
-    The model's log-probs, and an update of a table of logits, which compiles in no time.
-    """
-    rollouts = small.rollouts(UNEVEN, T=40)
-    short_N = np.isin(rollouts.group_N, (0, 2))
-    length_N = np.where(short_N, 5 + rollouts.length_N % 9, rollouts.length_N)
-    rollouts = rollouts.replace(length_N=length_N.astype(np.int32))
-    batch = split(rollouts, small.advantages(17), micro=1)
-    longest = [int(minibatches.longest(mask)) for mask in batch.mask_NT]
-    assert max(longest[:2]) <= 16 < 32 < longest[-1]
-
-    def run():
-        step = jax.jit(update.make(table_logp, objectives.group_rl(small.GSPO), SGD))
-        score = jax.jit(update.make_logprobs(model_logp), compiler_options=small.FAST)
-        logp_ANT = score(small.params(), batch) * batch.mask_NT
-        return *step(start({"w": jnp.asarray(TABLE)}), batch), logp_ANT
-
-    cut = run()
-    monkeypatch.setattr(minibatches, "ladder", lambda width: (width,))
-    assert_close(cut, run(), 2e-6)
 
 
 # ------------------------------------------------------------------------------ a whole step
