@@ -14,9 +14,7 @@ from configs import eval_paper
 from experiments import evaluate
 from tests.experiments.evals.benchmarks import files as published
 from tests.models.qwen import oracle
-from tests.rollout.vllm import process_test
 from vade_jax.models.qwen import files, tiny_checkpoint, weights
-from vade_jax.rollout.vllm import process
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
@@ -35,29 +33,6 @@ def model(tmp_path_factory):
     tensors = oracle.random_tensors(shape, seed=19)
     files.save(directory, shape, weights.to_params(shape, tensors))
     return str(directory)
-
-
-@pytest.fixture(scope="module")
-def served(model, tmp_path_factory):
-    """The URL of vLLM's own server, started as docs/evaluation.md says; the model is "policy".
-
-    `launch` runs the module behind `vllm serve`: the CPU build's script does not start.
-    """
-    server = process.launch(
-        model,
-        options={
-            "served_model_name": "policy",
-            "mm_processor_kwargs": {"min_pixels": MIN_PIXELS, "max_pixels": MAX_PIXELS},
-            "max_model_len": 512,
-            "max_num_seqs": 16,
-        },
-        log_path=tmp_path_factory.mktemp("served") / "vllm.log",
-    )
-    try:
-        process_test.wait(server, 600)
-        yield server.url
-    finally:
-        server.stop()
 
 
 def picture(seed):
@@ -118,8 +93,3 @@ def expected(model, rows, tmp_path_factory):
 def test_a_vllm_that_the_evaluation_starts(model, rows, expected, tmp_path):
     data = save(tmp_path / "data", rows)
     assert evaluated(data, tmp_path / "out", model=model, engine="vllm_server") == expected
-
-
-def test_a_vllm_that_stands_by_itself(served, rows, expected, tmp_path):
-    data = save(tmp_path / "data", rows)
-    assert evaluated(data, tmp_path / "out", url=served) == expected

@@ -1,15 +1,10 @@
 """A user's file, a scripted server, and the file that comes out: read again as training does."""
 
-import base64
-import io
 import json
-import os
 import pathlib
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from experiments.diva import offline
 from experiments.evals.chat import Chat
@@ -32,12 +27,6 @@ def teacher(body):
         listed = "".join(f"<step>{hint}</step>" for hint in hints)
         return rf"{listed} \boxed{{{answer}}}"
     return rf"Counting on gives \boxed{{{answer}}}"
-
-
-def png(color):
-    file = io.BytesIO()
-    Image.new("RGB", (56, 84), color).save(file, "PNG")
-    return file.getvalue()
 
 
 def question(n, **more):
@@ -106,43 +95,6 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
     assert "questions    16 asked, 0 remembered" in summary
 
 
-@pytest.mark.parametrize(
-    ("tries", "right", "kept", "asked"),
-    [
-        (0, "", True, 0), (1, "1", True, 1), (1, "0", False, 1), (2, "11", True, 2),
-        (2, "10", False, 2), (2, "0", False, 1), (3, "101", True, 3), (3, "00", False, 2),
-        (4, "1110", True, 3), (4, "1100", False, 4),
-    ],
-)  # fmt: skip
-def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(tries, right, kept, asked):
-    seeds = []
-
-    def ask(text, seed):
-        if "<wording>" in text:
-            return "<wording>The other</wording>"
-        seeds.append(seed)
-        return rf"\boxed{{{7 if right[seed] == '1' else 8}}}"
-
-    item = sources.types.Item("a", "What?", (), "7", "int")
-    found, others = offline.find_paraphrases(item, ask, 1, tries)
-    assert found == (["The other"] if kept else [])
-    assert others == ([] if kept else [("not_confirmed", "The other")])
-    assert seeds == list(range(asked))
-
-
-def test_hints_are_sought_in_several_solutions(make, server, tmp_path):
-    wrong = r"<step>Guess.</step> \boxed{0}"
-    server.answer = lambda body: wrong if body["seed"] < 2 else teacher(body)
-    source = write(tmp_path / "mine.jsonl", question(3))
-    report, _ = make(source, paraphrases=0, tries=2)
-    assert report.rejected == {("steps", "wrong_answer"): 1}
-    report, counts = make(source, paraphrases=0, tries=3)
-    assert report.kept["steps"] == 1
-    assert (counts["asked"], counts["remembered"]) == (1, 2)
-    (row,) = read(tmp_path / "out.jsonl")
-    assert row["steps"] == ["Count on by one."] and "paraphrases" not in row
-
-
 def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
     bad = [
         "broken",
@@ -159,42 +111,6 @@ def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
 
 
 # ------------------------------------------------------------------------------ images
-def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, tmp_path):
-    (tmp_path / "a" / "pics").mkdir(parents=True)
-    (tmp_path / "a" / "pics" / "red.png").write_bytes(png("red"))
-    asked = {"question": "Behind <image>, the number 3?", "answer": 4}
-    source = write(tmp_path / "a" / "m.jsonl", {**asked, "images": ["pics/red.png"]})
-    make(source, paraphrases=0)
-    (row,) = read(tmp_path / "out.jsonl")
-    assert row["images"] == ["a/pics/red.png"]
-    assert sources.rows(tmp_path / "out.jsonl")[0].images[0].size == (56, 84)
-    (tmp_path / "elsewhere").mkdir()
-    row = offline.portable(sources.rows(source), 0, tmp_path / "elsewhere")
-    again = write(
-        tmp_path / "elsewhere" / "m.jsonl", row
-    )  # a path out of its directory is not read
-    assert sources.rows(again)[0].images[0].size == (56, 84)
-    first, picture, second = server.bodies[0]["messages"][0]["content"]
-    assert first["text"] == "Behind " and second["text"].startswith(", the number 3?")
-    shown = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
-    shown = np.asarray(Image.open(io.BytesIO(shown)))
-    assert shown.shape == (84, 56, 3) and (shown == [255, 0, 0]).all()
 
 
 # ------------------------------------------------------------------------------ faults
-def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_path):
-    source = write(tmp_path / "mine.jsonl", question(3))
-    server.faults = [400]  # the wordings
-    report, _ = make(source, concurrency=1)
-    assert report.rejected == {("paraphrases", "unanswered"): 1}
-    assert report.kept == {"paraphrases": 0, "steps": 1}
-    os.remove(tmp_path / "out.jsonl")
-    server.faults = [None, 500, 500]  # the first answer to the first wording, twice
-    report, counts = make(source, concurrency=1)
-    assert report.rejected["paraphrases", "unanswered"] == 1
-    assert report.kept == {"paraphrases": 1, "steps": 1}
-    assert (counts["remembered"], counts["retries"]) == (1, 1)
-    os.remove(tmp_path / "out.jsonl")
-    report, counts = make(source)
-    assert report.kept == {"paraphrases": 2, "steps": 1}
-    assert counts["asked"] == 2  # both answers that were missing

@@ -3,8 +3,6 @@
 tests/client_test.py has what one request may meet.
 """
 
-import time
-
 import pytest
 
 from experiments.evals.chat import Chat, ServerLost, Unanswered
@@ -65,13 +63,6 @@ def test_a_question_is_asked_once(server, make):
     assert len(server.bodies) == 4  # in many threads at once
 
 
-def test_fields_of_the_run_win_and_none_takes_one_out(server, make):
-    chat = make(fields='{"max_tokens": null, "top_p": 0.5}')
-    ask(chat, max_tokens=7, top_p=1.0, seed=3)
-    (body,) = server.bodies
-    assert body == {"model": "m", "messages": user("a"), "top_p": 0.5, "seed": 3}
-
-
 # ------------------------------------------------------------------------------ faults
 def test_failures_are_counted_and_not_remembered(server, make):
     server.faults = [500, 500, 400]
@@ -99,22 +90,3 @@ def test_a_server_that_is_gone_is_given_up_after_some_questions(server, make):
     with pytest.raises(ServerLost):
         ask(chat, "6")
     assert len(server.bodies) == 12 + 5
-
-
-def test_an_error_ends_the_rest_at_once(server, make):
-    chat = make(concurrency=2)
-
-    def work(n):
-        if n == 0:
-            while not server.bodies:
-                time.sleep(0.01)
-            raise KeyError("broken")
-        return ask(chat, str(n))
-
-    server.faults = ["hang"]
-    start = time.monotonic()
-    with pytest.raises(KeyError, match="broken"):
-        list(chat.map(work, range(50)))
-    assert time.monotonic() - start < 8 and len(server.bodies) < 10
-    with pytest.raises(ServerLost, match="was ended"):
-        ask(chat, "z")

@@ -39,17 +39,6 @@ def test_a_row_of_ours():
     assert "MathVista (n=4 of 1000)" in titles and "ChartQA (n=4 of 2500)" in titles
 
 
-def test_what_belongs_beside_the_numbers():
-    text = summary.table({"mine": five()})
-    assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
-    judged = result("mathvista", settings={"scoring": {"by": "judge", "model": "m"}})
-    assert "prompts of the judge are worded by vade_jax" in table(judged)
-    assert summary.scorers({"mathvista": judged}) == "mathvista: judged by m.\n"
-    ruled = result("mathvista", settings={"scoring": {"by": "rules alone"}})
-    expected = "mathvista: scored by rules alone; no published score.\n"
-    assert summary.scorers({"mathvista": ruled, "chartqa": result()}) == expected
-
-
 # ------------------------------------------------------------------------------ differences
 @pytest.fixture
 def asked(tmp_path):

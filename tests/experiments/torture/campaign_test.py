@@ -64,40 +64,6 @@ def test_a_job_that_counts_twice_fails_and_stays(monkeypatch, tmp_path):
     assert json.loads((tmp_path / "trial" / "run" / "sum.json").read_text())[0] == 29
 
 
-@pytest.mark.parametrize(
-    ("said", "result"),
-    [
-        ("f'error: {path} is damaged'", campaign.NAMED),
-        ("'error: something is damaged'", campaign.FAILED),
-        ("1", campaign.FAILED),
-    ],
-)
-def test_damage_has_to_be_named(monkeypatch, tmp_path, said, result):
-    def cut(workdir, fault):
-        (workdir / "sum.json").write_text("[")
-        return workdir / "sum.json"
-
-    monkeypatch.setattr(faults, "damage", cut)
-    assert ends(monkeypatch, tmp_path, faults.FLIP, DAMAGED=said)[0] == result
-
-
-def test_a_seed_and_a_number_draw_the_same_fault_and_damage_is_one_byte(tmp_path):
-    drawn = [faults.draw(3, number) for number in range(200)]
-    assert faults.draw(3, 41) == drawn[41] != faults.draw(4, 41)
-    assert {fault.kind for fault in drawn} == {*faults.KINDS}
-    assert {fault.moment for fault in drawn} == {*faults.MOMENTS}
-    fault = drawn[0]._replace(kind=faults.FLIP)
-    assert faults.damage(tmp_path, fault) is None
-    (tmp_path / "checkpoints").mkdir()
-    before = {tmp_path / "checkpoints" / name: bytes(range(50)) for name in ("a", "b")}
-    for path, content in before.items():
-        path.write_bytes(content)
-    damaged = faults.damage(tmp_path, fault)
-    for path, content in before.items():
-        differs = sum(a != b for a, b in zip(path.read_bytes(), content, strict=True))
-        assert differs == (path == damaged)
-
-
 def test_results_are_of_policy_metrics_and_answers_without_times(tmp_path):
     def left(name, weight=0.5, answer="7", score=0.25, seconds=1.0):
         workdir = tmp_path / name

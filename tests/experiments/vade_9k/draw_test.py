@@ -18,17 +18,6 @@ def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=No
         return drawer.draw("s", Subset(take=take), published.open_source(path))
 
 
-def test_threads_change_nothing(tmp_path):
-    rows = [files.llava(f"r{i}", (f"Is {i}?", "Yes")) for i in range(50)]
-    one = drawn_of(tmp_path, rows, num_threads=0, take=20)
-    plain = lambda drawn: [row | {"images": ()} for row in drawn.kept]
-    assert plain(drawn_of(tmp_path, rows, num_threads=3, take=20)) == plain(one)
-    assert len(one.kept) == one.num_seen == 20
-    other = drawn_of(tmp_path, rows, num_threads=0, take=20, seed=1)
-    uids = lambda drawn: {row["uid"] for row in drawn.kept}
-    assert 0 < len(uids(one) & uids(other)) < 20
-
-
 def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
     def check(item):
         if "bad" in item.question:

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from configs import simulate as config
 from experiments import simulate
 from experiments.arenas.simulation import selectors
@@ -39,13 +37,3 @@ def test_every_selector_of_the_package_is_in_the_default_config():
     names = {cell.entry.name for cells in planned.values() for cell in cells}
     # strata is a control of real runs: here the oracle needs no passes to know the pass rates.
     assert names == set(selectors.SELECTORS) - {"strata"}
-
-
-@pytest.mark.slow
-def test_every_selector_plays(tmp_path):
-    found = played(tmp_path, worlds="skills", rollouts=60 * 80)["skills"]
-    assert set(found) == set(config.DEFAULT.split(","))
-    for label, cell in found.items():
-        values = cell["values"]
-        assert 0.05 < values["effective"]["mean"] <= 1, label
-        assert values["progress"]["mean"] > values["start"]["mean"], label
