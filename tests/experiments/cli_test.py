@@ -38,14 +38,6 @@ def test_a_right_command_gives_the_config_and_a_directory(parse):
     assert cli.default_workdir() == "runs/tiny_gspo_seed_3_smoke"
 
 
-@pytest.mark.parametrize(("name", "warmup"), [("vade", "none"), ("kalman", None)])
-def test_a_selector_named_by_a_flag_brings_its_options(name, warmup, parse):
-    """The config's own, named again, changes nothing."""
-    parse("--config=configs/tiny_gspo.py", f"--config.selector.name={name}")
-    found = cli.config().selector
-    assert (found.name, found.options.get("warmup")) == (name, warmup)
-
-
 # ------------------------------------------------------------------------------ experiments.config
 def shown(capsys, parse, *arguments, grep=""):
     parse(*arguments, f"--grep={grep}")

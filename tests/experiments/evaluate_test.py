@@ -10,16 +10,20 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 from configs import eval_paper
 from experiments import errors, evaluate
 from experiments.evals import evaluation, policies, results
+from experiments.evals.benchmarks import BENCHMARKS
 from tests.experiments.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.models.qwen import presets, tiny_checkpoint
+from vade_jax.rollout import fake
+from vade_jax.run import engines
 from vade_jax.trainer import mesh
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -258,6 +262,39 @@ def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path, monkeyp
     assert code == 2 and "sampling.temperature: 1.0 there, 0.5 now" in printed
     assert results.load(tmp_path / "mathvision" / "result.json").counts["missing"] == 0
     assert "MathVision (n=2 of 3040)" in report and "| model |" in report
+
+
+def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp_path, monkeypatch):
+    made = []
+
+    class Engine(fake.FakeEngine):
+        def __init__(self, engine, launched, *, model, longest, sampling, **options):
+            items = (x for name in data for x in BENCHMARKS[name].read(data[name]))
+            super().__init__({item.uid: 1.0 for item in items})
+            made.append((engine.url, model, longest, sampling.max_tokens))
+
+        def read(self, directory, version):
+            made.append((directory, version))
+
+        def generate(self, prompts, num_rollouts_M, key, version, sampling):
+            made.append((list(num_rollouts_M), sampling.temperature))
+            rollouts = super().generate(prompts, num_rollouts_M, key, version)
+            valid_N = np.arange(len(rollouts.group_N)) != lost
+            return rollouts.replace(valid_N=valid_N)
+
+    lost = 1
+    monkeypatch.setattr(engines, "VllmServerEngine", Engine)
+    c = wanted(data, "mathvision", "chartqa")
+    c.model.checkpoint = tiny
+    c.engine.name, c.engine.url = "vllm_server", "http://localhost:1"
+    code, printed = run(c, tmp_path)
+    started = [("http://localhost:1", tiny, 2560, 2048), (tiny, 0)]
+    assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
+    assert code == 2 and "mathvision: 1 of 4 answers are missing" in printed
+    lost = -1
+    made.clear()
+    assert run(c, tmp_path)[0] == 0
+    assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
 
 
 def test_the_command_takes_flags(data, tmp_path):

@@ -1,4 +1,4 @@
-"""The command as a process: it goes on where it was killed, and a mistake is one line."""
+"""The command as a process: it goes on where it was killed."""
 
 import os
 import pathlib

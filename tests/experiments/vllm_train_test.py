@@ -12,24 +12,20 @@ from vade_jax.trainer import minibatches
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
-STEPS = 3
 
 
-def config(engine):
+def config():
     c = tiny_gspo.get_config("smoke")
-    c.num_steps = STEPS
+    c.num_steps = c.eval.every = 3
     c.num_prompts = c.batch.prompts_per_minibatch = 8
     c.batch.prompts_per_microbatch = 8  # one for each of the tests' fake devices
-    c.eval.every = STEPS
     c.loss.old_logp = "trainer"
-    c.engine.name = engine
-    if engine != "local":
-        c.engine.options = dict(max_num_seqs=16)
+    c.engine.name, c.engine.options = "vllm_server", dict(max_num_seqs=16)
     return c
 
 
 def test_a_run_logs_agreement_timeline_and_what_the_servers_did(tmp_path):
-    train.main(config("vllm_server"), str(tmp_path / "run"))
+    train.main(config(), str(tmp_path / "run"))
     rows = metrics.read(tmp_path / "run")
     for row in rows[1:]:
         assert row["training/rollout_probs_diff_max"] <= 1e-3
@@ -43,7 +39,7 @@ def test_an_adapter(tmp_path):
     (tmp_path / "reward.py").write_text(
         "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
     )
-    c = config("vllm_server")
+    c = config()
     c.lora.rank, c.optimizer.learning_rate, c.optimizer.warmup_steps = 4, 0.02, 0
     c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it
     c.loss.kl_coef, c.loss.kl = 0.1, "k2"
@@ -78,7 +74,7 @@ def test_a_step_ahead_every_answer_is_of_the_version_that_it_says(tmp_path, monk
     (tmp_path / "reward.py").write_text(
         "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
     )
-    c = config("vllm_server")
+    c = config()
     c.num_steps, c.engine.max_lag, c.loss.importance = 4, 1, "token"
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 0.01, 0  # versions are far apart
     c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it

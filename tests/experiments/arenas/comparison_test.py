@@ -143,7 +143,6 @@ def test_the_page_has_the_baseline_first_then_the_best_and_colors_what_differs(t
     assert page.count("data:image/png") >= 1 and "<script" not in page
 
 
-# ------------------------------------------------------------------------------ figures
 def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
     one = (np.array([0, 2]), np.array([0.0, 2.0]))
     two = (np.array([0, 2]), np.array([2.0, 6.0]))

@@ -37,20 +37,6 @@ def test_the_controls_run_by_default(name):
     assert oracle.num_prompts == base.num_prompts == (8 if name == "smollm" else 16)
 
 
-@pytest.mark.parametrize(
-    ("base", "own"), [("tiny_grpo.py", "no_warmup"), ("geo3k.py:smoke", "full_warmup")]
-)
-def test_ablations_are_of_any_job_but_those_that_change_nothing(base, own):
-    c, found = of_config(f"base=configs/{base}")
-    options = {run.arm: run.settings.selector.options for run in found}
-    assert {run.group for run in found} == {"clean/own"} and c.baseline == "vade"
-    assert {run.settings.loss.ratio for run in found} == {"token"}
-    assert f"vade_{own}" not in options and f"vade_{own}" in c.known.arms
-    assert len(found) == 13 and [*options.values()].count(options["vade"]) == 1
-    assert options["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
-    assert options["vade_decay_selected"]["decay_selected"] == options["vade"]["decay_selected"]
-
-
 def test_each_loss_is_as_its_authors_set_it_whatever_the_job_has():
     c = sweep.get_config("losses,base=configs/tiny_grpo.py:smoke")
     c.seeds, c.run.sampling.max_tokens = "0", 40  # as an override of the command would

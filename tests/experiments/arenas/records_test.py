@@ -7,8 +7,8 @@ from tests.experiments.arenas import made
 from vade_jax.store import metrics, rollout_log, run_file
 
 
-def recorded(seed=0, steps=({"step": 0},), hopeless=0.5, **config):
-    return records.Recorded("x", {"seed": seed, **config}, list(steps), hopeless)
+def recorded(seed=0, steps=({"step": 0},), **config):
+    return records.Recorded("x", {"seed": seed, **config}, list(steps), hopeless=0.5)
 
 
 def again(path, *runs):

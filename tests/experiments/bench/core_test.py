@@ -1,4 +1,4 @@
-"""Each suite of the core runs, at sizes where only that is learned."""
+"""Selectors beside a step, at sizes where only that they run is learned."""
 
 from experiments.bench import core
 

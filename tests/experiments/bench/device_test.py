@@ -1,4 +1,4 @@
-"""What runs on a device: the programs of a plan; and updates and decoding next to their peers."""
+"""What runs on a device: the programs of a plan."""
 
 import jax
 import pytest

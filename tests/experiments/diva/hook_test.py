@@ -1,4 +1,4 @@
-"""DIVA in a run: what is wrong with its settings, the advantages of a proposal, the variants."""
+"""DIVA in a run: the advantages of a proposal, the variants."""
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,10 @@ def run(**changes):
     return settings.Run.from_dict(values)
 
 
-def propose(num_variants, num_prompts=8):
+def propose(num_variants):
     selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
     state = selector.init(20)
-    return jax.device_get(selector.propose(state, jax.random.key(0), num_prompts))
+    return jax.device_get(selector.propose(state, jax.random.key(0), 8))
 
 
 @pytest.mark.parametrize("num_variants", [0, 3])

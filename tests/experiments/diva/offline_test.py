@@ -4,8 +4,6 @@ import json
 import pathlib
 import re
 
-import pytest
-
 from experiments.diva import offline
 from experiments.evals.chat import Chat
 from experiments.evals.settings import Server
@@ -43,33 +41,16 @@ def read(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
-@pytest.fixture
-def server():
-    with ScriptedChat(teacher) as server:
-        yield server
-
-
-@pytest.fixture
-def make(server, tmp_path):
-    """Makes tmp_path/out.jsonl of a source; a later call is another process."""
-
-    def make(source, *, concurrency=4, retries=1, **wanted):
-        target = tmp_path / "out.jsonl"
-        memory = offline.replies_directory(str(target)) / "replies.jsonl"
-        memory.parent.mkdir(exist_ok=True)  # as the command does, which locks it
-        asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
-        chat = Chat(asked, memory)
-        wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
-        opened = sources.rows(str(source))
-        return offline.write(opened, str(target), chat, wanted), chat.counts()
-
-    return make
-
-
-# ------------------------------------------------------------------------------ what comes out
-def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
+def test_what_is_right_is_kept_and_the_rest_is_listed(tmp_path):
     source = write(tmp_path / "a" / "mine.jsonl", question(3, topic="x"), question(8))
-    report, counts = make(source)
+    target = str(tmp_path / "out.jsonl")
+    memory = offline.replies_directory(target) / "replies.jsonl"
+    memory.parent.mkdir()  # as the command does, which locks it
+    with ScriptedChat(teacher) as server:
+        chat = Chat(Server(url=server.url, model="m", concurrency=4, retries=1), memory)
+        wanted = offline.Wanted(paraphrases=4, steps=3)
+        report = offline.write(sources.rows(source), target, chat, wanted)
+    counts = chat.counts()
     rows = sources.rows(tmp_path / "out.jsonl")
     assert len(rows) == report.num_rows == 2
     for item, n in zip((rows[0], rows[1]), (3, 8), strict=True):
@@ -93,24 +74,3 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
     summary = report.table(counts)
     assert "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2" in summary
     assert "questions    16 asked, 0 remembered" in summary
-
-
-def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
-    bad = [
-        "broken",
-        question(3, image="none.png"),
-        question(4, kind="choice"),
-        {"question": "In <image> and <image>, the number 1?", "answer": 2},
-    ]
-    source = write(tmp_path / "mine.jsonl", *bad, question(5))
-    report, _ = make(source)
-    reasons = ("bad_row", "bad_image", "bad_answer", "image_count")
-    listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
-    assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
-    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:4"
-
-
-# ------------------------------------------------------------------------------ images
-
-
-# ------------------------------------------------------------------------------ faults

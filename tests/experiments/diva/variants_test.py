@@ -63,9 +63,6 @@ def test_what_is_missing_is_counted_and_said_in_the_difficulty():
     assert vary.counts["no_pictures"] == 1
 
 
-# ------------------------------------------------------------------------------ texts
-
-
 def test_the_easier_the_more_steps_as_far_as_there_are_any():
     of = lambda num: np.transpose([variants.hints(-k, num) for k in range(1, 9)]).tolist()
     assert of(5) == [[1, 1, 2, 2, 3, 3, 5, 5], [*range(-1, -9, -1)]]

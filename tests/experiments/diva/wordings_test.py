@@ -13,7 +13,6 @@ def item(question="How far is it?", answer="7", kind="int", **metadata):
 ABC = item("Which is it?\n(A) a red cube\n(B) a cone\n(C) nothing", "B", "choice")
 
 
-# ------------------------------------------------------------------------------ wordings
 def test_wordings_are_read_and_the_others_have_a_reason():
     reply = (
         "Here they are:\n"
@@ -26,7 +25,6 @@ def test_wordings_are_read_and_the_others_have_a_reason():
     assert sorted(reasons) == ["same", "same", "states_answer", *["unreadable"] * 2]
 
 
-# ------------------------------------------------------------------------------ steps
 def steps(*texts, box="7"):
     return "".join(f"<step>{t}</step>\n" for t in texts) + f"So \\boxed{{{box}}}."
 
@@ -45,7 +43,19 @@ def test_steps_end_before_the_one_that_states_the_answer():
     assert wordings.read_steps(reply, item(), 5) == ([], "states_answer")
 
 
-# ------------------------------------------------------------------------------ giving away
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (steps("Look.", box="8"), "wrong_answer"),
+        ("<step>Look.</step> It is 7.", "answer_no_box"),
+        (steps("Look.", box="many"), "answer_unreadable"),
+        ("Look. \\boxed{7}", "unreadable"),
+    ],
+)
+def test_other_replies_give_no_steps_and_a_reason(reply, reason):
+    assert wordings.read_steps(reply, item(), 5) == ([], reason)
+
+
 @pytest.mark.parametrize(
     ("text", "asked", "expected"),
     [

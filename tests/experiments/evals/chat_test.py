@@ -1,4 +1,4 @@
-"""Bulk questions against a scripted server: bounds, memory, a server that is gone.
+"""Bulk questions against a scripted server: memory, a server that is gone.
 
 tests/client_test.py has what one request may meet.
 """
@@ -7,7 +7,7 @@ import pytest
 
 from experiments.evals.chat import Chat, ServerLost, Unanswered
 from experiments.evals.settings import Judge
-from tests.http_server import KEY, ScriptedChat, said
+from tests.http_server import ScriptedChat, said
 
 
 @pytest.fixture
@@ -33,24 +33,6 @@ def ask(chat, text="a", **fields):
     return chat.ask(user(text), **fields)
 
 
-def test_a_first_word_tells_of_a_wrong_key_model_or_address(make, server, monkeypatch):
-    monkeypatch.setenv("GOOD", KEY)
-    server.needs_key = True
-    make(api_key_env="GOOD").check()
-    with pytest.raises(ValueError, match=r"HTTP 401: Incorrect"):
-        make().check()
-    with pytest.raises(ValueError, match=r"judge.api_key_env='NONE': there is no such variable"):
-        make(api_key_env="NONE")
-    server.needs_key = False
-    with pytest.raises(ValueError, match=r"HTTP 404: The model `n`"):
-        make(model="n").check()
-    server.kill()
-    with pytest.raises(ValueError, match="does not answer"):
-        make().check()
-    assert server.bodies == []
-
-
-# ------------------------------------------------------------------------------ memory
 def test_a_question_is_asked_once(server, make):
     chat = make()
     assert [ask(chat, "a"), ask(chat, "a"), ask(chat, "b")] == ["A", "A", "B"]
@@ -63,7 +45,6 @@ def test_a_question_is_asked_once(server, make):
     assert len(server.bodies) == 4  # in many threads at once
 
 
-# ------------------------------------------------------------------------------ faults
 def test_failures_are_counted_and_not_remembered(server, make):
     server.faults = [500, 500, 400]
     chat = make(retries=1)

@@ -1,4 +1,4 @@
-"""Results: summaries by hand, and through their file."""
+"""Results of answers, and through their file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Saved values: cut off, damaged, from many threads."""
+"""Saved values: written once, and cut off."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""The table's cells by hand, differences to other evaluations, and refusals."""
+"""The table's cells by hand, and differences to other evaluations."""
 
 import json
 
@@ -17,17 +17,11 @@ def five(**changes):
     return {name: result(name, **changes) for name in benchmarks.PAPER}
 
 
-def table(*rows, **options):
-    """Returns the table of results of one benchmark, each of its own label."""
-    return summary.table({row.label: {row.benchmark: row} for row in rows}, **options)
-
-
 def cells(table, row):
     line = next(x for x in table.splitlines() if x.startswith(f"| {row} |"))
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-# ------------------------------------------------------------------------------ the table
 def test_a_row_of_ours():
     text = summary.table({"mine": five(), "one": {"chartqa": result()}})
     # 62.5 % right; item means .5 1 0 1, their standard error sqrt(11/48) / 2.

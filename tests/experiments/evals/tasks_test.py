@@ -14,8 +14,8 @@ def path(tmp_path):
     return files.save(tmp_path / "chart.parquet", *rows)
 
 
-def read(path, *, mathvista="", **changes):
-    return tasks.read(Evaluation(benchmarks={"chartqa": path, "mathvista": mathvista}, **changes))
+def read(path, **changes):
+    return tasks.read(Evaluation(benchmarks={"chartqa": path}, **changes))
 
 
 def test_the_paper_is_greedy_where_its_numbers_are(path):

@@ -196,6 +196,16 @@ def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
     assert uids(other) != uids(target)
 
 
+def test_takes_are_exact_and_what_is_not_needed_is_not_looked_at(built, checkpoint):
+    root, _ = built
+    takes = {"geo3k": 7, "figureqa": 5}
+    build.build(taking(root, checkpoint, own=(), takes=takes), root / "taken")
+    report = json.loads((root / "taken" / "report" / "report.json").read_text())
+    assert report["geo3k"]["kept"] == 7 and report["geo3k"]["looked_at"] < 25
+    names = ("kept", "looked_at", "other_turns")
+    assert [report["figureqa"][name] for name in names] == [5, 5, 15]
+
+
 def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, capsys):
     """The same words and picture as geo3k's g4; then the words of g5 alone, and nothing alike."""
     root, _ = built

@@ -81,9 +81,6 @@ def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
     }
 
 
-# ------------------------------------------------------------------------------ questions
-
-
 def test_one_question_has_one_key():
     asked = (
         "Hint: Please answer the question and provide the final answer at the end.\n"

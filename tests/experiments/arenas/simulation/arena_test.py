@@ -62,20 +62,6 @@ def test_groups_are_collected_over_rounds():
     assert np.flatnonzero(pending.used_I).tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_later_round_names_no_item_again():
-    def propose(number):
-        index_M = jnp.array([5, 1, 7, 0, 2, 3])[:number]
-        return types.Proposal(index_M=index_M, num_rollouts_M=index_M + 10)
-
-    used_I = jnp.zeros(8, bool).at[jnp.array([1, 7])].set(True)
-    found = arena.unused(propose, 3, 2, used_I)
-    assert found.index_M.tolist() == [5, 0, 2]
-    assert found.num_rollouts_M.tolist() == [15, 10, 12]
-    assert arena.unused(propose, 3, 1, used_I).index_M.tolist() == [5, 1, 7]
-    most_I = jnp.ones(8, bool).at[0].set(False)
-    assert arena.unused(propose, 3, 2, most_I).index_M.tolist()[0] == 0
-
-
 # ------------------------------------------------------------------------------ whole plays
 def test_uniform_meets_the_closed_form():
     """60 rounds are 3 whole epochs, so the expected ratio is that of the pool.

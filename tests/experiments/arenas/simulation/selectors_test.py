@@ -1,4 +1,4 @@
-"""Entries: what a config's entry becomes, and what is wrong with one."""
+"""Entries: what each seed begins with, what the oracle takes, and when is measured."""
 
 import jax
 import jax.numpy as jnp

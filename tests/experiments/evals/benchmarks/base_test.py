@@ -1,4 +1,4 @@
-"""Each published schema is read; whatever is odd names file, row and column."""
+"""Each published schema is read; broken pictures are named by file, row and column."""
 
 import numpy as np
 import pytest
@@ -62,6 +62,3 @@ def test_truncated_images_are_counted_and_named(tmp_path, name):
     path = files.save(tmp_path / "a.parquet", *rows)
     with pytest.raises(ValueError, match=f"2 of 5 rows are bad: a.*row 1, column {column}.*row 3"):
         read(name, path)
-
-
-# ------------------------------------------------------------------------------ forms of ChartQA
