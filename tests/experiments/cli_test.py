@@ -1,12 +1,8 @@
 """Flags and configs of a command, and what errors print; mistakes_test.py has the mistakes themselves."""
 
-import errno
-import logging
 import pathlib
-import re
 import sys
 
-import absl.logging
 import pytest
 from absl import flags
 
@@ -71,24 +67,3 @@ def test_user_errors_are_one_line_and_code_2(kind, capsys):
         raise kind("num_prompts=9 is wrong")
     assert caught.value.code == 2
     assert capsys.readouterr().err == "error: num_prompts=9 is wrong\n"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device", "/runs/a/metrics.jsonl"),
-        # As tensorstore says it.
-        ValueError('Error writing "/runs/a/metrics.jsonl": No space left on device\n[source ...]'),
-    ],
-)
-def test_a_disk_that_takes_nothing_more_is_one_line(error, monkeypatch, capsys):
-    savers = [logging.getLogger(name) for name in errors.SAVERS]
-    for saver in savers:
-        monkeypatch.setattr(saver, "disabled", False)
-    with pytest.raises(SystemExit) as caught, errors.disk_errors():
-        raise error
-    assert caught.value.code == 1
-    savers[0].error("Future exception was never retrieved")  # of a save that failed with it
-    absl.logging.error("a thread that still saved failed too")
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"error: .*/runs/a/metrics.jsonl.*\n", said)

@@ -57,10 +57,3 @@ def test_the_validation_before_the_first_step_is_no_late_one():
     for scores, late in (([0.5, 0.7], 0.6), ([0.1, 0.5, 0.6, 0.7], 0.6)):
         short = curves.validation([before, *run(scores).records])
         assert short.steps[0] == 0 and cost.late(short) == pytest.approx(late)
-
-
-def test_of_a_run_with_fewer_validations_and_its_pair_as_many_are_compared():
-    whole, short = curve([0.2, 0.4, 0.6]), curve([0.5, 0.9])
-    assert cost.difference(short, whole, "steps") == pytest.approx(0.7 - 0.5)
-    assert cost.difference(whole, short, "steps") == pytest.approx(0.5 - 0.7)
-    assert np.isnan(cost.difference(whole, curves.validation([]), "steps"))

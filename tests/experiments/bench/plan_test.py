@@ -1,5 +1,7 @@
 """Plans by hand, and of programs that a CPU compiles."""
 
+import dataclasses
+
 import jax
 import pytest
 
@@ -22,6 +24,16 @@ def tiny(**changes):
     c.num_prompts, c.engine.prompts_per_call = 16, 8
     c.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
     return settings.Run.from_dict(c.to_dict())
+
+
+def planned(monkeypatch, run, target=H200, **compiled):
+    """Returns the plan of a run whose programs need so many bytes."""
+    names = {"update": programs.UPDATE, "decode": programs.DECODE}
+    compiled = {names[name]: programs.Program(*x) for name, x in compiled.items()}
+    monkeypatch.setattr(programs, "names", lambda _: [*compiled])
+    monkeypatch.setattr(programs, "lowered", lambda run, policy, name: name)
+    monkeypatch.setattr(programs, "measure", lambda name, *_: compiled[name])
+    return plan.make(run, jax.devices()[:1], target)
 
 
 def test_what_a_plan_needs_is_what_the_devices_hold(monkeypatch):
@@ -73,3 +85,16 @@ def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():
     assert needs["weights"] == needs["reference policy"] == 4 * adapter
     assert needs["optimizer"] == 2 * 4 * adapter + 8
     assert needs["inputs and outputs of the update"] == 10**9 - 2 * weights - 3 * 4 * adapter - 8
+
+
+def test_what_does_not_fit_says_what_to_change(monkeypatch):
+    small_device = dataclasses.replace(H200, memory_gb=0.5)
+    serving = tiny(engine__name="vllm_server", layout__serve_memory=0.001)
+    report = planned(monkeypatch, serving, small_device, update=(10**6, 10**6, 10**9))
+    memory, vllm = report.problems
+    assert not report.fits and report.text.count("does not fit") == 2
+    assert "prompts_per_microbatch=4" in memory
+    assert "layout.serve_memory or engine.tensor_parallel" in vllm
+    sizes = {"update": (10**6, 0, 10**6), "decode": (10**6, 0, 10**9)}
+    (problem,) = planned(monkeypatch, tiny(), small_device, **sizes).problems
+    assert problem.endswith("try engine.prompts_per_call=4")

@@ -28,24 +28,6 @@ def read(row):
     return published.Source(None, row_files.Table(1, list(row), lambda index: row), form).read(0)
 
 
-def test_forms_are_told_apart_by_their_columns():
-    found = {
-        schema.names[i]: published.detect(schema.names, "x").name
-        for schema, i in [
-            *((files.LLAVA, 2), (files.CHARTQA, 1), (files.SCIENCEQA, 4)),
-            *((files.VERL, 1), (files.EASYR1, 1)),
-        ]
-    }
-    assert found == {
-        **{"conversations": "LLaVA-OneVision", "query": "ChartQA", "hint": "ScienceQA"},
-        **dict.fromkeys(("prompt", "problem"), "rows of your own"),
-    }
-    columns = ["question", "answer", "choices", "image"]
-    assert published.detect(columns, "x").name == "rows of your own"
-    with pytest.raises(ValueError, match=r"x has the columns \['ask'\]"):
-        published.detect(["ask"], "x")
-
-
 def test_turns_share_the_image_and_only_the_first_has_the_mark():
     samples = read(files.llava("a", ("One?", "Yes"), ("Two?", "No")))
     assert [(s.turn, s.question, s.answer) for s in samples] == [

@@ -49,12 +49,3 @@ def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
     assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
     found = results.at_equal_tokens({"a": cell, "cheap": cheap})
     assert found == {"a": pytest.approx(0.4), "cheap": pytest.approx(0.5)}
-    for one in (cell, cheap):
-        zeros = {name: results.interval([0, 0]) for name in ("visited", "max_visits", "hopeless")}
-        one["values"] |= zeros
-    cheap["values"]["progress"] = results.interval([0.1, 0.2])
-    text = results.table("long", SHAPE, {"cheap": cheap, "a": cell})
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert [line.split()[1] for line in rows[2:]] == ["a", "cheap"]  # the best first
-    assert "0.500 ± 1.271" in rows[2]
-    assert [x.strip() for x in rows[3].split("|")[-4:-2]] == ["3.50", "0.500"]

@@ -23,9 +23,9 @@ def item(answer, question="", **metadata):
     return Item(uid="", question=question, images=(), answer=answer, kind="text", metadata=metadata)
 
 
-def right(name, text, asked, profile="paper"):
+def right(name, text, asked):
     scorer = BENCHMARKS[name]
-    return scorer.score(scorer.extract(text, asked, profile), asked, profile)
+    return scorer.score(scorer.extract(text, asked, "paper"), asked, "paper")
 
 
 # ------------------------------------------------------------------------------ golden
