@@ -264,20 +264,6 @@ def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path, monkeyp
     assert "MathVision (n=2 of 3040)" in report and "| model |" in report
 
 
-def test_a_run_means_its_policy_and_every_prompt_is_made_first(data, tiny, tmp_path):
-    c = wanted(data, "chartqa")
-    c.data.max_prompt_length = 8
-    for name, message in (
-        ("policy", "chartqa:chartqa:0 makes no prompt (too_long"),
-        ("checkpoints", "is a run that has not finished: export its policy"),
-    ):
-        c.model.checkpoint = str(tmp_path / name / "run")
-        (tmp_path / name / "run").mkdir(parents=True)
-        (tmp_path / name / "run" / name).symlink_to(tiny)
-        code, printed = run(c, tmp_path / "out")
-        assert code == 2 and message in printed
-
-
 def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp_path, monkeypatch):
     made = []
 

@@ -1,4 +1,4 @@
-"""The command as a process: it goes on where it was killed, and a mistake is one line."""
+"""The command as a process: it goes on where it was killed."""
 
 import os
 import pathlib
@@ -11,7 +11,6 @@ import pytest
 
 from tests.experiments.diva.offline_test import question, read, teacher, write
 from tests.http_server import KEY, ScriptedChat
-from vade_jax.run.directory import own
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -59,29 +58,3 @@ def test_a_killed_command_goes_on_and_then_refuses_to_write_over(server, tmp_pat
     assert not any(KEY in path.read_text() for path in (tmp_path / "out_replies").iterdir())
     code, _, error = run(server, source, target, key)
     assert code == 2 and error.startswith("error: --target=") and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("more", "name"),
-    [
-        ("--api_key_env=NO_SUCH_KEY", "--api_key_env='NO_SUCH_KEY'"),
-        ("--server=http://127.0.0.1:9", "http://127.0.0.1:9"),
-        ("--target=out.csv", "--target=out.csv"),
-        ("--source=none.jsonl", "none.jsonl"),
-        ("--tries=-1", "tries=-1"),
-    ],
-)
-def test_a_mistake_is_one_line_before_the_bulk(server, tmp_path, more, name):
-    source = write(tmp_path / "mine.jsonl", question(3))
-    code, _, error = run(server, source, tmp_path / "out.jsonl", more)
-    assert code == 2 and name in error and error.count("\n") == 1 and server.bodies == []
-
-
-def test_two_do_not_write_one_file_and_nothing_kept_is_an_error(server, tmp_path):
-    server.answer = lambda body: "no"
-    source = write(tmp_path / "mine.jsonl", question(3))
-    with own(str(tmp_path / "out_replies")):
-        code, _, error = run(server, source, tmp_path / "out.jsonl")
-    assert code == 2 and "out_replies" in error and server.bodies == []
-    code, out, error = run(server, source, tmp_path / "out.jsonl")
-    assert code == 1 and "rejected: answer_no_box 1" in out and error.count("error: ") == 1

@@ -18,13 +18,11 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import convert, errors, train
-from vade_jax import run
 from vade_jax.data import hub
 from vade_jax.models.qwen import files
 from vade_jax.report import curves, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer.scoring import NotFinite
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -168,23 +166,6 @@ def test_a_step_of_a_run_becomes_a_model_directory(runs, tmp_path, small_checkpo
     assert (tmp_path / "third" / "tokenizer.json").exists()
 
 
-def test_what_cannot_be_converted(runs, tmp_path):
-    whole, target = runs[0] / "whole", tmp_path / "target"
-    damaged = shutil.copytree(whole, tmp_path / "run")
-    path = damaged / "checkpoints" / "4" / "policy" / "_METADATA"
-    path.write_bytes(path.read_bytes()[:10])
-    for message, arguments in {
-        "neither a run directory nor a GGUF file": dict(source=tmp_path),
-        "exists": dict(source=whole, target=whole),
-        r"9; complete steps: \[3, 4\]": dict(source=whole, step=9),
-        "none": dict(source=whole, base=tmp_path / "none"),
-        r"checkpoints/4 is damaged": dict(source=damaged),
-    }.items():
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            convert.convert(**{"target": target, **arguments})
-        assert not target.exists() and not target.with_name(".target.new").exists()
-
-
 # ------------------------------------------------------------------------------ bad input
 def fails(c, workdir, capsys, code=2):
     with pytest.raises(SystemExit) as caught:
@@ -192,17 +173,6 @@ def fails(c, workdir, capsys, code=2):
     assert caught.value.code == code
     said = capsys.readouterr().err.strip().splitlines()
     return next(line for line in said if line.startswith("error: "))
-
-
-def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
-    """What the loop does then, and that the last checkpoint stays, is in loop_test."""
-
-    def diverge(*_, **__):
-        raise NotFinite("step 4: {'actor/loss': nan}")
-
-    monkeypatch.setattr(run, "train", diverge)
-    with pytest.raises(SystemExit, match=r"^error: step 4: {'actor/loss': nan}$"):
-        train.main(tiny_gspo.get_config("smoke"), "nowhere")
 
 
 def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
@@ -217,30 +187,6 @@ def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
 def c(one_device, small_checkpoint, tmp_path):
     """A config that starts from a copy of a policy, to be damaged."""
     return smoke(2, shutil.copytree(small_checkpoint, tmp_path / "model"))
-
-
-def cut_short(model):
-    path = model / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
-def of_gemma(model):
-    path = model / "config.json"
-    other = {"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}
-    path.write_text(json.dumps(json.loads(path.read_text()) | other))
-
-
-@pytest.mark.parametrize(
-    ("damage", "name"),
-    [
-        (cut_short, "model.safetensors"),
-        (of_gemma, "GemmaForCausalLM"),
-        (lambda model: (model / "tokenizer.json").unlink(), "tokenizer.json"),
-    ],
-)
-def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, name):
-    damage(tmp_path / "model")
-    assert name in fails(c, tmp_path / "run", capsys)
 
 
 def test_rows_that_cannot_be_used_are_listed_and_a_batch_needs_enough_others(c, tmp_path, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import results
-from experiments.arenas import across, comparison, figures, plotting, sweep_page
+from experiments.arenas import across, comparison, figures, sweep_page
 from tests.experiments.arenas.made import recorded
 
 
@@ -143,7 +143,6 @@ def test_the_page_has_the_baseline_first_then_the_best_and_colors_what_differs(t
     assert page.count("data:image/png") >= 1 and "<script" not in page
 
 
-# ------------------------------------------------------------------------------ figures
 def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
     one = (np.array([0, 2]), np.array([0.0, 2.0]))
     two = (np.array([0, 2]), np.array([2.0, 6.0]))
@@ -155,10 +154,3 @@ def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
     assert x.tolist() == [1, 2]  # 0 is before the second's first point, 5 after the first's last
     assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
     assert figures.band([one])[2].tolist() == [0.0, 0.0]
-
-
-def test_the_papers_arms_are_bold_and_no_two_arms_look_alike():
-    found = plotting.looks([*"abcdefghijklmnopqrstuvwxyz", "vade", "uniform"])
-    assert [arm for arm, look in found.items() if look.bold] == ["vade", "uniform"]
-    assert len({(look.color, look.dashes) for look in found.values()}) == len(found)
-    assert all(look.bold for look in plotting.looks(["x", "vade", "mopps"]).values())

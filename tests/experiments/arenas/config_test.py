@@ -37,49 +37,6 @@ def test_the_controls_run_by_default(name):
     assert oracle.num_prompts == base.num_prompts == (8 if name == "smollm" else 16)
 
 
-def test_words_change_the_sizes_and_the_command_line_what_all_runs_share():
-    c = sweep.get_config("frontier,prompts=32")
-    c.seeds, c.run.data.num_train, c.run.model.preset = "0", 4096, "tiny_6m"
-    uniform, dose, _ = runs.planned(c, "w")
-    assert (uniform.settings.data.num_train, uniform.settings.num_prompts) == (4096, 32)
-    assert dose.settings.num_prompts == 96
-    assert uniform.start.settings.model.preset == "tiny_6m"
-    assert uniform.start.lessons.noise["letter_0"] == arenas.SHY
-    run = planned("digits,updates=8")["uniform"]
-    assert (run.batch.prompts_per_minibatch, run.optimizer.decay_steps) == (2, 480)
-    smollm = planned("smollm", arms="informed")["informed"]
-    assert smollm.model.checkpoint == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    pooled = planned("ladder,smoke", arms="pooled_blind")["pooled_blind"]
-    assert (pooled.selector.name, pooled.selector.arrays) == ("pooled", {})
-
-
-@pytest.mark.parametrize(
-    ("job", "warmup"), [("frontier,smoke", "none"), ("base=configs/geo3k.py:smoke", "full")]
-)
-def test_a_word_runs_the_grid_of_decays(job, warmup):
-    c, found = of_config(f"decays,{job}")
-    options = {run.arm: run.settings.selector.options for run in found}
-    decays = {(o["decay_selected"], o["decay_rest"]) for o in options.values()}
-    assert len(found) == len(decays) == 16 and (0.2, 0.999) in decays and c.baseline in options
-    one = options["decay_0_950"]
-    assert (one["decay_selected"], one["decay_rest"]) == (0, 0.95)
-    assert {o["warmup"] for o in options.values()} == {warmup}  # what the run has
-
-
-@pytest.mark.parametrize(
-    ("base", "own"), [("tiny_grpo.py", "no_warmup"), ("geo3k.py:smoke", "full_warmup")]
-)
-def test_ablations_are_of_any_job_but_those_that_change_nothing(base, own):
-    c, found = of_config(f"base=configs/{base}")
-    options = {run.arm: run.settings.selector.options for run in found}
-    assert {run.group for run in found} == {"clean/own"} and c.baseline == "vade"
-    assert {run.settings.loss.ratio for run in found} == {"token"}
-    assert f"vade_{own}" not in options and f"vade_{own}" in c.known.arms
-    assert len(found) == 13 and [*options.values()].count(options["vade"]) == 1
-    assert options["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
-    assert options["vade_decay_selected"]["decay_selected"] == options["vade"]["decay_selected"]
-
-
 def test_each_loss_is_as_its_authors_set_it_whatever_the_job_has():
     c = sweep.get_config("losses,base=configs/tiny_grpo.py:smoke")
     c.seeds, c.run.sampling.max_tokens = "0", 40  # as an override of the command would

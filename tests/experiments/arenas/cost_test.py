@@ -51,40 +51,9 @@ def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_
     assert cost.difference(one, slower, "seconds") == pytest.approx(lost)
 
 
-def test_without_a_validation_as_early_there_is_no_comparison():
-    one, other = curve(VADE, tokens=300), curve(UNIFORM[:3], tokens=100)  # its first is at 100
-    assert np.isnan(cost.difference(one, other, "tokens"))
-    assert np.isnan(cost.difference(one, curve(UNIFORM), "tokens"))  # unknown
-
-
 def test_the_validation_before_the_first_step_is_no_late_one():
     """DAPO's runs are short: an untrained policy would count for a third of their accuracy."""
     before = {"step": 0, "val/own/acc/mean@4": 0.0}
     for scores, late in (([0.5, 0.7], 0.6), ([0.1, 0.5, 0.6, 0.7], 0.6)):
         short = curves.validation([before, *run(scores).records])
         assert short.steps[0] == 0 and cost.late(short) == pytest.approx(late)
-
-
-def test_of_a_run_with_fewer_validations_and_its_pair_as_many_are_compared():
-    whole, short = curve([0.2, 0.4, 0.6]), curve([0.5, 0.9])
-    assert cost.difference(short, whole, "steps") == pytest.approx(0.7 - 0.5)
-    assert cost.difference(whole, short, "steps") == pytest.approx(0.5 - 0.7)
-    assert np.isnan(cost.difference(whole, curves.validation([]), "steps"))
-
-
-def test_tables_have_what_was_recorded():
-    head, (uniform, vade) = cost.table(comparison.compare({"g": ARMS}).groups["g"], "uniform")
-    assert dict(zip(head, vade, strict=True)) == {
-        "arm": "vade",
-        "answers": "320",
-        "answer tokens": "1,500",
-        "99 % length": "300",
-        "generating, min": "0.1",
-        "tail, min": "0.0",
-        "all steps, min": "0.3",
-        "device-hours": "0.04",
-        "at equal answers": "+0.367",
-        "at equal answer tokens": "-0.100",
-        "at equal seconds": "+0.100",
-    }
-    assert uniform[-3:] == ["", "", ""]

@@ -1,4 +1,4 @@
-"""Programs side by side: their cores, logs and ends, and what a stop does."""
+"""Programs side by side: what a stop does."""
 
 import os
 import signal
@@ -6,48 +6,11 @@ import sys
 import threading
 import time
 
-from experiments.arenas.programs import Program, ProgramPool, shares
+from experiments.arenas.programs import Program, ProgramPool
 
 
 def program(folder, name, code):
     return Program(name, (sys.executable, "-c", code), str(folder / f"x/{name}.log"))
-
-
-def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
-    bad = "print('one'); print('error: no luck', flush=True); raise SystemExit(3)"
-    programs = [program(tmp_path, "bad", bad), program(tmp_path, "good", "print('fine')")]
-    with ProgramPool(1) as pool:
-        ended = {one.program.name: one for one in pool.run(programs)}
-    assert (ended["bad"].code, ended["good"].code) == (3, 0)
-    assert (ended["bad"].reason(), ended["good"].reason()) == ("error: no luck", "fine")
-    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    with ProgramPool(1) as pool:
-        (again,) = pool.run([program(tmp_path, "bad", killed)])
-    # The log goes on, and the reason is that of the last start.
-    assert (again.code, again.reason()) == (-signal.SIGKILL, "it printed nothing")
-    log = (tmp_path / "x/bad.log").read_text()
-    assert log.count(f"$ {sys.executable} -c ") == 2 and log.count("\nerror: no luck\n") == 1
-
-
-def test_as_many_at_a_time_as_asked_each_with_its_cores(tmp_path, monkeypatch):
-    """Two programs that wait for each other end only side by side."""
-    meet = (
-        "import os, pathlib, sys, time\n"
-        "own, other = (pathlib.Path({root!r}) / x for x in ({a!r}, {b!r}))\n"
-        "own.touch()\n"
-        "while not other.exists(): time.sleep(0.01)\n"
-        "print(*sorted(os.sched_getaffinity(0)))\n"
-    )
-    names = [("a", "b"), ("b", "a")]
-    programs = [program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b)) for a, b in names]
-    before = os.sched_getaffinity(0)
-    with ProgramPool(2) as pool:
-        found = sorted(ended.reason() for ended in pool.run(programs))
-    cores = [" ".join(map(str, of or sorted(before))) for of in shares(2)]
-    assert found == sorted(cores) and os.sched_getaffinity(0) == before
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6})
-    assert shares(2) == [[0, 1], [4, 5, 6]]
-    assert shares(9) == [()] * 9
 
 
 def test_a_stop_asks_what_runs_once_and_starts_nothing_more(tmp_path):

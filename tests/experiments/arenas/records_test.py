@@ -1,20 +1,14 @@
 """The table of a sweep's runs: small, and as good as the runs for tables and figures."""
 
-import dataclasses
-import math
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from experiments import results
 from experiments.arenas import comparison, records
 from tests.experiments.arenas import made
 from vade_jax.store import metrics, rollout_log, run_file
 
 
-def recorded(seed=0, steps=({"step": 0},), hopeless=0.5, **config):
-    return records.Recorded("x", {"seed": seed, **config}, list(steps), hopeless)
+def recorded(seed=0, steps=({"step": 0},), **config):
+    return records.Recorded("x", {"seed": seed, **config}, list(steps), hopeless=0.5)
 
 
 def again(path, *runs):
@@ -59,12 +53,6 @@ def test_a_run_directory_and_its_table_give_the_same_tables(tmp_path, path):
         records.of_directory(tmp_path / "3")
 
 
-def test_without_marks_of_hopeless_prompts_their_share_is_unknown(tmp_path):
-    rollout_log.write(rollout_log.path(tmp_path, 1), {"metadata": [{"family": "x"}]})
-    assert math.isnan(records.hopeless_share(tmp_path))
-    assert math.isnan(records.hopeless_share(tmp_path / "none"))
-
-
 def test_settings_of_each_run_come_back_whole(path):
     """What all share is kept once; an empty mapping, a list, None and names with dots are settings also."""
     runs = [
@@ -88,36 +76,3 @@ def test_counts_stay_whole_and_other_numbers_keep_five_digits(path):
         {"step": 5, "timing_s/step": 16777000},
     ]
     assert found[1].records == [] and again(path, found[0])[0].records == found[0].records
-
-
-def test_runs_of_two_calls_of_a_sweep():
-    """The later call's count; what only deleted rollouts told is kept from the earlier table."""
-    old, new = recorded(1, num_steps=1), recorded(1, num_steps=2, hopeless=math.nan)
-    earlier = {"a/x": {"vade": [recorded(0), old], "dapo": [recorded(5)]}}
-    assert records.joined(earlier, {"a/x": {"vade": [new]}, "b/x": {"vade": [old]}}) == {
-        "a/x": {
-            "vade": [recorded(0), dataclasses.replace(new, hopeless=0.5)],
-            "dapo": [recorded(5)],
-        },
-        "b/x": {"vade": [old]},
-    }
-
-
-def test_files_that_are_no_table_and_tables_that_cannot_be_compared(tmp_path, path, capsys):
-    pq.write_table(pa.table({"group": ["a"]}), tmp_path / "other.parquet")
-    (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
-    records.write({"g": {"vade": [recorded(0, num_steps=60), recorded(1, num_steps=9)]}}, path)
-    names = {"other": "other.parquet", "damaged": "damaged.parquet", "gone": "gone.parquet"}
-    for name, said in (names | {"kept": "num_steps"}).items():
-        with pytest.raises(ValueError, match=said):
-            results.read(str(tmp_path / f"{name}.parquet"))
-    records.write({"g": {"uniform": [recorded()]}}, path)
-    (tmp_path / "file").touch()
-    for words, said in (
-        (["--baseline=unifrom", f"--workdir={tmp_path}"], "did you mean 'uniform'"),
-        ([f"--workdir={tmp_path / 'file'}"], "[Errno"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            results.main(["--records", str(path), *words])
-        line = capsys.readouterr().err
-        assert line.startswith("error: ") and said in line and line.count("\n") == 1

@@ -1,16 +1,6 @@
-"""Each suite of the core runs, at sizes where only that is learned."""
+"""Selectors beside a step, at sizes where only that they run is learned."""
 
-from experiments.bench import core, timing
-
-
-def test_a_table_by_hand():
-    table = timing.Table("title", {"a": 0.5, "bc": 1e-3, "d": 2.0}, {"a": "why"})
-    lines = [[x.strip() for x in line.split("|")[1:-1]] for line in str(table).splitlines()]
-    assert lines[4:7] == [
-        ["a", "500.0 ms", "1.00", "why"],
-        ["bc", "1.0 ms", "0.00", ""],
-        ["d", "2,000.0 ms", "4.00", ""],
-    ]
+from experiments.bench import core
 
 
 def test_selectors_beside_a_step(monkeypatch):

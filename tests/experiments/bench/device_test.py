@@ -1,10 +1,10 @@
-"""What runs on a device: the programs of a plan; and updates and decoding next to their peers."""
+"""What runs on a device: the programs of a plan."""
 
 import jax
 import pytest
 
 from configs import tiny_grpo
-from experiments.bench import device, peers, workload
+from experiments.bench import device, workload
 from experiments.bench.programs import DECODE, SCORE, UPDATE
 from tests.trainer import small
 from vade_jax.models.qwen import presets
@@ -44,29 +44,3 @@ def test_a_program_of_the_plan_runs(name, monkeypatch):
         assert facts["metrics"]["actor/grad_norm"] > 0
     if name == SCORE:
         assert -30 < facts["metrics"]["mean log-prob"] < 0
-
-
-@pytest.mark.parametrize("name", [UPDATE, DECODE])
-def test_peers_take_the_same_step(monkeypatch, name):
-    """The losses are equal, of those that are installed."""
-    yardstick = peers.presets.PRESETS["tiny_qwen2.5"]
-    monkeypatch.setitem(presets.PRESETS, peers.YARDSTICK, yardstick)
-    results, M = {}, jax.device_count()
-    monkeypatch.setattr(
-        peers.timing,
-        "interleaved",
-        lambda cases, rounds: (
-            results.update({x: run() for x, run in cases.items()}) or dict.fromkeys(cases, 1.0)
-        ),
-    )
-    table = peers.compare(name, 16, 4, M, 2, rounds=1)
-    assert [*table.times][:2] == [peers.OURS, peers.PLAIN]
-    if name == UPDATE:
-        loss = results.pop(peers.OURS)["actor/loss"]
-        assert results.pop(peers.PLAIN)["actor/loss"] == pytest.approx(loss, rel=1e-4)
-        assert abs(loss) > 1e-3
-        for peer, value in results.items():
-            assert value == pytest.approx(loss, rel=1e-3), peer
-    else:
-        assert results[peers.OURS].token_NT.shape == (2 * M, 4)
-        assert results[peers.GENERATE].shape == (2 * M, 16 + 4)

@@ -98,8 +98,3 @@ def test_what_does_not_fit_says_what_to_change(monkeypatch):
     sizes = {"update": (10**6, 0, 10**6), "decode": (10**6, 0, 10**9)}
     (problem,) = planned(monkeypatch, tiny(), small_device, **sizes).problems
     assert problem.endswith("try engine.prompts_per_call=4")
-
-
-def test_the_largest_image():
-    assert workload.image_cells(1003520, 14) == (32, 40)
-    assert workload.image_cells(112 * 112, 14) == (4, 4)

@@ -122,7 +122,6 @@ def test_uneven_groups_agree_with_a_loop():
         assert not np.any(a_N[~x["valid_N"]])
 
 
-# ------------------------------------------------------------------------------ as a program
 def test_no_difference_and_no_answer_at_all_are_zero():
     args = [0, 0, 1, 1], [0, 0], [5.0, 6.0]
     for reward_N, valid_N in ((np.ones(4), True), (np.full(4, np.nan), False)):

@@ -1,6 +1,4 @@
-"""DIVA in a run: what is wrong with its settings, the advantages of a proposal, the variants."""
-
-import json
+"""DIVA in a run: the advantages of a proposal, the variants."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,7 @@ import pytest
 
 from experiments.diva import advantages, hook
 from vade_jax import samplers, settings
-from vade_jax.data import procedural, prompts, sources
+from vade_jax.data import procedural, prompts
 from vade_jax.models.qwen import tiny_tokenizer
 
 
@@ -27,10 +25,10 @@ def run(**changes):
     return settings.Run.from_dict(values)
 
 
-def propose(num_variants, num_prompts=8):
+def propose(num_variants):
     selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
     state = selector.init(20)
-    return jax.device_get(selector.propose(state, jax.random.key(0), num_prompts))
+    return jax.device_get(selector.propose(state, jax.random.key(0), 8))
 
 
 @pytest.mark.parametrize("num_variants", [0, 3])
@@ -69,25 +67,3 @@ def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):
     same, difficulty = short(item, 9.0, 2.0, np.random.default_rng(0))
     assert same.question == item.question and difficulty == 9
     assert short.counts["too_long"] == 1
-
-
-def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
-    texts = {"paraphrases": ["1 + 1 = ?"], "steps": ["A"]}
-    rows = [
-        {"question": "1+1?", "answer": "2", **texts},
-        {"question": "1+2?", "answer": "3", "paraphrases": ["1 + 2 = ?"]},
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings_of_file = run(data__train=str(path))
-    source = sources.rows(path)
-    items = [source[0], source[1]]
-    builder = prompts.PromptBuilder(
-        tokenizer, instruction="", min_pixels=3136, max_pixels=9999, max_length=400
-    )
-    hook.make(settings_of_file, items, builder)
-    assert "'steps': 1" in capsys.readouterr().out
-    variant, difficulty = hook.vary(settings_of_file, builder)(
-        items[0], 5.0, 4.0, np.random.default_rng(0)
-    )
-    assert variant.question.endswith(" A") and difficulty == 4

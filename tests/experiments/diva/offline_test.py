@@ -1,15 +1,8 @@
 """A user's file, a scripted server, and the file that comes out: read again as training does."""
 
-import base64
-import io
 import json
-import os
 import pathlib
 import re
-
-import numpy as np
-import pytest
-from PIL import Image
 
 from experiments.diva import offline
 from experiments.evals.chat import Chat
@@ -34,12 +27,6 @@ def teacher(body):
     return rf"Counting on gives \boxed{{{answer}}}"
 
 
-def png(color):
-    file = io.BytesIO()
-    Image.new("RGB", (56, 84), color).save(file, "PNG")
-    return file.getvalue()
-
-
 def question(n, **more):
     return {"question": f"What comes after the number {n}?", "answer": n + 1, **more}
 
@@ -54,33 +41,16 @@ def read(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
-@pytest.fixture
-def server():
-    with ScriptedChat(teacher) as server:
-        yield server
-
-
-@pytest.fixture
-def make(server, tmp_path):
-    """Makes tmp_path/out.jsonl of a source; a later call is another process."""
-
-    def make(source, *, concurrency=4, retries=1, **wanted):
-        target = tmp_path / "out.jsonl"
-        memory = offline.replies_directory(str(target)) / "replies.jsonl"
-        memory.parent.mkdir(exist_ok=True)  # as the command does, which locks it
-        asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
-        chat = Chat(asked, memory)
-        wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
-        opened = sources.rows(str(source))
-        return offline.write(opened, str(target), chat, wanted), chat.counts()
-
-    return make
-
-
-# ------------------------------------------------------------------------------ what comes out
-def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
+def test_what_is_right_is_kept_and_the_rest_is_listed(tmp_path):
     source = write(tmp_path / "a" / "mine.jsonl", question(3, topic="x"), question(8))
-    report, counts = make(source)
+    target = str(tmp_path / "out.jsonl")
+    memory = offline.replies_directory(target) / "replies.jsonl"
+    memory.parent.mkdir()  # as the command does, which locks it
+    with ScriptedChat(teacher) as server:
+        chat = Chat(Server(url=server.url, model="m", concurrency=4, retries=1), memory)
+        wanted = offline.Wanted(paraphrases=4, steps=3)
+        report = offline.write(sources.rows(source), target, chat, wanted)
+    counts = chat.counts()
     rows = sources.rows(tmp_path / "out.jsonl")
     assert len(rows) == report.num_rows == 2
     for item, n in zip((rows[0], rows[1]), (3, 8), strict=True):
@@ -104,97 +74,3 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
     summary = report.table(counts)
     assert "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2" in summary
     assert "questions    16 asked, 0 remembered" in summary
-
-
-@pytest.mark.parametrize(
-    ("tries", "right", "kept", "asked"),
-    [
-        (0, "", True, 0), (1, "1", True, 1), (1, "0", False, 1), (2, "11", True, 2),
-        (2, "10", False, 2), (2, "0", False, 1), (3, "101", True, 3), (3, "00", False, 2),
-        (4, "1110", True, 3), (4, "1100", False, 4),
-    ],
-)  # fmt: skip
-def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(tries, right, kept, asked):
-    seeds = []
-
-    def ask(text, seed):
-        if "<wording>" in text:
-            return "<wording>The other</wording>"
-        seeds.append(seed)
-        return rf"\boxed{{{7 if right[seed] == '1' else 8}}}"
-
-    item = sources.types.Item("a", "What?", (), "7", "int")
-    found, others = offline.find_paraphrases(item, ask, 1, tries)
-    assert found == (["The other"] if kept else [])
-    assert others == ([] if kept else [("not_confirmed", "The other")])
-    assert seeds == list(range(asked))
-
-
-def test_hints_are_sought_in_several_solutions(make, server, tmp_path):
-    wrong = r"<step>Guess.</step> \boxed{0}"
-    server.answer = lambda body: wrong if body["seed"] < 2 else teacher(body)
-    source = write(tmp_path / "mine.jsonl", question(3))
-    report, _ = make(source, paraphrases=0, tries=2)
-    assert report.rejected == {("steps", "wrong_answer"): 1}
-    report, counts = make(source, paraphrases=0, tries=3)
-    assert report.kept["steps"] == 1
-    assert (counts["asked"], counts["remembered"]) == (1, 2)
-    (row,) = read(tmp_path / "out.jsonl")
-    assert row["steps"] == ["Count on by one."] and "paraphrases" not in row
-
-
-def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
-    bad = [
-        "broken",
-        question(3, image="none.png"),
-        question(4, kind="choice"),
-        {"question": "In <image> and <image>, the number 1?", "answer": 2},
-    ]
-    source = write(tmp_path / "mine.jsonl", *bad, question(5))
-    report, _ = make(source)
-    reasons = ("bad_row", "bad_image", "bad_answer", "image_count")
-    listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
-    assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
-    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:4"
-
-
-# ------------------------------------------------------------------------------ images
-def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, tmp_path):
-    (tmp_path / "a" / "pics").mkdir(parents=True)
-    (tmp_path / "a" / "pics" / "red.png").write_bytes(png("red"))
-    asked = {"question": "Behind <image>, the number 3?", "answer": 4}
-    source = write(tmp_path / "a" / "m.jsonl", {**asked, "images": ["pics/red.png"]})
-    make(source, paraphrases=0)
-    (row,) = read(tmp_path / "out.jsonl")
-    assert row["images"] == ["a/pics/red.png"]
-    assert sources.rows(tmp_path / "out.jsonl")[0].images[0].size == (56, 84)
-    (tmp_path / "elsewhere").mkdir()
-    row = offline.portable(sources.rows(source), 0, tmp_path / "elsewhere")
-    again = write(
-        tmp_path / "elsewhere" / "m.jsonl", row
-    )  # a path out of its directory is not read
-    assert sources.rows(again)[0].images[0].size == (56, 84)
-    first, picture, second = server.bodies[0]["messages"][0]["content"]
-    assert first["text"] == "Behind " and second["text"].startswith(", the number 3?")
-    shown = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
-    shown = np.asarray(Image.open(io.BytesIO(shown)))
-    assert shown.shape == (84, 56, 3) and (shown == [255, 0, 0]).all()
-
-
-# ------------------------------------------------------------------------------ faults
-def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_path):
-    source = write(tmp_path / "mine.jsonl", question(3))
-    server.faults = [400]  # the wordings
-    report, _ = make(source, concurrency=1)
-    assert report.rejected == {("paraphrases", "unanswered"): 1}
-    assert report.kept == {"paraphrases": 0, "steps": 1}
-    os.remove(tmp_path / "out.jsonl")
-    server.faults = [None, 500, 500]  # the first answer to the first wording, twice
-    report, counts = make(source, concurrency=1)
-    assert report.rejected["paraphrases", "unanswered"] == 1
-    assert report.kept == {"paraphrases": 1, "steps": 1}
-    assert (counts["remembered"], counts["retries"]) == (1, 1)
-    os.remove(tmp_path / "out.jsonl")
-    report, counts = make(source)
-    assert report.kept == {"paraphrases": 2, "steps": 1}
-    assert counts["asked"] == 2  # both answers that were missing

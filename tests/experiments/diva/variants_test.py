@@ -1,25 +1,18 @@
 """From a wanted difficulty to a variant: what it is, how hard it says it is, and its answer."""
 
 import dataclasses
-import io
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.diva import built_in, variants
+from experiments.diva import variants
 from vade_jax import samplers
-from vade_jax.data import procedural
 from vade_jax.types import Item
 
 LIMITS = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
-PARTS = [f"{f}_{n - 1}" for f, (_, n, kind) in procedural.FAMILIES.items() if kind != "text"]
 TEXTS = {"paraphrases": ["So?", "Well?"], "steps": ["One.", "Two.", "Three.", "Four."]}
-
-
-def of_built_in(**options):
-    return variants.Vary(built_in.texts, allowed=built_in.allowed, **LIMITS, **options)
 
 
 def of_users(**options):
@@ -68,30 +61,6 @@ def test_what_is_missing_is_counted_and_said_in_the_difficulty():
     assert made(vary, user_item(metadata={"steps": ["One."]}), -7)[1] == -2
     assert made(vary, user_item(images=()), 2)[1] == 0
     assert vary.counts["no_pictures"] == 1
-
-
-def test_a_variant_that_is_no_prompt_gives_way_to_the_item():
-    vary = of_users(fits=lambda item: "steps help" not in item.question)
-    variant, found = made(vary, user_item(), -4)
-    assert (variant.question, found) == ("Why?", 0)
-    assert vary.counts == {"too_long": 1, "original": 1}
-
-
-def test_an_upside_down_photo_is_set_upright_first():
-    """What a camera noted of its position is applied before a turn is."""
-    pixels = np.arange(112 * 112 * 3).reshape(112, 112, 3).astype("u1")
-    exif = Image.Exif()
-    exif[0x0112] = 3  # stored upside down
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", exif=exif)
-    item = user_item(images=(Image.open(file),))
-    variant, _ = made(of_users(changes=("rotate",)), item, 1)
-    quarters = int(variant.metadata["variant"].split()[-1]) // 90
-    expected = np.rot90(pixels[::-1, ::-1], quarters)
-    np.testing.assert_array_equal(np.asarray(variant.images[0]), expected)
-
-
-# ------------------------------------------------------------------------------ texts
 
 
 def test_the_easier_the_more_steps_as_far_as_there_are_any():

@@ -13,7 +13,6 @@ def item(question="How far is it?", answer="7", kind="int", **metadata):
 ABC = item("Which is it?\n(A) a red cube\n(B) a cone\n(C) nothing", "B", "choice")
 
 
-# ------------------------------------------------------------------------------ wordings
 def test_wordings_are_read_and_the_others_have_a_reason():
     reply = (
         "Here they are:\n"
@@ -26,20 +25,6 @@ def test_wordings_are_read_and_the_others_have_a_reason():
     assert sorted(reasons) == ["same", "same", "states_answer", *["unreadable"] * 2]
 
 
-def test_image_marks_stay():
-    asked = item("In <image>, how many?")
-    reply = "<wording>How many?</wording><wording>How many in <image>?</wording>"
-    kept, reasons = wordings.read_wordings(reply, asked, 2)
-    assert (kept, reasons) == (["How many in <image>?"], ["image_marks"])
-
-
-def test_a_wording_may_name_what_the_question_names():
-    asked = item("Which is larger, 3 or 7?")
-    reply = "<wording>Of 3 and 7, name the larger.</wording>"
-    assert wordings.read_wordings(reply, asked, 1)[0]
-
-
-# ------------------------------------------------------------------------------ steps
 def steps(*texts, box="7"):
     return "".join(f"<step>{t}</step>\n" for t in texts) + f"So \\boxed{{{box}}}."
 
@@ -71,30 +56,22 @@ def test_other_replies_give_no_steps_and_a_reason(reply, reason):
     assert wordings.read_steps(reply, item(), 5) == ([], reason)
 
 
-# ------------------------------------------------------------------------------ giving away
 @pytest.mark.parametrize(
     ("text", "asked", "expected"),
     [
         (r"Hence \boxed{x}", item(), True),
         ("The length is 7.", item(), True),
-        ("It measures 7.0 cm", item(), True),
-        ("There are Seven of them", item(), True),
         ("Take 70, 17 and 0.7, or x7", item(), False),
-        ("Step 7: Look closely.", item(), False),
         (r"that is \frac{1}{4}", item(answer="0.25", kind="float"), True),
         # named by the question: only where it is announced
         ("Compare 3 and 7.", item("Which is larger, 3 or 7?"), False),
         ("Compare them. Therefore it is 7.", item("Which is larger, 3 or 7?"), True),
-        ("The difference gives 10 - 3 = 7.", item("Is 7 right?"), True),
         # letters and options
         ("The answer is B.", ABC, True),
-        ("Compare (A) and (B) by their shape.", ABC, False),
-        ("Thus it must be a cone.", ABC, True),
         ("So the correct one is the red cube.", ABC, False),
         # words
         ("The answer is no.", item(answer="no", kind="yesno"), True),
         ("There are no two equal sides.", item(answer="no", kind="yesno"), False),
-        ("It is dark blue!", item(answer="Dark blue", kind="text"), True),
     ],
 )
 def test_whether_a_text_states_the_answer(text, asked, expected):

@@ -1,4 +1,4 @@
-"""Decisions: texts as policies write them, read without a judge; judges that talk nonsense, fail and hang."""
+"""Decisions: texts as policies write them, read without a judge; judges that talk nonsense."""
 
 import pytest
 
@@ -10,8 +10,6 @@ from tests.experiments.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 
 # ------------------------------------------------------------------------------ rules alone
-FREE = {"choices": None, "question_type": "free_form"}
-INTEGER = FREE | {"answer_type": "integer", "answer": "1200"}
 
 
 def decided(tmp_path, name, text, **changes):
@@ -24,11 +22,8 @@ def decided(tmp_path, name, text, **changes):
     [
         ("140°", "140°", True),  # literally a choice: the benchmark's own rule
         ("I add them up.\nThe answer is B. It is wide.", "B", True),
-        ("I add them up.\nThe answer is 140°.", "140°", True),
-        ("Answer: (B) 140°", "B", True),
         ("The answer is A. No, wait: the answer is B", "B", True),
         (r"So it is \boxed{B}, not A.", "B", True),
-        ("B", "B", True),
         ("I look at the picture for a long time and\nsee many angles.", None, False),
         ("who knows", None, False),  # near some choice, as every text is
     ],
@@ -45,9 +40,6 @@ def test_a_choice_is_read_from_box_tail_or_short_text(tmp_path, text, extracted,
         ("B", "The answer is B", True),
         ("B", "The answer is A", False),
         ("2\\sqrt{3}", r"\boxed{\sqrt{12}}", True),
-        ("2\\sqrt{3}", r"\boxed{\sqrt{13}}", False),
-        ("y=x^2+x", r"\boxed{y=x+x^2}", True),
-        ("6 units", r"\boxed{6 units}", True),
     ],
 )
 def test_a_decision_that_a_judge_would_give(tmp_path, gold, text, correct):
@@ -55,11 +47,6 @@ def test_a_decision_that_a_judge_would_give(tmp_path, gold, text, correct):
     changes = {"answer": gold, "question_type": kind}
     decision = decided(tmp_path, "mathverse", text, **changes)
     assert (decision.correct, decision.outcome) == (correct, "rules")
-
-
-def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
-    decision = decided(tmp_path, "chartqa", "the answer is 10")
-    assert decision == decisions.Decision("the answer is 10", False, "rules")
 
 
 # ------------------------------------------------------------------------------ a judge model
@@ -102,28 +89,6 @@ def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
     assert decision.replies == ("B", *["maybe"] * 5)
     asked = [(body["temperature"], body["seed"]) for body in server.bodies[1:]]
     assert asked == [(0.0, 0), (0.5, 1), (0.5, 2), (1.0, 3), (1.0, 4)]
-
-
-@pytest.mark.parametrize(
-    ("replies", "correct"),
-    [
-        (("A", "<think>1 or\n0?</think>\n0"), False),  # thoughts are not the reply
-        (("", "", "B", "right!", "1"), True),  # a later attempt may be readable
-    ],
-)
-def test_the_first_readable_replies_decide(tmp_path, verse, replies, correct):
-    with ScriptedChat(says(*replies)) as server:
-        decision = decide(server, tmp_path, verse)
-    assert (decision.correct, decision.outcome) == (correct, "judge")
-    assert decision.replies == replies
-
-
-@pytest.mark.parametrize("fault", ["hang", 400])
-def test_a_server_that_fails_is_counted(tmp_path, verse, fault):
-    with ScriptedChat() as server:
-        server.faults = [fault]
-        decision = decide(server, tmp_path, verse, timeout_s=0.3)
-    assert (decision.correct, decision.outcome) == (False, "judge_unanswered")
 
 
 def test_rules_come_first_and_need_no_judge(tmp_path):

@@ -20,19 +20,16 @@ def path(tmp_path):
     return files.save(tmp_path / "chart.parquet", *rows)
 
 
-def make_run(benchmarks, max_prompt_length=512, **changes):
-    return settings.Run(
-        data=settings.Data(min_pixels=3136, max_prompt_length=max_prompt_length),
-        eval=settings.Eval(benchmarks=benchmarks, max_tokens=9, **changes),
-    )
-
-
 def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
     path, tmp_path, monkeypatch
 ):
     rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
     vista = files.save(tmp_path / "vista.parquet", *rows)
-    run = make_run(f"chartqa:{path},mathvista:{vista}", benchmark_items=2, num_samples=4)
+    benchmarks = f"chartqa:{path},mathvista:{vista}"
+    run = settings.Run(
+        data=settings.Data(min_pixels=3136, max_prompt_length=512),
+        eval=settings.Eval(benchmarks=benchmarks, benchmark_items=2, num_samples=4, max_tokens=9),
+    )
     tokenizer = tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512)
     made = in_training.make(run.eval, run.data, tokenizer)
     validations = [own([""]), *made]

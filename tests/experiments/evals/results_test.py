@@ -1,31 +1,11 @@
-"""Results: summaries by hand, and through their file."""
+"""Results of answers, and through their file."""
 
 import json
-
-import numpy as np
-import pytest
 
 from experiments.evals import results, tasks
 from experiments.evals.answers import Answer
 from experiments.evals.settings import Evaluation, Sampling
 from tests.experiments.evals.benchmarks import files
-from tests.experiments.evals.scored import result
-
-
-def test_files(tmp_path):
-    path = tmp_path / "chartqa.json"
-    saved = result(settings={"temperature": 0.0}, counts={"judge_failed": 1})
-    results.save(path, saved)
-    loaded = results.load(path)
-    np.testing.assert_array_equal(loaded.correct_MG, saved.correct_MG)
-    assert loaded.correct_MG.dtype == bool
-    for name in ("uids", "settings", "counts", "extracted", "clusters", "profile"):
-        assert getattr(loaded, name) == getattr(saved, name)
-    assert json.loads(path.read_text())["summary"]["accuracy"] == 0.625
-    for text in ("{}", "[", "[1]"):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=r"chartqa.json holds no result"):
-            results.load(path)
 
 
 def test_answers_become_a_result_and_a_line_each(tmp_path):

@@ -69,13 +69,6 @@ def test_intervals_are_quantiles_of_resampled_means():
     assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(expected))
 
 
-def test_one_item_has_no_interval():
-    found = stats.interval({"x": [[1, 0]], "y": draws(1, 0.5)}, seed=0)
-    assert found.low is found.high is None
-    assert stats.interval({"x": [[1, 0]]}, seed=0).points("+") == "+50.00"
-    assert stats.Estimate(0.1, -0.021, 0.3).points("+") == "+10.00 [-2.10, +30.00]"
-
-
 def test_difference_is_paired():
     first = draws(1, 0.5)
     second = first.copy()

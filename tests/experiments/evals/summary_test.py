@@ -1,4 +1,4 @@
-"""The table's cells by hand, differences to other evaluations, and refusals."""
+"""The table's cells by hand, and differences to other evaluations."""
 
 import json
 
@@ -17,17 +17,11 @@ def five(**changes):
     return {name: result(name, **changes) for name in benchmarks.PAPER}
 
 
-def table(*rows, **options):
-    """Returns the table of results of one benchmark, each of its own label."""
-    return summary.table({row.label: {row.benchmark: row} for row in rows}, **options)
-
-
 def cells(table, row):
     line = next(x for x in table.splitlines() if x.startswith(f"| {row} |"))
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-# ------------------------------------------------------------------------------ the table
 def test_a_row_of_ours():
     text = summary.table({"mine": five(), "one": {"chartqa": result()}})
     # 62.5 % right; item means .5 1 0 1, their standard error sqrt(11/48) / 2.
@@ -37,17 +31,6 @@ def test_a_row_of_ours():
     assert cells(text, "one")[1:] == ["", "", "", "", "62.50 ± 23.94", ""]
     titles = text.splitlines()[0]
     assert "MathVista (n=4 of 1000)" in titles and "ChartQA (n=4 of 2500)" in titles
-
-
-def test_what_belongs_beside_the_numbers():
-    text = summary.table({"mine": five()})
-    assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
-    judged = result("mathvista", settings={"scoring": {"by": "judge", "model": "m"}})
-    assert "prompts of the judge are worded by vade_jax" in table(judged)
-    assert summary.scorers({"mathvista": judged}) == "mathvista: judged by m.\n"
-    ruled = result("mathvista", settings={"scoring": {"by": "rules alone"}})
-    expected = "mathvista: scored by rules alone; no published score.\n"
-    assert summary.scorers({"mathvista": ruled, "chartqa": result()}) == expected
 
 
 # ------------------------------------------------------------------------------ differences

@@ -4,10 +4,9 @@ import io
 import random
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from experiments.vade_9k import audit, published, texts
+from experiments.vade_9k import audit
 from experiments.vade_9k.audit import Entry
 from tests.experiments.vade_9k import files
 
@@ -42,13 +41,3 @@ def test_what_is_shared_is_in_the_same_words_about_an_alike_picture():
     assert 5 < sum(uid is not None for uid in found.values()) < 55
     shared = audit.asks(asked)
     assert {x.uid: shared(x) for x in train} == found
-
-
-@pytest.mark.parametrize("hint", ["", "Look at it.\n\nFigure: a fox."])
-def test_a_question_is_the_same_with_a_hint_and_without(tmp_path, hint):
-    row = files.scienceqa("Which is it?", ["fox", "hen"], 1, hint=hint)
-    path = files.write_parquet(tmp_path / "a.parquet", files.SCIENCEQA, row)
-    (sample,) = published.open_source(path).read(0)
-    # A benchmark's question has its hint in the metadata.
-    asked = audit.asks([Entry("b", texts.key("Which is it?"), (7,))])
-    assert asked(Entry("t", texts.key(texts.normalise(sample)["question"]), (7,))) == "b"

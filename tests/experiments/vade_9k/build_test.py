@@ -9,13 +9,11 @@ import pytest
 
 from configs import vade_9k
 from experiments.evals import benchmarks
-from experiments.vade_9k import build, draw, published, settings
+from experiments.vade_9k import build, published, settings
 from tests.experiments.evals.benchmarks import files as benchmark_files
 from tests.experiments.vade_9k import files
-from vade_jax import settings as vade_settings
-from vade_jax.data import prompts, sources, tokens
+from vade_jax.data import sources
 from vade_jax.models.qwen import tiny_tokenizer
-from vade_jax.run import datasets
 
 CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
 
@@ -183,26 +181,6 @@ def test_items_are_as_training_reads_them(built):
     assert sum(uid.startswith("figureqa") for uid in items) == 6
 
 
-def test_the_audit_of_training_keeps_all_and_counts_the_same_tokens(built, checkpoint):
-    _, target = built
-    of_run = vade_settings.Data(max_prompt_length=300)
-    builder = datasets.prompt_builder(of_run, tokens.Tokenizer.load(checkpoint))
-    index = json.loads((target / "index.json").read_text())
-    for split in ("train", "validation"):
-        source = sources.rows(target, split=split)
-        kept, report = prompts.audit(source, builder)
-        assert not report.rejects and list(kept) == list(range(len(source)))
-        uids = [source[i].uid for i in range(len(source))]
-        assert uids == [row["uid"] for row in index[split]]
-        for i, row in enumerate(index[split]):
-            prompt = builder(source[i])
-            patches = sum(x.shape[0] * x.shape[1] // 14**2 for x in prompt.images)
-            assert row["num_tokens"] == prompt.length
-            assert row["num_patches"] == patches
-    tall = next(r for s in ("train", "validation") for r in index[s] if "exif" in r["uid"])
-    assert tall["num_patches"] == 56 * 112 // 14**2 and len(tall["sha256"]) == 64
-
-
 def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
     root, target = built
     again, other = root / "again", root / "other"
@@ -249,22 +227,6 @@ def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, caps
         assert [row["uid"] for row in rows if row["reason"] == "in_benchmark"] == expected
         # The paper's other benchmarks have no file and are named.
         assert ("what mathverse, " in capsys.readouterr().out) == exclude
-
-
-def test_other_counts_than_the_papers_are_told(built):
-    _, target = built
-    (warning,) = [
-        line
-        for line in (target / "report" / "report.md").read_text().splitlines()
-        if line.startswith("WARNING: these are not the counts of the paper's Table 3: ")
-    ]
-    assert "geo3k 16 of 800, " in warning and ", no geos, " in warning
-    subset = settings.SUBSETS["geos"]
-    all_there = [
-        draw.Drawn(name, subset, 0, 0, 0, [{}] * number, [])
-        for name, number in settings.TABLE_3.items()
-    ]
-    assert build.unlike_the_paper(all_there) == "" and settings.TABLE_3["geos"] == 498
 
 
 def test_the_paper_counts_add_up():

@@ -9,26 +9,6 @@ from vade_jax import types
 from vade_jax.data import columns, loading
 
 
-def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=None):
-    path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
-    empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
-    with loading.Threads(num_threads) as pool:
-        order = {"seed": seed, "per_row": per_row, "asked": lambda entry: None}
-        drawer = draw.Drawer(check or empty, pool=pool, **order)
-        return drawer.draw("s", Subset(take=take), published.open_source(path))
-
-
-def test_threads_change_nothing(tmp_path):
-    rows = [files.llava(f"r{i}", (f"Is {i}?", "Yes")) for i in range(50)]
-    one = drawn_of(tmp_path, rows, num_threads=0, take=20)
-    plain = lambda drawn: [row | {"images": ()} for row in drawn.kept]
-    assert plain(drawn_of(tmp_path, rows, num_threads=3, take=20)) == plain(one)
-    assert len(one.kept) == one.num_seen == 20
-    other = drawn_of(tmp_path, rows, num_threads=0, take=20, seed=1)
-    uids = lambda drawn: {row["uid"] for row in drawn.kept}
-    assert 0 < len(uids(one) & uids(other)) < 20
-
-
 def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
     def check(item):
         if "bad" in item.question:
@@ -37,7 +17,10 @@ def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
 
     turns = [(f"{'good' if j == 3 else 'bad'} {j}?", "Yes") for j in range(5)]
     rows = [files.llava(f"r{i}", *turns) for i in range(8)]
-    drawn = drawn_of(tmp_path, rows, num_threads=2, check=check)
+    path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
+    with loading.Threads(2) as pool:
+        drawer = draw.Drawer(check, pool=pool, seed=0, per_row=1, asked=lambda entry: None)
+        drawn = drawer.draw("s", Subset(take=0), published.open_source(path))
     assert [row["uid"].split(":")[2] for row in drawn.kept] == ["3"] * 8
     assert drawn.counts == {"too_long": len(drawn.rejects)}
     assert 8 + len(drawn.rejects) + drawn.other_turns == 40

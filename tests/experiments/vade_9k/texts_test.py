@@ -3,17 +3,13 @@
 import pytest
 
 from experiments.vade_9k import texts
-from experiments.vade_9k.texts import Refused, Sample
+from experiments.vade_9k.texts import Sample
 
 P1 = (
     "Hint: Please answer the question and provide the correct option letter, e.g., A, B, C, D, "
     "at the end.\n"
 )
 P2 = "Hint: Please answer the question and provide the final answer at the end.\n"
-ONE_DECIMAL = (
-    "Hint: Please answer the question requiring a floating-point number with one decimal place "
-    "and provide the final value, e.g., 1.2, 1.3, 1.4, at the end.\n"
-)
 P3 = (
     "First perform reasoning, then finally select the question from the choices in the "
     "following format: Answer: xxx.\n"
@@ -39,27 +35,17 @@ def turn(question, answer, **more):
         (P1 + "Question: Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60", "The answer is A", FIND_X, "A", "choice"),
         (P1 + "Question: Find x.", "The answer is 13.5", "Find x.", "13.5", "float"),
         (P2 + "Question: How many are left?", "The answer is 4", "How many are left?", "4", "int"),
-        (ONE_DECIMAL + "Question: How long?", "The answer is 1,200.5", "How long?", "1200.5", "float"),
         ("Is X low?\nAnswer yes or no.", "Yes.", "Is X low?", "yes", "yesno"),
         (
             "What eats?\nA. fox\nB. hen\nAnswer with the option's letter from the given choices directly.",
             "B",
             *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
         ),
-        (
-            "Question: What eats?\nChoices:\nA. fox\nB. hen\nAnswer with the letter.",
-            "Answer: B",
-            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
-        ),
-        ("How many? Give a very brief answer.", "12.", "How many?", "12", "int"),
         # the gold by its text; a free letter; words that only look like options
         ("Find x.\nA. 30\nB. 45", "45", "Find x.\nChoices:\n(A) 30\n(B) 45", "B", "choice"),
-        ("Which point?", "C", "Which point?", "C", "choice"),
         ("Where?\nA dog runs.\nBy a house.", "Left", "Where?\nA dog runs.\nBy a house.", "Left", "text"),
-        ("How long?", r"\frac{1}{3}", "How long?", "1/3", "float"),
         ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
         ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
-        ("Where is it?", "(0, 1]", "Where is it?", "(0, 1]", "expr"),  # brackets count
     ],
 )  # fmt: skip
 def test_turns_of_each_subset(question, answer, wanted, gold, kind):
@@ -67,23 +53,6 @@ def test_turns_of_each_subset(question, answer, wanted, gold, kind):
     assert (made["question"], made["answer"], made["kind"]) == (wanted, gold, kind)
     options = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
     assert (made["choices"] or []) == options
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "reason"),
-    [
-        ("Is it?\nAnswer yes or no.", "", "no_gold"),
-        ("Question:", "4", "empty_question"),
-        ("Why?", "Because " * 9, "no_gold"),
-        ("Find x.\nA. 30\nB. 45", "Answer: D", "bad_gold"),
-        ("Find x.\nA. 4.0\nB. 4.0", "4.0", "bad_gold"),  # which of them?
-        ("Why?", "The answer is " + "very " * 9 + "long", "long_gold"),
-    ],
-)
-def test_what_cannot_be_trusted_is_refused(question, answer, reason):
-    with pytest.raises(Refused) as refused:
-        turn(question, answer)
-    assert refused.value.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -100,20 +69,6 @@ def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
     assert texts.read_gold(solution, is_solution=True) == gold
 
 
-@pytest.mark.parametrize(
-    "solution",
-    [
-        "It is 4.\nThat is all there is to say here",
-        "You counted 5 leaves. 5 buildings have at least 20 bricks but fewer than 70 bricks.",
-        "The answer is about 7.",
-    ],
-)
-def test_a_solution_whose_end_is_not_certain_is_refused(solution):
-    with pytest.raises(Refused) as refused:
-        texts.read_gold(solution, is_solution=True)
-    assert refused.value.reason == "no_gold"
-
-
 def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
     chart = lambda gold: texts.normalise(
         Sample(question="?a", answer=gold, choices=(), tolerance=0.05)
@@ -124,48 +79,6 @@ def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
         **{"12": ("float", 0.05), "2009": ("int", None), "23.4": ("float", 0.05)},
         **{"7%": ("float", 0.05), "blue": ("text", None), "Yes": ("yesno", None)},
     }
-
-
-def test_own_words_stay_as_they_are():
-    text = "Question: <image> or <image>?\nA. one\nB. two\nAnswer with the letter."
-    own = Sample(question=text, answer="B", own_words=True)
-    assert texts.normalise(own)["question"] == text
-    own = Sample(question="Which?\nA. one\nB. two", answer="two", own_words=True)
-    made = texts.normalise(own)
-    assert (made["answer"], made["choices"]) == ("B", ["one", "two"])
-
-
-# ------------------------------------------------------------------------------ questions
-@pytest.mark.parametrize(
-    ("text", "bare"),
-    [
-        ("Is it?\nAnswer yes or no.", "Is it?"), ("Is it? Answer yes or no", "Is it?"),
-        ("Question: Question: Is it?", "Is it?"),
-        ("Can you answer yes or no?", "Can you answer yes or no?"),
-        ("Answer the question using a single word or phrase. Why?",) * 2,
-        ("Question:", ""),
-    ],
-)  # fmt: skip
-def test_wishes_about_the_form_are_taken_off(text, bare):
-    assert texts.strip(text) == bare
-
-
-@pytest.mark.parametrize(
-    ("text", "choices"),
-    [
-        ("Q\nChoices:\n(A) 135°\n(B) 140°", ("135°", "140°")),
-        ("Q\nOptions:\nA 3\nB 4\n", ("3", "4")),
-        ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")), ("Q\nA. one\nC. three", ()),
-        ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")), ("A cat\nB sat", ()),
-    ],
-)  # fmt: skip
-def test_options_are_labelled_lines_at_the_end(text, choices):
-    question, found = texts.split_choices(text)
-    assert found == choices
-    assert question == text if not choices else question.startswith("Q")
-    if choices:
-        again = texts.with_choices(question, choices)
-        assert texts.split_choices(again) == (question, choices)
 
 
 def test_one_question_has_one_key():

@@ -62,20 +62,6 @@ def test_groups_are_collected_over_rounds():
     assert np.flatnonzero(pending.used_I).tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_later_round_names_no_item_again():
-    def propose(number):
-        index_M = jnp.array([5, 1, 7, 0, 2, 3])[:number]
-        return types.Proposal(index_M=index_M, num_rollouts_M=index_M + 10)
-
-    used_I = jnp.zeros(8, bool).at[jnp.array([1, 7])].set(True)
-    found = arena.unused(propose, 3, 2, used_I)
-    assert found.index_M.tolist() == [5, 0, 2]
-    assert found.num_rollouts_M.tolist() == [15, 10, 12]
-    assert arena.unused(propose, 3, 1, used_I).index_M.tolist() == [5, 1, 7]
-    most_I = jnp.ones(8, bool).at[0].set(False)
-    assert arena.unused(propose, 3, 2, most_I).index_M.tolist()[0] == 0
-
-
 # ------------------------------------------------------------------------------ whole plays
 def test_uniform_meets_the_closed_form():
     """60 rounds are 3 whole epochs, so the expected ratio is that of the pool.
@@ -100,18 +86,6 @@ def test_the_oracle_is_best_and_vade_beats_uniform():
     # Nothing changes, so the posterior may forecast what it sees, but for what lucky draws hide.
     assert abs(mean("vade", "forecast_bias")) < 0.12
     assert played("uniform", True)[1]["forecast_gap"]["mean"] is None
-
-
-def test_dapo_pays_for_what_it_drops():
-    result, values = played("dapo", True, max_rounds=3)
-    uniform = played("uniform", True)[1]["effective"]["mean"]
-    assert result.rounds["used"].shape == (4, 60)
-    assert values["effective"]["mean"] > 0.95  # two rounds mostly, three where it is short
-    assert 20 <= values["steps"]["mean"] <= 30
-    # All mixed groups that it trains on, of all paid for: never more than were there.
-    assert uniform / 2 < values["useful"]["mean"] <= uniform + 0.03
-    groups = values["effective"]["mean"] * values["steps"]["mean"] / 60
-    assert values["useful"]["mean"] == pytest.approx(groups, rel=1e-2)
 
 
 def test_seeds_differ_and_a_seed_repeats_and_a_measurement_is_paid_for_and_trains_nothing():

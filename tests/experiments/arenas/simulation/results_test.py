@@ -40,17 +40,6 @@ def test_summary_by_hand():
     assert values["progress"]["half"] == pytest.approx(1.2706, rel=1e-4)
 
 
-def test_one_seed_has_no_interval_and_no_forecast_no_number():
-    assert results.interval(np.array([0.25])) == {
-        "mean": 0.25,
-        "half": None,
-        "seeds": [0.25],
-    }
-    nothing = results.interval(np.array([np.nan, np.nan]))
-    assert nothing["mean"] is None and results.number(nothing, 3) == "-"
-    assert results.number(results.interval([0.25]), 2, True) == "0.25"
-
-
 def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
     """Of 4 million tokens, 3.25 are halfway between .3 and .5, of the third and the last round."""
     cell = results.summary(result(), SHAPE)
@@ -60,32 +49,3 @@ def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
     assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
     found = results.at_equal_tokens({"a": cell, "cheap": cheap})
     assert found == {"a": pytest.approx(0.4), "cheap": pytest.approx(0.5)}
-    for one in (cell, cheap):
-        zeros = {name: results.interval([0, 0]) for name in ("visited", "max_visits", "hopeless")}
-        one["values"] |= zeros
-    cheap["values"]["progress"] = results.interval([0.1, 0.2])
-    text = results.table("long", SHAPE, {"cheap": cheap, "a": cell})
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert [line.split()[1] for line in rows[2:]] == ["a", "cheap"]  # the best first
-    assert "0.500 ± 1.271" in rows[2]
-    assert [x.strip() for x in rows[3].split("|")[-4:-2]] == ["3.50", "0.500"]
-
-
-def test_the_overview_has_the_worlds_in_which_something_is_learned():
-    def cell(progress, hopeless, forecast, start=0.1):
-        found = {"progress": progress, "start": start, "useful": 0.5, "hopeless": hopeless}
-        gap = results.interval([np.nan if forecast is None else forecast])
-        return {
-            "values": {k: results.interval([x]) for k, x in found.items()} | {"forecast_gap": gap}
-        }
-
-    easy = {"a": cell(0.5, 0, 0.2), "b": cell(0.6, 0, None)}
-    hard = {"a": cell(0.4, 0.3, 0.4), "b": cell(0.2, 0.1, None), "only_here": cell(0.9, 0, 0)}
-    still = {"a": cell(0.1, 0, 0), "b": cell(0.1, 0, 0)}
-    lines = results.overview({"easy": easy, "still": still, "hard": hard}).splitlines()
-    rows = [[x.strip() for x in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    heads = ["selector", "easy", "hard", "of paid", "hopeless", "forecast off by"]
-    assert rows[0] == heads and len(rows) == 4
-    assert rows[2] == ["a", "0.500", "0.400", "0.500", "0.300", "0.300"]
-    assert rows[3] == ["b", "0.600", "0.200", "0.500", "0.100", "-"]
-    assert results.overview({"still": still, "hard": hard}) == ""

@@ -1,4 +1,4 @@
-"""Entries: what a config's entry becomes, and what is wrong with one."""
+"""Entries: what each seed begins with, what the oracle takes, and when is measured."""
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +9,6 @@ from experiments.arenas.simulation.selectors import Entry, Shape, schedule
 from vade_jax.samplers import informed
 
 FEATURES = np.random.default_rng(0).normal(size=(2, 9, 3))  # of two seeds
-
-
-def test_an_entry_of_a_config():
-    options = {"base": "vade", "base_options": {"draw": "mean"}}
-    found = Entry.of("mine", {"name": "dapo", "options": options})
-    assert (found.name, found.max_rounds, found.measure_first) == ("dapo", 1, False)
-    same = Entry.of("mine", {"options": dict(reversed(options.items())), "name": "dapo"})
-    assert found.functions(4) is same.functions(4)  # one compilation
-    proposal = found.functions(4).propose(
-        found.begin(4, np.arange(9), FEATURES)[0], jax.random.key(0), 3
-    )
-    assert proposal.num_rollouts_M.tolist() == [4, 4, 4]
-    assert Entry.of("vade", {}).name == "vade"
 
 
 def test_each_seed_gets_its_own_features():

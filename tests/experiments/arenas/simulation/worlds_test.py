@@ -60,20 +60,6 @@ def test_answers_are_longer_the_harder_an_item_is(kind):
     np.testing.assert_allclose(alike.tokens(), 100)
 
 
-@pytest.mark.parametrize("kind", ["drift", "skills"])
-def test_features_tell_difficulty_or_only_how_unusual_it_is(kind):
-    correlated = lambda x, y: abs(np.corrcoef(x, y)[0, 1])
-    told, misled = make(kind, 20_000, tells=1.0), make(kind, 20_000, misleads=1.0)
-    hard_I = np.asarray(-told.logit_I if kind == "drift" else told.difficulty_I, np.float64)
-    unusual_I = np.abs(hard_I - hard_I.mean())
-    assert correlated(told.feature_IE[:, 0], hard_I) > 0.8
-    assert correlated(misled.feature_IE[:, 1], unusual_I) > 0.5
-    assert correlated(misled.feature_IE[:, 1], hard_I) < 0.1
-    plain = make(kind, 20_000)
-    assert max(correlated(x, hard_I) for x in plain.feature_IE.T) < 4 / np.sqrt(20_000)
-    np.testing.assert_array_equal(plain.pass_rate(), told.pass_rate())
-
-
 def test_skills_learn_by_hand():
     state = make("skills", 18, rate=0.4, transfer=0.1, forget=0.5, hopeless=0.0)
     state = state.replace(offset_I=jnp.full(18, 0.2), hopeless_I=jnp.arange(18) == 1)

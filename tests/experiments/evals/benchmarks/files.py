@@ -16,13 +16,6 @@ def picture(form="PNG", mode="RGB", size=(40, 30), **options) -> bytes:
     return file.getvalue()
 
 
-def rotated() -> bytes:
-    """A JPEG of 56 x 28 whose EXIF says that it is to be shown as 28 x 56."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return picture("JPEG", size=(56, 28), exif=exif)
-
-
 def struct(data: bytes | None = None) -> dict:
     return {"bytes": picture() if data is None else data, "path": None}
 
