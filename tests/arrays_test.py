@@ -38,25 +38,6 @@ def test_varies(make):
     assert varies_M.tolist() == [True, False, False, False, False]
 
 
-@pytest.mark.parametrize(
-    ("size", "multiple", "expected"),
-    [
-        (1, 64, 64),
-        (64, 64, 64),
-        (65, 64, 128),
-        (129, 64, 192),
-        (193, 64, 256),
-        (257, 64, 384),
-        (385, 64, 512),
-        (3, 1, 3),
-        (5, 1, 6),
-        (7, 1, 8),
-    ],
-)
-def test_bucket(size, multiple, expected):
-    assert arrays.bucket(size, multiple) == expected
-
-
 @pytest.mark.parametrize("multiple", [1, 16, 28])
 def test_buckets_hold_their_size_and_are_few(multiple):
     sizes = np.arange(1, 5000)
@@ -73,11 +54,6 @@ def test_pad_rows():
     assert padded.dtype == np.int32
     with pytest.raises(ValueError, match="4 rows do not fit in 3"):
         arrays.pad_rows(np.zeros(4), 3)
-
-
-def test_stack():
-    rows = arrays.stack([np.array([1, 2]), np.array([3])], 3, 9)
-    assert rows.tolist() == [[1, 2, 9], [3, 9, 9]]
 
 
 @pytest.mark.parametrize("num_items", [5, 256, 300, 600])

@@ -11,12 +11,10 @@ import pytest
 
 from configs import arguments
 from experiments import hooks
-from experiments.arenas import runs
 from vade_jax import settings
-from vade_jax.run import build, checks, gpus
+from vade_jax.run import checks
 from vade_jax.store import run_file
 
-ROOT = pathlib.Path(__file__).parents[1]
 SNAPSHOT = pathlib.Path(__file__).with_name("configs.json")
 TINY = [f"tiny_{name}" for name in ("gspo", "grpo", "dapo", "diva")]
 PAPER = [f"qwen{size}_{loss}" for size in ("3b", "7b") for loss in ("grpo", "gspo")]
@@ -74,36 +72,6 @@ def test_table_4(name):
     clip = (c.loss.ratio, c.loss.clip_low, c.loss.clip_high, c.loss.aggregate)
     gspo = ("sequence", 3e-4, 4e-4, "seq-mean-token-mean")
     assert clip == (gspo if "gspo" in name else ("token", 0.2, 0.2, "token-mean"))
-
-
-@pytest.mark.parametrize("name", ["qwen3b_grpo", "qwen3vl_8b"])
-def test_the_layouts_of_four_gpus_fit(name, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for arg in ("", "split"):
-        run = settings.Run.from_dict(load(f"{name}:{arg}").to_dict())
-        gpus.check_layout(run.layout, run.engine)
-        trainers = gpus.names(run.layout.train) or ["0", "1", "2", "3"]
-        servers = gpus.of_server(run.layout, run.engine)
-        assert sorted({*trainers, *servers}) == ["0", "1", "2", "3"]
-        assert bool(set(trainers) & set(servers)) == (not arg)
-
-
-def test_divas_baselines_have_as_many_problems_steps_and_answers():
-    """At full size by the command that the file says; in a sweep with any number of variants."""
-    diva, uniform = load("qwen7b_diva:local"), load("qwen7b_diva:local,uniform")
-    uniform.num_prompts, uniform.num_rollouts = 64, 10
-    uniform.batch.prompts_per_minibatch = 64
-    full = [settings.Run.from_dict(c.to_dict()) for c in (diva, uniform)]
-    full = [run.with_items(6400, build.make_selector(run).needs.places) for run in full]
-    assert [(r.num_steps, r.num_prompts * r.num_rollouts) for r in full] == [(500, 640)] * 2
-    for slots in (2, 4):
-        c = load("tiny_diva:arms")
-        c.run.selector.options.num_variants = slots - 1
-        found = {run.arm: run.settings for run in runs.planned(c, "w")}
-        assert found["diva"].num_prompts == slots * found["grpo"].num_prompts == 32
-        for of in found.values():
-            assert of.num_prompts * of.num_rollouts == 256
-            assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
 
 
 # ------------------------------------------------------------------------------ words and values

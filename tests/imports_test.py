@@ -2,7 +2,7 @@
 
 import pytest
 
-from vade_jax import imports, samplers
+from vade_jax import samplers
 
 
 @pytest.fixture
@@ -31,15 +31,3 @@ def test_a_selector_is_found_in_a_file_and_in_a_module(file):
 def test_a_wrong_selector_is_one_clear_line(file, name, message):
     with pytest.raises(ValueError, match=message):
         samplers.find(name.format(file))
-
-
-def test_a_label_has_no_path_in_it():
-    assert imports.label("a/mine.py:SPEC") == "mine.SPEC"
-    assert imports.label("vade@5e-5") == "vade@5e-5"
-
-
-def test_two_places_of_one_label_are_refused():
-    same = ["a/mine.py:SPEC", "vade", "a/mine.py:SPEC"]
-    assert imports.labelled("arms", same) == {"mine.SPEC": "a/mine.py:SPEC", "vade": "vade"}
-    with pytest.raises(ValueError, match=r"arms: a/mine.py:SPEC and b/mine.py:SPEC are both mine"):
-        imports.labelled("arms", ["a/mine.py:SPEC", "b/mine.py:SPEC"])

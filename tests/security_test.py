@@ -59,23 +59,6 @@ def test_nothing_that_came_as_data_is_run():
     assert found == ALLOWED
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import pickle",
-        "from dill import loads",
-        "eval(answer)",
-        "os.system(name)",
-        "subprocess.run(text, shell=True)",
-        "np.load(file, allow_pickle=True)",
-        "jinja2.Environment().from_string(template)",
-        "serve(host='0.0.0.0')",
-    ],
-)
-def test_each_danger_would_be_found(line):
-    assert list(dangers(line))
-
-
 # ------------------------------------------------------------------------------ keys
 class Telltale(http_server.ScriptedChat):
     """Says the key that it was given, and more that is not meant for a terminal."""

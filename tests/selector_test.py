@@ -112,17 +112,6 @@ def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
     assert chosen == [IDS[i] for i in index_M] != other.select(8)
 
 
-def test_arrays_are_ids_and_counts_too(tmp_path):
-    listed = Selector([3, 5, 7], seed=1, decay_rest=0.5)
-    given = Selector(np.array([3, 5, 7]), seed=np.int64(1), decay_rest=np.float64(0.5))
-    given.observe(jax.numpy.array([5, 3]), np.array([1, 2]), np.array([4, 2]))
-    given.save(tmp_path / "selector.npz")
-    listed.load(tmp_path / "selector.npz")
-    chosen = given.select(2)
-    assert chosen == listed.select(2) and all(type(name) is int for name in chosen)
-    assert len(Selector(np.int64(9)).select(9)) == 9
-
-
 def test_groups_of_one_id_are_added():
     twice, once = Selector(10, warmup="none"), Selector(10, warmup="none")
     twice.observe([3, 5, 3], correct=[1, 2, 4], trials=[4, 8, 8])
@@ -241,19 +230,13 @@ def test_refuses_the_state_of_another_and_keeps_its_own(fresh, changes, named):
 @pytest.mark.parametrize(
     ("items", "arguments", "named"),
     [
-        (4, {"name": "vado"}, "vado"),
         (4, {"name": "diva"}, "diva"),
         (4, {"per": "token"}, "lengths"),
         (4, {"decay": 0.9}, "decay_rest"),
         (4, {"name": "sec"}, "category"),
-        (4, {"name": "sec", "arrays": {"level": [1] * 4}}, "level"),
-        (4, {"name": "bots", "arrays": {"weak_rate": [75] * 4}}, "weak_rate"),
         (4, {"warmup": "measured"}, "warmup='none'"),
         (200, {"name": "vcrl"}, "next_step"),
-        (200, {"name": "remind", "base": "vcrl"}, "next_step"),
-        (4, {"seed": 2**32}, "seed"),
         (0, {}, "items"),
-        ([], {}, "items"),
         (["a", "b", "a"], {}, "items"),
     ],
 )

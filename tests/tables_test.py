@@ -14,18 +14,3 @@ def test_a_table_for_a_page():
 
 def test_no_cell_breaks_a_table():
     assert tables.markdown(["subset"], [["a|b\nc"]]).splitlines()[2:] == ["| a\\|b c |"]
-
-
-def test_a_table_for_a_terminal_lines_up():
-    assert tables.for_terminal(
-        "Arms", ["arm", "accuracy", "seeds"], ROWS, "a note", left=(0, 2)
-    ) == (
-        "Arms\n"
-        "\n"
-        "| arm     | accuracy | seeds |\n"
-        "| ------- | -------: | ----- |\n"
-        "| uniform |      0.5 | 12    |\n"
-        "| vade    |    0.625 | 8     |\n"
-        "\n"
-        "a note\n"
-    )

@@ -1,10 +1,7 @@
 """A plugin brings JAX, NumPy and chex into the other trainer, and runs where the rest is missing."""
 
-import importlib.util
 import subprocess
 import sys
-
-import pytest
 
 # An import of a name that is None here fails as if it were not installed.
 CODE = """
@@ -34,17 +31,3 @@ def test_the_selector_runs_without_the_rest_of_the_package():
 
 def test_the_plugin_for_prime_rl_imports_nothing_of_it():
     run("from vade_jax.plugins import prime_rl", more=', "prime_rl", "verifiers", "torch"')
-
-
-@pytest.mark.plugins
-@pytest.mark.parametrize(
-    ("framework", "imports"),
-    [
-        ("trl", "from vade_jax.plugins import trl_trainer"),
-        ("verl", "from vade_jax.plugins import verl_dataset, verl_replay"),
-    ],
-)
-def test_a_plugin_imports_without_the_rest_of_the_package(framework, imports):
-    if not importlib.util.find_spec(framework):
-        pytest.skip(f"needs {framework}")
-    run(imports)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import types
 
 import numpy as np
 import pytest
@@ -199,9 +198,7 @@ def test_the_category_may_be_a_column_or_a_field_of_one(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"selector": {"category_column": "id"}}, "vade takes no array, not 'category'"),
         ({"dataloader_num_workers": 8}, "data.dataloader_num_workers=8: set it to 0"),
-        ({"selector": {"id_column": "uid"}}, "uid"),
         ({"selector": {"name": "diva"}}, "diva"),
         ({"ids": ["a"] * 5}, "items: 5 ids, 1 of them"),
     ],
@@ -216,22 +213,6 @@ def test_a_loop_that_never_answers_is_named(tmp_path):
     with pytest.raises(RuntimeError, match=r"no reward came back.*SelectingReplayBuffer"):
         for _ in range(B * 64 + 1):
             rows[0]
-
-
-def test_the_real_trainer_finds_the_hook():
-    import inspect
-
-    from verl.trainer.ppo import ray_trainer
-
-    source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
-    assert "self.train_dataset.on_batch_end(batch=batch)" in source
-    extra = np.array([{"selector_id": "a"}], dtype=object)
-    batch = types.SimpleNamespace(
-        non_tensor_batch={"extra_info": extra, "raw_prompt": extra, "id": extra},
-        pop=lambda **keys: types.SimpleNamespace(non_tensor_batch={}, **keys),
-    )
-    popped = ray_trainer.RayPPOTrainer._get_gen_batch(None, batch)
-    assert "extra_info" not in popped.non_tensor_batch_keys  # stays with the answers
 
 
 def test_a_row_whose_answers_all_failed_was_chosen_without_a_verdict(tmp_path):

@@ -65,21 +65,6 @@ def test_validation_is_the_mean_over_sets_where_all_are_known():
     assert not curves.validation(records[1:2]).values.size
 
 
-def test_a_run_that_went_on_with_other_validations_shows_the_last_ones():
-    """Fewer answers to a question are the same curve; sets that are gone are not waited for."""
-    few, many, gone = "val/a/acc/mean@1", "val/a/acc/mean@4", "val/b/acc/mean@4"
-    records = [{"step": 0, many: 0.3, gone: 0.1}, {"step": 5, many: 0.4}, {"step": 9, few: 0.8}]
-    assert curves.validation_names(records) == [few]
-    curve = curves.validation(records)
-    assert curve.steps.tolist() == [0, 5, 9] and curve.values == pytest.approx([0.3, 0.4, 0.8])
-
-
-def test_only_noisy_curves_are_smoothed():
-    ratio = records(ratio=[0.0] * 20 + [1.0] * 20, rollouts=range(40))
-    assert 0 < curves.named(ratio, curves.EFFECTIVE).smooth().values[20] < 1
-    assert curves.forgotten(records(forgotten=range(40))).smooth().values.tolist() == [*range(40)]
-
-
 def test_prediction_is_held_against_correctness_where_both_are_known():
     both = records(predicted=[0.5, None], ratio=[0.9, 0.9], correct=[0.4, 0.4])
     pair = curves.predicted_and_observed([{"step": 0}, *both])

@@ -1,10 +1,8 @@
 """Pictures of the page: made small, kept beside the run, found again in the data."""
 
-import base64
 import dataclasses
 import io
 import json
-import pathlib
 
 import pytest
 from PIL import Image
@@ -12,7 +10,7 @@ from PIL import Image
 from tests.report import report_run
 from vade_jax.data import procedural, sources
 from vade_jax.report import pictures
-from vade_jax.report.run import Prompt, Run
+from vade_jax.report.run import Prompt
 
 
 def choose(question, *, uid="train-0-0", gold="7", find=report_run.item, budget=10**6, kept=()):
@@ -88,11 +86,6 @@ def test_pictures_are_kept_beside_the_run(tmp_path):
 
 
 # ------------------------------------------------------------------------------ in the data
-def image_url():
-    """Returns a small image as a row may have it."""
-    file = io.BytesIO()
-    Image.new("RGB", (28, 28)).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def write_rows(path, ids):
@@ -110,40 +103,3 @@ def test_items_are_found_by_place_or_by_id(tmp_path):
     built_in = pictures.finder(procedural.Procedural(0, 3))
     assert built_in("train-0-2").uid == "train-0-2"
     assert built_in("train-0-2 rotated") is None and built_in("train-1-2") is None
-
-
-def test_rows_that_are_none_have_no_picture(tmp_path):
-    path = tmp_path / "c.jsonl"
-    path.write_text(
-        '{"question": "q", "answer": "1", "id": "a"}\nnonsense\n[1]\n'
-        '{"question": "r", "answer": "2", "id": "b", "images": ["gone.png"]}\n'
-    )
-    find = pictures.finder(sources.rows(path))
-    assert find("a").question == "q" and find("b") is None and find("c:1") is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [b"{", b"5", b'{"prompt": [], "reward_model": {}}', b'{"prompt": [], "reward_model": 1}'],
-)
-def test_a_broken_row_hides_no_other_picture(tmp_path, line):
-    path = tmp_path / "c.jsonl"
-    good = b'{"question": "q", "answer": "1", "id": "a"}'
-    path.write_bytes(b"\n".join([line, good, b""]))
-    find = pictures.finder(sources.rows(path, has_rules=False))
-    assert find("a").question == "q" and find("c:0") is None
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"data": 3},
-        {"data": {"train": ""}},
-        {"data": {"train": "gone.parquet"}},
-        {"data": {"train": "procedural"}},
-        {"data": {"train": "procedural", "num_train": "many"}, "seed": 0},
-    ],
-)
-def test_configs_without_data_find_nothing(config):
-    assert pictures.of_run(Run(pathlib.Path(), config=config))("train-0-0") is None

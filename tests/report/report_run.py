@@ -78,11 +78,11 @@ def table(step, answer="it is {}"):
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def item(uid, *, size=40):
+def item(uid):
     """Returns the item of a prompt, a picture of noise with the uid's own seed."""
     family, gold, _ = PROMPTS[uid]
     rng = np.random.default_rng(int(uid[-1]))
-    pixels = rng.integers(0, 256, (size, size, 3), np.uint8)
+    pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
     return Item(uid, f"Which {family}?", (Image.fromarray(pixels),), gold, "text")
 
 

@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from tests.report.report_run import make
 from vade_jax.report import run
 
@@ -23,25 +21,3 @@ def test_a_run_without_posterior_has_groups_all_the_same(tmp_path):
     found = run.read(make(tmp_path, belief=False))
     assert len(found.groups) == 18 and math.isnan(found.groups[0].alpha)
     assert found.notes == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (
-            "<|im_start|>system\nBe good<|im_end|>\n<|im_start|>user\n<|vision_start|>"
-            "<|image_pad|><|vision_end|>How many?\nThink.<|im_end|>\n<|im_start|>assistant\n",
-            "How many?\nThink.",
-        ),
-        ("plain <b>text</b>", "plain <b>text</b>"),
-        (None, ""),
-    ],
-)
-def test_questions_are_read_without_marks(text, found):
-    assert run.question(text) == found
-
-
-def test_labels_tell_runs_apart():
-    assert run.labels(["/a/x", "/a/y"]) == ["x", "y"]
-    assert run.labels(["/a/x", "/b/x"]) == ["a/x", "b/x"]
-    assert run.labels(["/a/x", "/a/x"]) == ["x", "x"]  # the same run

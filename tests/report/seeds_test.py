@@ -24,14 +24,5 @@ def test_the_interval_is_students(values, level, half):
     assert (found.mean, found.count) == (sum(finite) / len(finite), len(finite))
 
 
-def test_text_of_a_mean():
-    assert seeds.Mean(0.5, 0.25, 3).text() == "0.500 ± 0.250"
-    assert seeds.Mean(0.5, 0.25, 3).text(sign=True) == "+0.500 ± 0.250"
-    assert seeds.Mean(-0.5, 0.25, 3).text("{:.1f}", sign=True) == "-0.5 ± 0.2"
-    assert seeds.Mean(51200, 0.0, 3).text("{:,.0f}") == "51,200"
-    assert seeds.mean([0.5]).text() == "0.500" and math.isnan(seeds.mean([0.5]).half)
-    assert seeds.mean([]).text() == "-" and math.isnan(seeds.mean([]).mean)
-
-
 def test_differences_are_of_the_seeds_that_both_have():
     assert seeds.differences({0: 3.0, 2: 5.0}, {2: 1.0, 1: 0.0}) == [4.0]

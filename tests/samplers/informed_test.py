@@ -1,9 +1,8 @@
-"""A prior that is learned from features: against VADE, scipy, a loop in NumPy, and items nobody asked."""
+"""A prior that is learned from features: against scipy and a loop in NumPy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import special, stats
 
 from tests.samplers import environment
@@ -75,30 +74,3 @@ def test_a_step_is_that_of_a_plain_loop():
     np.testing.assert_allclose(belief["posterior_mean"], expected, atol=1e-4)
     np.testing.assert_allclose(belief["prob_mixed"], 1 - law.pmf(0) - law.pmf(8), atol=1e-3)
     assert np.allclose(belief["informed/strength"], s)
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_it_foretells_items_that_nobody_asked_where_features_tell(told):
-    """Half of the items are asked, eight at a time; the pass rates of the others are told by features."""
-    selector, rng = informed.SPEC(dimensions=5), np.random.default_rng(0)
-    known = features() if told else np.random.default_rng(3).normal(size=(NUM_ITEMS, 5))
-    state = selector.init(NUM_ITEMS, features=known)
-    for step in range(12):
-        index_M = (np.arange(8) + 8 * step) % 30
-        right_M = rng.binomial(8, RATE[index_M])
-        state = selector.update(state, environment.counts(index_M, right_M))
-    mean_I = np.asarray(informed.prior_mean(state))[30:]
-    correlation = np.corrcoef(mean_I, RATE[30:])[0, 1]
-    strength = float(informed.strength(state))
-    assert correlation > 0.9 if told else abs(correlation) < 0.4
-    assert strength > 2 if told else strength < 2
-
-
-def test_features_that_are_no_vectors_are_refused():
-    for wrong, message in (
-        (np.ones(NUM_ITEMS), r"features is float64\[60\]: informed takes a vector"),
-        (np.ones((3, 2)), r"features is float64\[3, 2\]"),
-        (np.full((NUM_ITEMS, 2), np.nan), "features of item 0 has a number that is not finite"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            informed.SPEC().init(NUM_ITEMS, features=wrong)

@@ -6,16 +6,9 @@ import pytest
 from vade_jax.samplers import per_item
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (["a", None, "b", None], "category of item 1 is None: 2 of 4 items lack one, and sec"),
-        (["a", "b", "c", float("nan")], "category of item 3 is nan: 1 of 4 items lack one"),
-        (np.array([np.nan, 1, 2, 2]), "category of item 0 is nan: 1 of 4 items lack one"),
-    ],
-)
-def test_a_missing_value_of_an_item_is_named(values, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("values", [["a", None, "b", None], np.array([0, np.nan, 2, 2])])
+def test_a_missing_value_of_an_item_is_named(values):
+    with pytest.raises(ValueError, match="category of item 1 is "):
         per_item.check_per_item("sec", "category", values, 4)
 
 

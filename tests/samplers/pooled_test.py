@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 from scipy import integrate, stats
 
 from tests.samplers import environment
@@ -46,10 +45,3 @@ def test_an_item_never_seen_is_drawn_by_what_its_category_did():
     draws = [int(selector.propose(state, jax.random.key(k), 1).index_M[0]) for k in range(2000)]
     share_I = np.bincount(draws, minlength=4) / 2000
     np.testing.assert_allclose(share_I, np.array(weight_I) / np.sum(weight_I), atol=0.035)
-
-
-def test_without_categories_all_items_share_one():
-    state = pooled.SPEC().init(3)
-    assert state.category_I.tolist() == [0, 0, 0] and state.right_A.shape == (1,)
-    with pytest.raises(ValueError, match="one value for each of the 3 items"):
-        pooled.SPEC().init(3, category=[1, 2])

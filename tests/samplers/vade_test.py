@@ -176,11 +176,3 @@ def test_effective_ratio_beats_uniform():
         _, uniform_SM, _ = run(uniform, RATE, 40, 30, seed)
         assert 0.2 < uniform_SM[10:].mean() < 0.35
         assert ours_SM[10:].mean() > uniform_SM[10:].mean() + 0.3
-
-
-def test_state_can_be_donated():
-    selector = vade.SPEC()
-    state = selector.init(8)
-    proposal = selector.propose(state, jax.random.key(0), 2)
-    feedback = environment.feedback(proposal, np.ones(8), np.random.default_rng(0))
-    jax.jit(selector.update, donate_argnums=0)(state, feedback)

@@ -146,19 +146,6 @@ def test_the_devices_of_the_mesh_choose_the_kernel(monkeypatch, platform, dtype,
         assert asked[0]["key_value_seq_lengths"].tolist() == [1, 5, 1, 2, 3, 4]
 
 
-def test_masks_stay_small():
-    """No [N, U, P] mask leaves the layer loop: JAX would hoist one as large as the scores."""
-    values = arrays()
-
-    def loop(q, *rest):
-        body = lambda q, _: (merged(q, *rest), None)
-        return jnp.sum(jax.lax.scan(jax.checkpoint(body), q, None, length=3)[0])
-
-    jaxpr = jax.make_jaxpr(jax.grad(loop))(*values)
-    sizes = [v.aval.size for e in jaxpr.eqns for v in e.outvars if v.aval.dtype == bool]
-    assert max(sizes) <= max(R * P, U * Q * U)
-
-
 def test_the_tpu_kernel_is_causal_attention_values_and_gradients(monkeypatch):
     """Interpreted: two blocks of queries, two heads to a key, rows of their own."""
     monkeypatch.setattr(attention, "MAX_SPLASH_BLOCK", 128)

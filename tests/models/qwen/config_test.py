@@ -49,22 +49,13 @@ def hf(**changes):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {**hf(), "architectures": ["GemmaForCausalLM"], "model_type": "gemma"},
-            "GemmaFor",
-        ),
         (hf(model_type="qwen2_vl"), "qwen2_vl"),
         (hf(rope_scaling={"mrope_section": [4, 6, 7]}), r"\(4, 6, 7\) .*sum 16"),
-        (hf(rope_scaling=None), "mrope_section"),
         (hf(num_key_value_heads=3), "num_heads 4 must be a multiple of num_kv_heads 3"),
-        (hf(num_attention_heads=5), "width 128 must be a multiple of text num_heads 5"),
-        (hf(num_hidden_layers=None), "no value for 'num_hidden_layers'"),
         (hf(use_sliding_window=True), "use_sliding_window"),
         (hf(hidden_act="gelu"), "'gelu'"),
-        (hf(head_dim=64), "head_dim 64"),
         (hf(image_token_id=512), "image_token_id 512 .* 512 rows"),
         (hf(vision={"patch_size": 16}), "patch_size must be 14, not 16"),
-        (hf(vision={"out_hidden_size": 64}), "out_hidden_size must be 128, not 64"),
         (hf(vision={"fullatt_block_indexes": [1, 4]}), r"\[4\] are outside of depth 4"),
     ],
 )
@@ -78,14 +69,9 @@ def test_errors_name_the_value(fields, message):
     ("types", "refused"),
     [
         ({"type": "mrope"}, ""),
-        ({"type": "default"}, ""),
-        ({"rope_type": "default", "type": "default"}, ""),
         ({"rope_type": "default", "type": "mrope"}, ""),
-        ({"type": None}, ""),
         ({}, ""),
-        ({"type": "yarn"}, "yarn"),
         ({"rope_type": "dynamic"}, "dynamic"),
-        ({"rope_type": "yarn", "type": "mrope"}, "yarn"),
         ({"rope_type": "default", "type": "yarn"}, "yarn"),
     ],
 )
@@ -107,23 +93,14 @@ def hf3(text=(), vision=(), **changes):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (hf3(vision={"patch_size": 14}), "patch_size must be 16, not 14"),
-        (hf3(vision={"hidden_act": "silu"}), "hidden_act must be gelu_pytorch_tanh, not silu"),
         (hf3(vision={"num_position_embeddings": 60}), "num_position_embeddings 60 is not the size"),
-        (hf3(vision={"deepstack_visual_indexes": [2, 1]}), r"deepstack \[2, 1\] must be in asc"),
         (hf3(vision={"deepstack_visual_indexes": [1, 4]}), r"deepstack \[4\] are outside of dep"),
-        (
-            hf3(text={"num_hidden_layers": 2}),
-            r"deepstack \[0, 1, 2\] needs at least as many .* not 2",
-        ),
-        (hf3(vision={"rope_parameters": {"rope_theta": 5.0}}), "rope_theta': 5.0.*not axial"),
         (hf3(text={"attention_bias": True}), "attention_bias True is not that of a qwen3_vl"),
         (
             hf3(text={"rope_scaling": {"mrope_section": [6, 5, 5], "mrope_interleaved": False}}),
             "mrope_interleaved False is not that of a qwen3_vl",
         ),
         (hf3(quantization_config={"quant_method": "fp8"}), r"quantised \(fp8\): give a checkpoint"),
-        (hf3(model_type="qwen3_vl_moe"), "'qwen3_vl_moe'.*supported are .*'qwen3_vl'"),
         (hf3(model_type="qwen3_5"), "'qwen3_5'.*supported are .*'qwen3_vl'"),
     ],
 )
@@ -173,18 +150,10 @@ def text(name, **changes):
     ("fields", "message"),
     [
         (text("tiny_qwen3", attention_bias=True), "attention_bias True is not that of a qwen3"),
-        (text("tiny_qwen2.5", rope_scaling={"type": "yarn", "factor": 4}), "'yarn' is not supp"),
-        (text("tiny_qwen2.5", head_dim=64), "head_dim 64"),
         (text("tiny_llama", rope_theta=None), "no value for 'rope_theta'"),
-        (text("tiny_qwen2.5", eos_token_id=512), "eos_token_id 512 .* 512 rows"),
         (text("tiny_qwen3", model_type="qwen3_moe"), "'qwen3_moe'.*supported are .*'qwen3'"),
     ],
 )
 def test_errors_of_text_models(fields, message):
     with pytest.raises(ValueError, match=message):
         config.Config.from_hf(fields)
-
-
-def test_vision_heads_must_fit_the_rotation():
-    with pytest.raises(ValueError, match="head width 6"):
-        dataclasses.replace(TINY.vision, width=96, num_heads=16)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests.models.qwen import inputs, large, oracle
+from tests.models.qwen import inputs, oracle
 from tests.trainer import small
 from vade_jax.models.qwen import files, model, presets, tiny_checkpoint, weights
 from vade_jax.trainer import mesh
@@ -39,12 +39,6 @@ def test_round_trip(tmp_path, params, shard_bytes):
     shape, again = files.load(tmp_path / "hf")
     assert shape == SMALL
     assert_equal(again, params)
-
-
-def test_the_config_is_read_without_the_weights(tmp_path, params):
-    files.save(tmp_path / "hf", SMALL, params)
-    (tmp_path / "hf" / files.SINGLE).unlink()
-    assert files.load_config(tmp_path / "hf") == SMALL
 
 
 def test_bfloat16_is_kept(tmp_path, params):
@@ -122,23 +116,6 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, shape, tied):
     assert_equal(loaded, params)
 
 
-@pytest.mark.parametrize("name", ["tiny_qwen2.5", "tiny_qwen3"])
-def test_text_models_go_to_transformers_and_back(tmp_path, name):
-    transformers = pytest.importorskip("transformers")
-    shape = oracle.text(presets.PRESETS[name], num_layers=2)
-    params = weights.to_params(shape, oracle.random_tensors(shape, 1))
-    files.save(tmp_path / "ours", shape, params)
-    reference, report = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "ours", output_loading_info=True
-    )
-    assert type(reference).__name__ == shape.to_hf()["architectures"][0]
-    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
-    reference.save_pretrained(tmp_path / "theirs")
-    again, loaded = files.load(tmp_path / "theirs")
-    assert (again.text, again.vision) == (shape.text, None)
-    assert_equal(loaded, params)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "checksums.json"])
 def test_a_changed_byte_of_any_file_is_noticed(tmp_path, params, name):
     (tmp_path / "hf").mkdir()
@@ -211,32 +188,18 @@ def copy_a_tensor(directory):
     index_says(directory, another="z.safetensors")
 
 
-def as_integers(directory):
-    shard = first_shard(directory)
-    tensors = safetensors.numpy.load_file(shard)
-    safetensors.numpy.save_file({name: x.astype(np.int8) for name, x in tensors.items()}, shard)
-
-
 def write(name, text):
     return lambda d: (d / name).write_text(text)
 
 
 GONE, WRONG = FileNotFoundError, ValueError
 ONE_FILE = [
-    (lambda d: d.rename(d.with_name("x")), GONE, "hf is not a directory: give"),
     (lambda d: (d / "config.json").unlink(), GONE, "config.json is missing"),
     (write("config.json", "{"), WRONG, "config.json is not JSON"),
-    (
-        lambda d: edit(d / "config.json", model_type="llama"),
-        WRONG,
-        "config.json: config.json describes .*'llama'",
-    ),
     (lambda d: (d / files.SINGLE).unlink(), GONE, "lacks model.safetensors"),
     (lambda d: cut(d / files.SINGLE), WRONG, "model.safetensors is damaged or cut"),
-    (write(files.SINGLE, ""), WRONG, "is damaged or cut"),
 ]
 SHARDS = [
-    (write(files.INDEX, '{"weight_map": {"x": "a.safetensors"}}'), GONE, "lacks a.safetensors"),
     (lambda d: first_shard(d).unlink(), GONE, "lacks model-00001-of-"),
     (lambda d: cut(first_shard(d)), WRONG, "model-00001.* is damaged or cut"),
     (
@@ -245,8 +208,6 @@ SHARDS = [
         "another is not in model-00001-of-.*, as it says",
     ),
     (copy_a_tensor, WRONG, "z.safetensors: .* is also in another file"),
-    (as_integers, WRONG, "has type I8, only F64, .*: give a checkpoint that"),
-    (lambda d: edit(d / files.INDEX, weight_map={"x": 3}), WRONG, "has no weight_map"),
     (
         lambda d: edit(d / files.INDEX, weight_map={"x": "../y.safetensors"}),
         WRONG,
@@ -265,14 +226,6 @@ def test_damage(tmp_path, params, shard_bytes, damage, error, message, monkeypat
     damage(tmp_path / "hf")
     monkeypatch.setattr(weights, "to_params", None)
     with pytest.raises(error, match=message):
-        files.load(tmp_path / "hf")
-
-
-def test_tensors_that_do_not_fit_the_config(tmp_path, params):
-    files.save(tmp_path / "hf", SMALL, params)
-    edit(tmp_path / "hf" / "config.json", intermediate_size=100)
-    message = r"hf: .*mlp.gate_proj.weight has shape \(352, 128\), expected \(100, 128\)"
-    with pytest.raises(ValueError, match=message):
         files.load(tmp_path / "hf")
 
 
@@ -316,52 +269,10 @@ def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
         assert path.read_bytes() == (tmp_path / "x0" / path.name).read_bytes(), path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["3b", "qwen3vl-2b"])
-def test_a_large_one_goes_through_the_devices_with_a_file_in_memory_at_a_time(tmp_path, name):
-    """Bit for bit, with less than 4 GB next to the arrays; 8 GB of disk."""
-    shape, dtype = presets.PRESETS[name], np.dtype(ml_dtypes.bfloat16)
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.mkdir()
-    sizes = dict(weights.names_and_shapes(shape))
-    tensors = ((name, large.tensor(name, size)) for name, size in sizes.items())
-    files._write_shards(source, shape, tensors, dtype, 4 * 10**9)
-    (source / files.CONFIG).write_text(json.dumps(shape.to_hf()))
-    command = [sys.executable, "-m", "tests.models.qwen.large", name, source, target]
-    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    print(found)  # seconds and bytes, with pytest -s
-    found = json.loads(found.splitlines()[-1])
-    for path in target.glob("*.safetensors"):
-        for name, x in files.read_tensors(path).items():
-            expected = large.tensor(name, sizes.pop(name))
-            assert x.dtype == dtype and x.tobytes() == expected.tobytes(), name
-    assert not sizes
-    shutil.rmtree(target)
-    assert found["load_peak"] < found["arrays"] + 2e9
-    assert found["save_peak"] < found["arrays"] + 4e9
-
-
-@pytest.mark.parametrize(
-    ("ours", "other", "message"),
-    [
-        (
-            "tiny",
-            "tiny_qwen3vl",
-            r"preprocessor_config.json: patch_size is 16, but a qwen2_5_vl has 14: ",
-        ),
-        (
-            "tiny_qwen3vl",
-            "tiny",
-            r"preprocessor_config.json: patch_size is 14, but a qwen3_vl has 16: ",
-        ),
-    ],
-)
-def test_the_preprocessor_of_another_family_is_refused_before_any_weight(
-    tmp_path, ours, other, message
-):
-    for name in (ours, other):
+def test_the_preprocessor_of_another_family_is_refused_before_any_weight(tmp_path):
+    for name in ("tiny", "tiny_qwen3vl"):
         tiny_checkpoint.write(tmp_path / name, 0, name)
-    files.load_config(tmp_path / ours)
-    shutil.copy(tmp_path / other / "preprocessor_config.json", tmp_path / ours)
-    with pytest.raises(ValueError, match=message):
-        files.load_config(tmp_path / ours)
+    files.load_config(tmp_path / "tiny")
+    shutil.copy(tmp_path / "tiny_qwen3vl" / "preprocessor_config.json", tmp_path / "tiny")
+    with pytest.raises(ValueError, match="patch_size is 16, but a qwen2_5_vl has 14: "):
+        files.load_config(tmp_path / "tiny")

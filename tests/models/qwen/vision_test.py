@@ -43,19 +43,6 @@ def test_windows_and_images_are_separate_where_they_should_be():
         np.testing.assert_array_equal(change_BW, moved)
 
 
-def test_a_block_keeps_its_input_and_what_attention_returned():
-    """Of both branches, windows and whole images, nothing else is kept for the backward pass."""
-    images = inputs.layout([np.zeros((112, 224, 3), np.uint8)] * 2)
-    shape = oracle.blocks(TINY, depth=3, full_blocks=(1,))
-    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
-    features = lambda p: model.merge(model.graph(shape), p).image_features(images).cell_BWCD
-    kept = jax.tree.leaves(jax.eval_shape(lambda params: jax.vjp(features, params)[1], params))
-    stacks = [x.shape for x in kept if x.shape[:1] == (3,) and x.ndim > 3]  # but the weights
-    rest = images.valid_BWS.shape
-    heads = (shape.vision.num_heads, shape.vision.head_width)
-    assert sorted(stacks) == sorted([(3, *rest, shape.vision.width), (3, *rest, *heads)])
-
-
 def test_levels_of_a_plain_tower_are_bit_equal_to_the_processor():
     patch = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 768, 1)
     level = (np.arange(256) * (1 / 255)).astype(np.float32)

@@ -75,15 +75,6 @@ def test_transformers_5_names_are_read():
     )
 
 
-def test_published_sizes_of_the_largest_tensors():
-    shapes = dict(weights.names_and_shapes(presets.PRESETS["7b"]))
-    assert shapes["visual.patch_embed.proj.weight"] == (1280, 3, 2, 14, 14)
-    assert shapes["visual.blocks.31.attn.qkv.weight"] == (3840, 1280)
-    assert shapes["visual.merger.mlp.2.weight"] == (3584, 5120)
-    assert shapes["model.layers.27.self_attn.k_proj.weight"] == (512, 3584)
-    assert shapes["lm_head.weight"] == (152064, 3584)
-
-
 NORM, KEY = "model.norm.weight", "model.layers.2.self_attn.k_proj.weight"
 
 
@@ -93,10 +84,6 @@ NORM, KEY = "model.norm.weight", "model.layers.2.self_attn.k_proj.weight"
         (lambda t: t.pop(KEY), f"{KEY} is missing"),
         (lambda t: t.update(extra=t[KEY]), "extra is not part of this model"),
         (
-            lambda t: t.update({"model.layers.4.mlp.up_proj.weight": t[KEY]}),
-            "model.layers.4.mlp.up_proj.weight is not part",
-        ),
-        (
             lambda t: t.update({KEY: t[KEY].T}),
             rf"{KEY} has shape \(128, 64\), expected \(64, 128\)",
         ),
@@ -104,7 +91,6 @@ NORM, KEY = "model.norm.weight", "model.layers.2.self_attn.k_proj.weight"
             lambda t: t.update({"model.language_model.norm.weight": t[NORM]}),
             f"model.language_model.norm.weight occurs twice, also as {NORM}",
         ),
-        (lambda t: [t.pop(name) for name in list(t)[:20]], "and 12 more"),
         (
             lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1}),
             "lm_head.weight differs from model.embed_tokens.weight",
@@ -122,16 +108,6 @@ def test_a_tied_checkpoint_may_carry_a_copy_of_its_embedding():
     tensors = oracle.random_tensors(TINY, 0)
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
     assert "lm_head" not in weights.to_params(TINY, tensors)
-
-
-def test_wrong_parameters_are_not_exported():
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
-    params["text"]["norm"]["scale"] = np.ones(3, np.float32)
-    with pytest.raises(ValueError, match=r"text/norm/scale has shape \(3,\)"):
-        list(weights.from_params(TINY, params))
-    del params["text"]["norm"]["scale"]
-    with pytest.raises(ValueError, match=r"text/norm/scale is missing"):
-        next(weights.from_params(TINY, params))
 
 
 TYPES = np.float32, ml_dtypes.bfloat16

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.samplers import environment
 from vade_jax.samplers import beta
@@ -53,16 +52,6 @@ def test_without_references_the_mean_belief_is_guessed():
     np.testing.assert_allclose(after.beta_I, [0.32, 0, 4.5 + 0.32], rtol=1e-6)
 
 
-def test_prompts_whose_references_are_alike_say_nothing_of_the_progress():
-    selector = bots.SPEC()
-    state = selector.init(4, weak_rate=[0.5, 0.5, 0.1, 0.1], strong_rate=[0.5, 0.5, 0.9, 0.9])
-    state = selector.update(state, environment.counts([0, 1], [5, 5], 8))
-    assert not state.started
-    state = selector.update(state, environment.counts([2, 3], [4, 4], 8))
-    state = selector.update(state, environment.counts([0, 1], [5, 5], 8))
-    np.testing.assert_allclose(state.progress, 0.5, rtol=1e-5)
-
-
 def test_the_draws_nearest_to_a_half_are_chosen():
     state = bots.SPEC().init(50)
     state = state.replace(
@@ -74,10 +63,3 @@ def test_the_draws_nearest_to_a_half_are_chosen():
     expected = np.argsort(abs(p_I - 0.5))[:5]
     assert sorted(proposal.index_M.tolist()) == sorted(expected.tolist())
     np.testing.assert_allclose(proposal.p_M, p_I[proposal.index_M], rtol=1e-6)
-
-
-def test_one_reference_alone_is_an_error():
-    with pytest.raises(ValueError, match="strong_rate"):
-        bots.SPEC().init(3, weak_rate=[0.5] * 3)
-    with pytest.raises(ValueError, match=r"weak_rate has shape \(2,\)"):
-        bots.SPEC().init(3, weak_rate=[0.5] * 2, strong_rate=[0.5] * 3)

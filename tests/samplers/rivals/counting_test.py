@@ -117,15 +117,6 @@ def test_dare_draws_by_a_narrow_beta_density(options, concentration):
     assert (share_A[3] > 0.05) == (concentration == 5)
 
 
-def test_the_default_counts_are_worth_two_visits_at_most():
-    selector = counting.DARE()
-    state = selector.init(2)
-    for successes in (0, 8, 4):
-        state = selector.update(state, environment.counts([1], [successes]))
-    # 4 + 8/2 + 0/4 right, and 4 + 0/2 + 8/4 wrong
-    assert (state.alpha_I.tolist(), state.beta_I.tolist()) == ([0, 8], [0, 6])
-
-
 # ------------------------------------------------------------------------------ InSight
 SCORES = {  # (a, b) of a Beta posterior: the score of 8 answers
     (1, 1): 0.170,
@@ -176,16 +167,3 @@ def test_the_largest_scores_are_chosen():
     proposal = selector.propose(state, jax.random.key(0), 4)
     assert sorted(proposal.index_M.tolist()) == [0, 1, 2, 3]
     np.testing.assert_allclose(proposal.p_M, mean_I[proposal.index_M], rtol=1e-6)
-
-
-def test_ties_and_candidates_are_random():
-    """One item of unusual promise wins where it is a candidate: in half of all steps."""
-    selector, size = counting.INSIGHT(candidates=5), 40
-    state = selector.init(size)
-    state = state.replace(
-        alpha_I=jnp.full(size, 20.0).at[3].set(0), beta_I=jnp.full(size, 20.0).at[3].set(0)
-    )
-    chosen = [selector.propose(state, jax.random.key(k), 4).index_M.tolist() for k in range(400)]
-    assert np.mean([3 in batch for batch in chosen]) == pytest.approx(0.5, abs=0.1)
-    others = np.bincount(np.concatenate(chosen), minlength=size)[np.arange(size) != 3]
-    assert others.min() > 10

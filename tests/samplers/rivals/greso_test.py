@@ -1,6 +1,5 @@
-"""GRESO: streaks and probabilities by hand, skipping by frequency, epochs as uniform's."""
+"""GRESO: streaks and probabilities by hand, skipping by frequency."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,23 +49,3 @@ def test_epochs_skipped_are_geometric(streak, keep):
     share_K = [np.mean(skipped_I == k) for k in range(4)]
     expected_K = [keep * (1 - keep) ** k for k in range(4)]
     np.testing.assert_allclose(share_K, expected_K, atol=2e-4)
-
-
-def test_mixed_items_once_an_epoch_and_solved_ones_less_often():
-    """20 items mixed, 20 solved: the solved are visited, ever more rarely."""
-    selector, count_I = greso.SPEC(p_easy=0.3), np.zeros(40, int)
-    state, rng = selector.init(40), np.random.default_rng(0)
-    for step in range(150):
-        proposal = selector.propose(state, jax.random.key(step), 4)
-        feedback = environment.feedback(proposal, np.ones(40), rng)
-        mixed_M = proposal.index_M < 20
-        feedback = feedback.replace(successes_M=jnp.where(mixed_M, 4.0, 8.0))
-        before, state = state, selector.update(state, feedback)
-        count_I[np.asarray(proposal.index_M)] += 1
-        if step < 10:
-            assert count_I.max() == 1  # the first epoch visits all
-        # within an epoch no mixed item is ahead of another by more than the next
-        assert np.ptp(count_I[:20]) <= 1
-        assert state.epoch >= before.epoch
-    assert np.all(count_I[20:] >= 2)
-    assert count_I[:20].mean() > 3 * count_I[20:].mean()

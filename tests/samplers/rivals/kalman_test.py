@@ -10,8 +10,6 @@ from tests.samplers import environment
 from vade_jax.samplers import gaussian
 from vade_jax.samplers.rivals import kalman
 
-LEARNER = kalman.KALMAN(temper=1.0, noise_rest=0.0)
-
 
 def test_update_by_hand():
     """Every variance + .002, the visited + .15 more; one without answers is not visited."""
@@ -47,24 +45,6 @@ def test_evidence_fades_and_adds_by_hand():
     # weights 3/4 at 1/16 and 1/4 at 16: exp(3/4 log(1/16) + 1/4 log 16) = 1/4
     evidence_Q = jnp.full(9, -1e9).at[0].set(np.log(3)).at[8].set(0.0)
     np.testing.assert_allclose(kalman.noise_scale(evidence_Q), 0.25, rtol=1e-5)
-
-
-def learned(noise, num_steps=50, num_items=100):
-    """The noise scale learned where logits, drawn to 0, walk at random by `noise` a step."""
-    rng, state = np.random.default_rng(0), LEARNER.init(num_items)
-    logit_I = rng.normal(0, 1.5, num_items)
-    for step in range(num_steps):
-        proposal = LEARNER.propose(state, jax.random.key(step), num_items)
-        feedback = environment.feedback(proposal, special.expit(logit_I), rng)
-        state = LEARNER.update(state, feedback)
-        logit_I = 0.98 * logit_I + rng.normal(0, np.sqrt(noise), num_items)
-    return float(kalman.noise_scale(state.evidence_Q))
-
-
-def test_noise_is_learned():
-    """From .15 a visit; the truth is an 8th, that, and 8 times it."""
-    low, middle, high = learned(0.15 / 8), learned(0.15), learned(0.15 * 8)
-    assert low < 0.4 and 0.6 < middle < 1.7 and high > 5
 
 
 # ------------------------------------------------------------------------------ KGPS
@@ -114,12 +94,3 @@ def test_the_scale_of_the_noise_is_learned_as_kalmans():
         state, other = ours.update(state, seen), his.update(other, seen)
     chex.assert_trees_all_close(kalman.KalmanState(**{k: state[k] for k in other}), other)
     assert kalman.noise_scale(state.evidence_Q) > 1.5
-
-
-def test_the_first_pass_visits_every_item_once():
-    selector = kalman.KGPS()
-    steps, state = environment.play(selector, selector.init(12), np.full(12, 0.5), 4, 3)
-    visited = np.concatenate([proposal.index_M for proposal, _ in steps])
-    assert sorted(visited.tolist()) == list(range(12)) and not state.unseen_I.any()
-    state = selector.update(selector.init(3), environment.counts([0, 1], [3, 0], [8, 0]))
-    assert state.unseen_I.tolist() == [False, False, True]  # though no valid answer came to item 1

@@ -6,7 +6,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.samplers import environment
 from vade_jax.samplers.rivals import knapsack
@@ -59,12 +58,6 @@ def test_what_the_mixed_cannot_use_goes_to_those_all_wrong():
     assert num_I[:2].tolist() == [5, 11] and num_I[2:].tolist() == [8, 8]
 
 
-def test_equal_shares():
-    """Nothing known; all solved; all wrong; all mixed alike."""
-    for successes, trials in ((0, 0), (16, 16), (0, 16), (8, 16), (4, 7)):
-        assert allocate([successes] * 4, [trials] * 4).tolist() == [8] * 4
-
-
 def test_unknown_prompts_get_the_mean_and_no_surplus():
     """Half of 16 answers right, all wrong, 3 of 5 answers: too few to know."""
     assert allocate([8, 0, 3], [16, 16, 5]).tolist() == [5, 11, 8]
@@ -86,15 +79,3 @@ def test_newest_answers_fill_a_buffer():
         found = state.alpha_I[1], state.beta_I[1]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert state.visits_I.tolist() == [0, 5] and state.alpha_I[0] == 0
-
-
-@pytest.mark.parametrize(("size", "num_groups"), [(8, 2), (2, 8), (16, 1)])
-@pytest.mark.parametrize("is_right", [False, True])
-def test_a_mixed_prompt_can_become_all_right_or_all_wrong(size, num_groups, is_right):
-    """As in the public code, once the newest 16 answers are alike: then it gets as few as those."""
-    selector = make()
-    state = selector.update(selector.init(1), environment.counts([0], [3], 8))
-    for _ in range(num_groups):
-        assert state.alpha_I[0] > 0 and state.beta_I[0] > 0
-        state = selector.update(state, environment.counts([0], [size * is_right], size))
-    assert (state.alpha_I[0], state.beta_I[0]) == (16 * is_right, 16 * (not is_right))

@@ -87,21 +87,6 @@ def test_every_fifth_step_the_head_takes_places_of_the_base():
     assert seconds == {7, 3, 9}
 
 
-def choice(selector, key):
-    return selector.propose(selector.init(40), key, 4).index_M.tolist()
-
-
-def test_a_review_has_no_draw():
-    plain = samplers.SAMPLERS["vade"](warmup="none")
-    selector = make(base="vade", base_options={"warmup": "none"}, share=0.5)
-    state = queue(selector, [0] + [OUT] * 39)
-    key = next(k for k in map(jax.random.key, range(9)) if 0 not in choice(plain, k))
-    found, before = selector.propose(state, key, 4), plain.propose(state.base, key, 4)
-    place = found.index_M.tolist().index(0)
-    assert np.isnan(found.p_M[place])
-    np.testing.assert_array_equal(np.delete(found.p_M, place), np.delete(before.p_M, place))
-
-
 def test_the_base_learns_filters_and_believes_as_by_itself():
     options = {"base": "vade", "keep": "mixed"}
     plain = samplers.SAMPLERS["dapo"](**options)
@@ -115,11 +100,3 @@ def test_the_base_learns_filters_and_believes_as_by_itself():
     reviewed_M = belief.pop("remind/reviewed")
     np.testing.assert_array_equal(reviewed_M, np.asarray(proposal.index_M) == 0)
     chex.assert_trees_all_equal(belief, plain.believe(state.base, proposal))
-
-
-def test_the_seed_is_the_bases_too():
-    """MoPPS has a pool of its own, here of 8 items."""
-    options, key = {"candidates": 2}, jax.random.key(0)
-    plain = samplers.SAMPLERS["mopps"](seed=1, **options)
-    first, other = (make(base="mopps", base_options=options, seed=s) for s in (0, 1))
-    assert choice(other, key) == choice(plain, key) != choice(first, key)

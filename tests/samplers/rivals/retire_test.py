@@ -5,28 +5,13 @@ import fractions
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers import ranking
 from vade_jax.samplers.rivals import retire
 
 OUT = retire.NOT_RETIRED
-SELECTOR = retire.SPEC()
-
-
-def retired(since_I, selector=SELECTOR, step=0, **arrays):
-    """The state with this queue."""
-    state = selector.init(len(since_I))
-    arrays = {name: jnp.asarray(value) for name, value in arrays.items()}
-    since_I = jnp.array(since_I, jnp.int32)
-    return state.replace(since_I=since_I, step=jnp.int32(step), **arrays)
-
-
-def chosen(state, num_prompts, seed=0, selector=SELECTOR):
-    return selector.propose(state, jax.random.key(seed), num_prompts).index_M.tolist()
 
 
 class Loop:
@@ -112,23 +97,3 @@ def test_forty_steps_are_those_of_a_plain_loop(num_prompts, rate, decay, review)
         assert state.step == loop.step
     rare = {"review", "fill", "no answer in the queue", "back", "tail", "retire"}
     assert all(loop.events[name] >= 3 for name in rare), loop.events
-
-
-def test_reviews_are_counted_exactly_in_a_long_run():
-    steps = np.array([0, 2, 3, 9_999, 10_000, 16_777_217, 2_000_000_001, 2_147_483_646])
-    for part in (1, 2500, 4000, 6667, 9999):
-        x = fractions.Fraction(part, retire.PARTS)
-        expected = [math.floor(x * (int(t) + 1)) - math.floor(x * int(t)) for t in steps]
-        assert retire.carry(part, jnp.asarray(steps, jnp.int32)).tolist() == expected
-
-
-def test_what_it_believes():
-    state = retired([2, OUT, OUT, OUT], alpha_I=np.float32([12, 0, 2, 0]), beta_I=np.zeros(4))
-    belief = SELECTOR.believe(state, ranking.same_num_rollouts(jnp.array([1, 0]), 8))
-    assert belief["retire/retired"].tolist() == [0.25, 0.25]
-    assert belief["retire/reviewed"].tolist() == [0, 1]
-    np.testing.assert_allclose(belief["posterior_mean"], [1 / 2, 13 / 14], rtol=1e-6)
-    # Beta(1, 1): 1 - 2/9; Beta(13, 1): 1 - 13/21 - 1 / C(21, 8)
-    mixed = [7 / 9, 8 / 21 - 1 / math.comb(21, 8)]
-    np.testing.assert_allclose(belief["prob_mixed"], mixed, rtol=1e-5)
-    assert (belief["alpha"].tolist(), belief["beta"].tolist()) == ([0, 12], [0, 0])
