@@ -75,12 +75,3 @@ def test_micro_batches_share_shapes_and_stack(batch):
     assert stacked.token_MP.shape == (1, 1, sizes["prompt_length"])
     with pytest.raises(ValueError, match="differ in size"):
         batching.stack_micro([batching.collate(m, **sizes) for m in micros])
-
-
-def test_what_does_not_fit_is_refused(batch):
-    with pytest.raises(ValueError, match="does not fit in prompt_length=16"):
-        batching.collate(batch, prompt_length=16)
-    with pytest.raises(ValueError, match="do not fit in 1 images"):
-        batching.collate(batch, num_images=1)
-    with pytest.raises(ValueError, match="at least one prompt"):
-        batching.collate([])

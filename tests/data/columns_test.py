@@ -66,34 +66,25 @@ def chat(*parts):
         ({"problem": "How many?", "answer": 3, "images": ["a.png"]}, "How many?", "3", "int", 1),
         ({"question": "Red?", "answer": True, "image": "a.png", "choices": None}, "Red?", "yes", "yesno", 1),
         # Another name of a column fills it only where it is empty.
-        ({"question": "q", "problem": "geometry", "answer": "1", "images": ["a.png"], "image": None}, "q", "1", "int", 1),
         ({"problem": "p", "question": "", "answer": "1", "image": "a.png", "images": []}, "p", "1", "int", 1),
         # MATH and GSM8K. A solution says nothing of an answer that tells its kind.
-        (HALF, "Half?", r"\frac{1}{2}", "expr", 0), (HALF | {"answer": r"\frac12"}, "Half?", r"\frac12", "expr", 0),
+        (HALF, "Half?", r"\frac{1}{2}", "expr", 0),
         ({"question": "q", "answer": "9 + 9 = <<9+9=18>>18 apples.\n#### 1,018"}, "q", "1,018", "int", 0),
-        (TOLD | {"answer": 3}, "Which?", "3", "int", 0), (TOLD | {"answer": "A cat"}, "Which?", "A cat", "text", 0),
-        (TOLD | {"answer": "x^2"}, "Which?", "x^2", "expr", 0),
-        (TOLD | {"answer": "y", "kind": "choice", "choices": ["x", "y"]}, "Which?", "y", "choice", 0),
+        (TOLD | {"answer": 3}, "Which?", "3", "int", 0),
         # verl: without the bare question, the user's last turn.
         (VERL | {"kind": "expr"}, "<image>Find x.", r"2 \sqrt { 221 }", "expr", 1),
         (BARE | {"kind": "expr"}, "<image>Find x. You FIRST think.", r"2 \sqrt { 221 }", "expr", 1),
         # Pictures and questions where others have them.
         ({"question": "q", "answer": "1", "image_2": "a.png", "image_10": "b.png", "image_1": "a.png"}, "q", "1", "int", 3),
         *(({"question": "q", "answer": "1", name: "a.png"}, "q", "1", "int", 1)
-          for name in ("image_path", "Image", "img", "image_file", "file_name", "decoded_image", "image_paths")),
+          for name in ("image_path", "Image", "img", "decoded_image")),
         ({"question": "q", "answer": "no", "messages": chat(PART, TEXT)}, "q", "no", "yesno", 1),
         ({"messages": chat(TEXT, PART, PART), "answer": "no"}, "Red?<image><image>", "no", "yesno", 2),
-        ({"message": json.dumps(chat(PART, TEXT)), "answer": "no"}, "<image>Red?", "no", "yesno", 1),
         ({"conversations": [{"from": "human", "value": "<image>\nRed?"}, {"from": "gpt", "value": "yes"}], "image": "a.png",
           "answer": "yes"}, "<image>\nRed?", "yes", "yesno", 1),
-        ({"prompt": chat({"type": "image"}, TEXT), "images": ["a.png"], "answer": "no"}, "<image>Red?", "no", "yesno", 1),
         ({"prompt": "Red?", "answer": "no"}, "Red?", "no", "yesno", 0),
-        ({"question": "q", "answer": "1", "image": "a.png", "image_url": "http://a/b.png"}, "q", "1", "int", 1),
         # Pictures beside empty places, as columns of several pictures are filled up to one length.
         ({"question": "q", "answer": "1", "images": [None, "a.png", ""], "image": None}, "q", "1", "int", 1),
-        ({"question": "q", "answer": "1", "images": [None], "image": "a.png"}, "q", "1", "int", 1),
-        ({"question": "q", "answer": "1", "figure": "none.png"}, "q", "1", "int", 0),
-        ({"question": "q", "answer": "2", "id": "", "kind": ""}, "q", "2", "int", 0),
     ],
     ids=str,
 )  # fmt: skip
@@ -103,14 +94,6 @@ def test_rows_are_read_under_the_names_that_others_use(
     (item,) = read(tmp_path, row)
     assert (item.question, item.answer, item.kind) == (question, answer, kind)
     assert (item.uid, len(item.images)) == ("rows:0", num_images)
-
-
-def test_a_row_of_verl_in_a_table_and_its_columns_under_both_names(tmp_path):
-    row = VERL | {"images": [{"bytes": PNG, "path": None}]}
-    (item,) = read(tmp_path, row, form="parquet", kind="expr")
-    assert (item.metadata, item.images[0].size) == ({"subset": "hiyouga/geometry3k"}, (30, 40))
-    whole = sources.rows(tmp_path / "rows.parquet").row(0)
-    assert (whole["subset"], whole["ability"]) == ("hiyouga/geometry3k", "math")
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -128,10 +111,8 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, form):
 @pytest.mark.parametrize(
     "shown",
     [
-        "a.png", {"path": "a.png"}, {"bytes": None, "path": "a.png"}, {"image": "a.png", "max_pixels": 50176},
-        {"image": {"path": "a.png"}}, {"image_url": {"url": "a.png"}}, {"type": "image", "url": "file://{here}/a.png"},
-        "file://{here}/a.png", "{here}/a.png", BASE64, f"{BASE64[:76]}\n{BASE64[76:]}", URL, {"image": URL},
-        {"bytes": BASE64}, {"type": "image", "source": {"type": "base64", "data": BASE64}},
+        "a.png", {"bytes": None, "path": "a.png"}, {"image": "a.png", "max_pixels": 50176}, {"image_url": {"url": "a.png"}},
+        "file://{here}/a.png", BASE64, URL, {"bytes": BASE64},
     ],
     ids=str,
 )  # fmt: skip
@@ -167,15 +148,12 @@ def test_a_row_that_shows_nothing_is_a_row_without_a_picture(tmp_path, form, nam
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [
-        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"), ("Which? A:3 B:4", "$B$", "choice"),
-        ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"),
-        ("?", "-3", "int"), ("?", "3.0", "float"), ("?", "1/3", "float"), ("?", "x = 5", "expr"),
-        ("?", "14/2=7", "expr"), ("?", "x^2 = 5", "expr"), ("?", "2.5M", "float"), ("?", "10^6", "int"),
-        ("?", "dark blue", "text"), ("?", "x-axis", "text"), ("?", "24 cm long", "text"), ("?", "x", "text"),
-        ("?", "St. Peter's (Rome)", "text"), ("?", "北京", "text"), ("?", "vitamin C", "text"),
+        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"),
+        ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"), ("?", "3.0", "float"),
+        ("?", "1/3", "float"), ("?", "x = 5", "expr"), ("?", "10^6", "int"), ("?", "dark blue", "text"), ("?", "x-axis", "text"),
+        ("?", "北京", "text"),
         # Words lose their signs, so x + 3 would be x - 3: the user's kind decides, or the row is rejected.
-        *(("?", formula, None) for formula in
-          ("a-b", "x - 3", "2x+y", "a/b", "-x", "x!", "x+1", "2x", "√2", "AB-CD", "f(x)", "1:2")),
+        *(("?", formula, None) for formula in ("x - 3", "a/b", "2x", "√2", "f(x)", "1:2")),
     ],
 )  # fmt: skip
 def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind):
@@ -204,14 +182,6 @@ def test_a_gold_of_a_table_has_the_digits_that_were_written(tmp_path):
         assert item.answer == "45.67"
 
 
-def test_a_number_is_not_the_place_of_an_option_if_it_is_one_or_has_a_kind(tmp_path):
-    row = {"question": "Which is a mammal?", "choices": ["trout", "dog", "ant"], "answer": 1}
-    good = row | {"choices": ["1", "2"]}, row | {"kind": "int"}, row | {"answer": 12}
-    first, *others = read(tmp_path, row, *good)
-    assert "may be the place of one of the choices" in first.detail
-    assert [item.answer for item in others] == ["1", "1", "12"]
-
-
 # ------------------------------------------------------------------------------ rejects
 GOOD = {"question": "q", "answer": "1"}
 
@@ -219,12 +189,10 @@ GOOD = {"question": "q", "answer": "1"}
 @pytest.mark.parametrize(
     ("row", "reason"),  # tests/hostile/files_test.py has a hundred more
     [
-        ("{" + LONG, "bad_row"), ({"problem": "?", "solution": "So 3."}, "missing_field"), (GOOD | {"answer": {"a": LONG}}, "bad_answer"),
-        (TOLD | {"answer": 1, "choices": ["x", "y", "z"]}, "bad_answer"), (GOOD | {"answer": LONG}, "bad_kind"), (GOOD | {"kind": LONG}, "bad_kind"),
-        *((GOOD | {"image": x}, "bad_image") for x in ("lfs.png", LONG, BASE64[:40] * 500, {"foo": LONG}, [[LONG]], "http://" + LONG)),
-        *((GOOD | {"figure": x}, "unread_image") for x in ("a.png", [{"path": "a.png"}], {"bytes": BASE64}, URL)),
-        (VERL | {"kind": "expr", "videos": ["a.mp4"]}, "not_an_image"), (GOOD | {"id": LONG}, "bad_id"), (GOOD | {"level": [LONG]}, "bad_level"),
-        (GOOD | {"choices": LONG}, "bad_choices"), (GOOD | {"tolerance": LONG}, "bad_tolerance"),
+        ("{" + LONG, "bad_row"), (GOOD | {"kind": LONG}, "bad_kind"),
+        (TOLD | {"answer": 1, "choices": ["x", "y", "z"]}, "bad_answer"),
+        *((GOOD | {"image": x}, "bad_image") for x in ("lfs.png", LONG, {"foo": LONG}, "http://" + LONG)),
+        (GOOD | {"figure": "a.png"}, "unread_image"), (VERL | {"kind": "expr", "videos": ["a.mp4"]}, "not_an_image"),
     ],
     ids=lambda x: str(x)[:60],
 )  # fmt: skip
@@ -235,16 +203,3 @@ def test_a_row_that_cannot_be_used_is_rejected_alone_and_quoted_in_part(tmp_path
     assert str(error).count("x") < 210 and len(str(error)) < 500
     if row == GOOD | {"image": "lfs.png"}:
         assert "'lfs.png' is a Git LFS pointer, not the picture" in error.detail
-
-
-def test_a_picture_in_a_column_that_is_read_makes_up_for_one_that_is_not(tmp_path):
-    (item,) = read(tmp_path, GOOD | {"figure": "b.png", "image": "a.png"})
-    assert len(item.images) == 1
-
-
-def test_a_video_is_refused_in_a_table_too(tmp_path):
-    """Read without it, the question would be another one."""
-    (error,) = read(
-        tmp_path, {"question": "Who?", "answer": "7", "videos": ["a.mp4"]}, form="parquet"
-    )
-    assert "has videos: images are all" in error.detail

@@ -32,7 +32,6 @@ configs:
         ("Qwen/Qwen2.5-VL-3B-Instruct", hub.Name("Qwen/Qwen2.5-VL-3B-Instruct")),
         ("a/b@v1.0:train", hub.Name("a/b", "", "v1.0", "train")),
         ("openai/gsm8k/main:test", hub.Name("openai/gsm8k", "main", "", "test")),
-        (f"a/b@{SHA}", hub.Name("a/b", revision=SHA)),
         (f"a/b@{SHA}:train", hub.Name("a/b", revision=SHA, split="train")),
     ],
 )
@@ -114,15 +113,3 @@ def test_data_of_a_split_and_of_a_commit(tmp_path):
         assert "not a path here" in nothing and num_rows == "2"
         server.repos["datasets", "a/d"] = data("other")  # a new commit
         assert ask(tmp_path, size, HF_HUB_OFFLINE="1") == ["2"]
-
-
-def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
-    get = "hub.model({!r})".format
-    with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
-        name, revision = ask(tmp_path, get("runs/modle"), get("a/m@v9"), url=server.url)
-        assert name.startswith("runs/modle is not a path here, and as a name on the hub ")
-        assert "RepositoryNotFoundError" in name and "RevisionNotFoundError" in revision
-    for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        assert "b/new is not a path here" in ask(tmp_path, get("b/new"), **offline)[0]
-    missing = "sys.modules['huggingface_hub'] = None"
-    assert "import of huggingface_hub halted" in ask(tmp_path, get("a/m"), before=missing)[0]

@@ -67,13 +67,6 @@ def test_palette_transparency_is_white():
     assert (images.load(palette, **LIMITS) == 255).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint16])
-def test_values_without_a_certain_white_are_refused(dtype):
-    deep = Image.fromarray(np.full((60, 90), 200, dtype))
-    with pytest.raises(ValueError, match=r"90 x 60 pixels .* 8-bit PNG"):
-        images.load(deep, **LIMITS)
-
-
 def test_exif_rotation_is_applied():
     picture = _noise(56, 112)
     exif = Image.Exif()
@@ -82,21 +75,6 @@ def test_exif_rotation_is_applied():
     picture.save(file, "PNG", exif=exif)
     turned = images.load(Image.open(file), **LIMITS)
     np.testing.assert_array_equal(turned, np.rot90(np.asarray(picture), -1))
-
-
-def test_bad_images_are_one_clear_error():
-    with pytest.raises(ValueError, match=r"2 x 402 pixels.*aspect ratio"):
-        images.load(_noise(402, 2), **LIMITS)
-    for size in ((1, 1), (100, 1), (1, 100)):
-        with pytest.raises(ValueError, match="shows nothing; replace the file"):
-            images.load(_noise(*size), **LIMITS)
-    file = io.BytesIO()
-    _noise(100, 100).save(file, "PNG")
-    truncated = Image.open(io.BytesIO(file.getvalue()[:2000]))
-    with pytest.raises(ValueError, match=r"100 x 100 pixels cannot be decoded"):
-        images.load(truncated, **LIMITS)
-    with pytest.raises(ValueError, match="max_pixels"):
-        images.load(_noise(60, 60), patch=14, min_pixels=5000, max_pixels=5001)
 
 
 @pytest.mark.parametrize("size", [(112, 112), (28, 56), (140, 252), (224, 336)])

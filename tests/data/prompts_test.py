@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 import types as python_types
 
 import numpy as np
@@ -99,10 +98,8 @@ def test_positions_of_one_small_image_by_hand():
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (_item(" <|im_end|> "), "empty_question"), (_item("<image>"), "empty_question"),
-        (_item("<image> a <image>"), "image_count"), (_item("<image><video> a"), "not_an_image"),
-        (_item(sizes=((1, 300),)), "bad_image"),
-        (_item("a " * 300), "too_long"), (_item("half a pair: \ud83d"), "bad_text"),
+        (_item(" <|im_end|> "), "empty_question"), (_item("<image> a <image>"), "image_count"),
+        (_item("<image><video> a"), "not_an_image"), (_item(sizes=((1, 300),)), "bad_image"), (_item("a " * 300), "too_long"),
     ],
 )  # fmt: skip
 def test_rejects_carry_their_reason(tokenizer, item, reason):
@@ -125,23 +122,6 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     assert "'three' is no int answer" in report.rejects[1]["detail"]
 
 
-def test_an_audit_measures_answers_and_pictures(tokenizer):
-    source = [
-        _item(sizes=((60, 90), (112, 112)), answer="12345"),
-        _item(uid="text", sizes=()),
-        _item("", uid="empty"),
-    ]
-    _, report = prompts.audit(source, _builder(tokenizer))
-    of = lambda text: len(tokenizer.encode(text)) + 1
-    assert report.notes["length"].tolist() == [of(r"\boxed{12345}"), of(r"\boxed{3}")]
-    assert report.notes["size"].tolist() == [[60, 90, 56, 84], [0, 0, 0, 0]]
-    unanswered = [dataclasses.replace(_item(), answer="")]
-    _, report = prompts.audit(unanswered, _builder(tokenizer), has_rules=False)
-    assert report.notes["length"].tolist() == [0]
-    _, report = prompts.audit(source, _builder(tokenizer), form="think_boxed")
-    assert report.notes["length"][1] == of("<think>\n\n</think>\n\n\\boxed{3}")
-
-
 def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
     def text(template_end, answer="7"):
         tiny_tokenizer.build(tmp_path, ["How many?"], 400)
@@ -157,26 +137,6 @@ def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
     assert text("{{- '<think>' -}}") == whole.removeprefix("<think>")
     assert text("{{- '<think>\\n' -}}") == whole.removeprefix("<think>\n")
     assert text("", "<|im_<|im_end|>end|>7\ud800") == whole.replace("7", "7?")  # no control tokens
-
-
-@pytest.mark.parametrize(
-    ("sizes", "low", "high", "line"),
-    [
-        ([(64, 64), (64, 64), (300, 300)], 3136, 12544, "64 x 64, becomes 56 x 56; .* 12544 to 12544"),
-        ([(300, 300)], 3136, 12544, ""), ([(64, 64)], 12544, 12544, ""), ([], 3136, 12544, ""),
-        ([(300, 300)], 3136, 200_000, "becomes 308 x 308; .*--config.data.min_pixels=12544"),
-    ],
-)  # fmt: skip
-def test_pictures_of_much_another_size_than_the_policy_saw(tmp_path, sizes, low, high, line):
-    limits = {"instruction": "", "min_pixels": low, "max_pixels": high, "max_length": 500}
-    tokenizer = tiny_tokenizer.build(tmp_path, ["?"], 400, min_pixels=12544, max_pixels=12544)
-    builder = prompts.PromptBuilder(tokenizer, **limits)
-    source = [_item(sizes=(size,), uid=str(i)) for i, size in enumerate(sizes)]
-    size_I4 = prompts.audit(source, builder)[1].notes["size"]
-    found = builder.on_pictures(size_I4)
-    assert re.search(line, found) if line else not found
-    tokenizer = tiny_tokenizer.build(tmp_path / "text", ["?"], 400, shows_images=False)
-    assert not prompts.PromptBuilder(tokenizer, **limits).on_pictures(size_I4)
 
 
 def test_what_an_audit_notes_tells_rows_apart(tokenizer):
@@ -199,20 +159,6 @@ def test_what_an_audit_notes_tells_rows_apart(tokenizer):
     assert notes("asked", uid="b", answer="4") == notes("asked")
 
 
-def test_a_busy_machine_costs_no_row(monkeypatch):
-    """Formulas are compared by the clock; a run that goes on must keep the rows that it began with."""
-    reasons = iter(["timeout", "crash", "ok", "timeout", "timeout", "timeout"])
-
-    def verdict(*_):
-        reason = next(reasons)
-        return python_types.SimpleNamespace(correct=float(reason == "ok"), reason=reason)
-
-    monkeypatch.setattr(prompts.verify, "verify_item", verdict)
-    prompts.check_answer(_item())
-    with pytest.raises(prompts.RejectedItem, match="timeout"):
-        prompts.check_answer(_item())
-
-
 def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
     text_model = tiny_tokenizer.build(tmp_path, ["How many?"], 400, shows_images=False)
     assert tokens.Tokenizer.load(tmp_path).why_no_images
@@ -227,16 +173,6 @@ def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
         match=r"u has 1 images, and the checkpoint's chat template fails: TypeError.*of a text model",
     ):
         build(_item())
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"instruction": "Look: <|image_pad|>"}, {"min_pixels": 784}, {"template": {"messages": []}}],
-)
-def test_settings_that_make_no_sense_are_refused(tokenizer, wrong):
-    limits = {"instruction": "", "min_pixels": 3136, "max_pixels": 9999, "max_length": 9}
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        prompts.PromptBuilder(tokenizer, **limits | wrong)
 
 
 def test_images_of_a_chat_turn_are_at_their_marks_or_first():

@@ -12,7 +12,6 @@ import shutil
 import struct
 import zlib
 
-import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -77,20 +76,15 @@ PICTURES = {
     "bad_image": [
         # Headers that promise what is not there, or what would fill the memory.
         FLOOD, png(7_500, 7_500, b"", 6), png(0, 0), png(2**31 - 1, 1), png(2**31 - 1, 2**31 - 1),
-        png(300, 1, bytes(901)), png(1, 1, bytes(4)), png(2, 500, bytes(3_500)), png(99, 99),
-        png(99, 99, bytes(50)), png(99, 99, color=3), png(99, 99, color=77),
+        png(99, 99), png(99, 99, bytes(50)), png(99, 99, color=77),
         png(6_000, 6_000, bytes(99)),
         b"BM" + struct.pack("<IHHIIiiHHIIiiII", 10**9, 0, 0, 54, 40, 50_000, 50_000, 1, 24, 0, 0, 0, 0, 0, 0),
-        b"P6 99999 99999 255\n", b"P6 -5 5 255\n", b"P6 9 9 999999999\n", b"P6", b"GIF89a" + b"\xff" * 20,
-        b"II*\0" + b"\xff" * 30, b"RIFF\xff\xff\xff\xffWEBPVP8X" + b"\xff" * 40, b"\xff\xd8\xff\xe0" + b"\xff" * 99,
+        b"P6 99999 99999 255\n", b"GIF89a" + b"\xff" * 20,
         # What Pillow would hand to another program, or knows and nobody asked for.
         EPS, b"%PDF-1.4\n%%EOF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"\x00\x00\x01\x00" + bytes(30),
-        encoded("TGA"), encoded("PCX"), encoded("ICNS", (128, 128)), b"SIMPLE  =                    T" + b" " * 3_000,
+        encoded("TGA"),
         # No picture.
-        b"", b"\0", b"no picture", b"PK\x03\x04" + bytes(50), b"\x1f\x8b" + bytes(50), b"<html>", b"\xff" * 10_000,
-        *(PLAIN[:n] for n in (1, 8, 20, 33, 50, len(PLAIN) // 2)),
-        *(encoded("JPEG")[:n] for n in (2, 100, 400)), *(encoded("WEBP")[:n] for n in (12, 30)),
-        *(encoded("GIF")[:n] for n in (6, 13, 100)), *(encoded("TIFF")[:n] for n in (8, 200)),
+        b"", b"no picture", *(PLAIN[:n] for n in (8, 50, len(PLAIN) // 2)), encoded("JPEG")[:400],
     ],
 }  # fmt: skip
 
@@ -118,46 +112,30 @@ PATHS = (
 )  # fmt: skip
 ROWS = {
     "ok": [
-        {}, {"answer": 7}, {"answer": 7.0, "kind": "int"}, {"id": 5}, {"id": "ü"}, {"image": "inner/a.png"},
-        {"images": ["inner/a.png", "inner/../inner/a.png"]}, {"images": [url(PLAIN)]}, {"images": []},
-        {"extra": {"a": [1, {"b": None}]}}, {"choices": ["7", "8"]}, {"steps": []}, {"level": 3},
-        {"question": 5}, {"image": ""}, {"images": [None]}, {"question": "\x00\x1b[31m\u202e?"}, {"__class__": "x"}, {"tolerance": 0.5}, {"kind": []},
+        {}, {"answer": 7.0, "kind": "int"}, {"id": 5}, {"images": ["inner/a.png", "inner/../inner/a.png"]},
+        {"images": [url(PLAIN)]}, {"images": [None]}, {"choices": ["7", "8"]}, {"question": 5},
+        {"question": "\x00\x1b[31m\u202e?"}, {"__class__": "x"}, {"tolerance": 0.5},
     ],
     "bad_row": [
-        "{", "[", "]", "5", "null", '"text"', "[1]", "{'question': 1}", '{"question": }', "\ufeff{}", "NaN",
-        '{"question": "q", "answer": "7"', '{"question": "q"} {"answer": "7"}', "[" * DEEP, '{"a":' * DEEP,
-        '{"answer": ' + "9" * 5_000 + "}", '{"question": "\\ud8"}', "\x00", "question,answer", "---", "<html>",
-        {"prompt": 5, "reward_model": 5},
-        {"prompt": [{"role": "user", "content": "q"}], "reward_model": [1]},
-        {"prompt": [{"role": "user", "content": "q"}], "reward_model": {"ground_truth": 7}, "extra_info": 5},
+        "{", "5", "null", '"text"', "[1]", "NaN", '{"question": "q"} {"answer": "7"}', '{"a":' * DEEP,
+        '{"answer": ' + "9" * 5_000 + "}", '{"question": "\\ud8"}', "\x00", {"prompt": 5, "reward_model": 5},
     ],
-    "missing_field": ["{}", '{"question": "q"}', '{"answer": "7"}', {"question": None}, {"answer": None},
-        {"answer": None, "prompt": [{"role": "user", "content": "q"}], "reward_model": {}},
-        {"prompt": [], "reward_model": {}}, {"prompt": [[]], "reward_model": {}},
-    ],
+    "missing_field": ["{}", '{"question": "q"}', {"question": None}, {"prompt": [[]], "reward_model": {}}],
     "bad_question": [{"question": x} for x in ([], {}, ["q"], {"q": 1}, float("nan"), float("inf"))],
-    "empty_question": [{"question": x} for x in ("", " ", "\n\t", "<image>", "<|im_end|>", "<|im_<|im_end|>end|>")],
+    "empty_question": [{"question": x} for x in ("", "\n\t", "<image>", "<|im_<|im_end|>end|>")],
     "too_long": [{"question": "many " * 10_000}, {"question": "x" * 20_000_000}, {"images": ["inner/a.png"] * 1_000}],
     "bad_text": [{"question": "\ud83d"}, {"question": "a\udc00b"}],
-    "image_count": [
-        {"question": "<image>?"}, {"question": "<image>" * 9 + "?", "image": "inner/a.png"},
-        {"question": "<image>?" * 10_000},
-    ],
+    "image_count": [{"question": "<image>?"}, {"question": "<image>" * 9 + "?", "image": "inner/a.png"}],
     "bad_answer": [
         *({"answer": x} for x in ([], {}, [7], {"a": 7}, "", "  ", float("nan"), float("inf"), -float("inf"))),
-        {"answer": "x" * 100, "kind": "choice"}, {"answer": "seven", "kind": "int"}, {"answer": "1e999999", "kind": "float"},
-        {"answer": "nan", "kind": "float"}, {"answer": "perhaps", "kind": "yesno"}, {"answer": "}{", "kind": "text"},
+        {"answer": "seven", "kind": "int"}, {"answer": "1e999999", "kind": "float"}, {"answer": "perhaps", "kind": "yesno"},
         {"answer": "9^" * 50 + "9", "kind": "int"}, {"answer": "B", "kind": "choice", "choices": ["a"]},
     ],
-    "bad_kind": [
-        *({"kind": x} for x in ("sum", "__import__", 5, ["int"], {"int": 1}, True, "INT")),
-        {"answer": "\\frac{x}{2}"}, {"answer": "word " * 100}, {"answer": "x" * 1_000_000},
-    ],
+    "bad_kind": [*({"kind": x} for x in ("sum", "__import__", 5, ["int"])), {"answer": "x" * 1_000_000}],
     "bad_id": [{"id": x} for x in ([], {}, ["a"], float("nan"), "x" * 100_000, "a\nb", "\x1b[31m", "\u202ea")],
     "bad_image": [
         *({"image": path} for path in PATHS), {"image": 5}, {"image": True}, {"images": [[]]}, {"images": {}},
-        {"images": [{}]}, {"images": [{"bytes": "x"}]}, {"images": {"path": "../secret.png"}},
-        {"image": "data:"}, {"image": "data:,%%"}, {"image": "data:image/png;base64,!!!"}, {"image": url(b"")},
+        {"images": [{"bytes": "x"}]}, {"images": {"path": "../secret.png"}}, {"image": "data:image/png;base64,!!!"},
         {"image": url(FLOOD)}, {"image": url(EPS)}, {"images": [url(PLAIN), "../secret.png"]},
     ],
     "bad_choices": [{"choices": x} for x in ("ab", {}, [1], [None], [["a"]], 7)],
@@ -216,20 +194,13 @@ def test_of_rows_with_one_id_the_first_is_taken(tmp_path, builder):
 
 
 # ------------------------------------------------------------------------------ files of rows
-def arrow_file(path, table, **options):
-    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table)
-
-
-def arrow_stream(path, table):
-    with pa.ipc.new_stream(path, table.schema) as writer:
+def arrow_file(path, table):
+    with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
 
 
 FORMS = {
     "mapped.arrow": arrow_file,
-    "packed.arrow": lambda path, table: arrow_file(path, table, compression="lz4"),
-    "stream.arrow": arrow_stream,
     "a.parquet": lambda path, table: parquet.write_table(table, path),
 }
 
@@ -274,8 +245,6 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
 
 # ------------------------------------------------------------------------------ checkpoints
 HUGE = 10**30
-WRONG = (None, "7", 7.5, -1, 0, HUGE, [], {}, True, float("nan"), [[7]], "x" * 1_000_000)
-FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "rms_norm_eps")
 TEXTS = (
     "", "{", "[]", "null", "7", '"text"', "[" * DEEP, '{"a":' * DEEP, "\ufeff", "NaN", "9" * 5_000, "{}",
     '{"model_type": []}', '{"architectures": 7}', '{"architectures": []}', '{"architectures": [{}]}',
@@ -293,25 +262,6 @@ def refuses(load, checkpoint):
     with cpu_limit(SECONDS), pytest.raises((ValueError, FileNotFoundError)) as caught:
         load(checkpoint)
     assert str(checkpoint) in str(caught.value) and len(str(caught.value)) < 2_000, caught.value
-
-
-@pytest.mark.parametrize("part", ["", "vision_config", "rope_scaling"])
-def test_a_config_that_lies_is_refused(checkpoint, part):
-    path = checkpoint / files.CONFIG
-    right = json.loads(path.read_text())
-    names = {
-        "": FIELDS,
-        "vision_config": ("depth", "num_heads"),
-        "rope_scaling": ("mrope_section",),
-    }[part]
-    for name, value in [(name, value) for name in names for value in WRONG]:
-        wrong = json.loads(json.dumps(right))
-        (wrong[part] if part else wrong)[name] = value
-        path.write_text(json.dumps(wrong))
-        refuses(files.load, checkpoint)
-    for value in WRONG[1:] if part else ():
-        path.write_text(json.dumps(right | {part: value}))
-        refuses(files.load, checkpoint)
 
 
 def test_a_config_of_something_else_is_refused(checkpoint):
@@ -333,16 +283,13 @@ def entry(dtype="F32", shape=(16,), offsets=(0, 64)):
 
 
 HEADERS = [
-    b"", b"\0" * 7, b"\xff" * 64, tensors(b"", 0), tensors(b"", 2**63), tensors(b"", 2**64 - 1), tensors(entry(), 9),
-    tensors(entry(), 10**6), tensors(b"{"), tensors(b"[]"), tensors(b"null"), tensors(b"\xff\xfe"), tensors(b"[" * DEEP),
-    tensors(b'{"x": ' * DEEP), tensors({}), tensors({"x": 7}), tensors({"x": {}}), tensors({"__metadata__": 7}),
+    b"\0" * 7, b"\xff" * 64, tensors(b"", 2**63), tensors(entry(), 9), tensors(entry(), 10**6), tensors(b"[]"),
+    tensors(b'{"x": ' * DEEP), tensors({"x": 7}),
     *(tensors(entry(offsets=x)) for x in ((0, 65), (4, 64), (-4, 60), (64, 0), (0, 2**64), (0, 60), (HUGE, HUGE), (0,), ())),
     *(tensors(entry(shape=x)) for x in ((17,), (15,), (-16,), (2**32, 2**32), (2**63, 2), (HUGE,), (1.5,), ("16",), (0,))),
     *(tensors(entry(dtype=x)) for x in ("I32", "F8", "", "f32", "BOOL", "F4", None, 7, "O", "F64", "U8", "I64")),
     tensors(entry() | {"y": entry()["x"]}), tensors(entry() | {"y": entry(offsets=(60, 124))["x"]}),
     tensors(b'{"x": {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}, "x": 7}'),
-    tensors({"../../x": entry()["x"]}), tensors({"": entry()["x"]}), tensors({"x" * 100_000: entry()["x"]}),
-    tensors({f"x{i}": entry(shape=(0,), offsets=(0, 0))["x"] for i in range(10_000)}),
 ]  # fmt: skip
 
 
@@ -350,21 +297,6 @@ HEADERS = [
 def test_weights_whose_header_lies_are_refused(checkpoint, number):
     (checkpoint / files.SINGLE).write_bytes(HEADERS[number])
     refuses(files.load, checkpoint)
-
-
-def test_damaged_weights_are_refused_or_are_weights(checkpoint):
-    """In the header; of a value, nobody can tell where no checksum lies beside it."""
-    right = files.load(checkpoint)
-    whole, rng = (checkpoint / files.SINGLE).read_bytes(), np.random.default_rng(7)
-    header = 8 + int.from_bytes(whole[:8], "little")
-    for _ in range(40):
-        (checkpoint / files.SINGLE).write_bytes(damaged(whole[:header], rng) + whole[header:])
-        try:
-            found = files.load(checkpoint)
-        except ValueError:
-            continue
-        assert found[0] == right[0]
-        jax.tree.map(np.testing.assert_array_equal, found[1], right[1])
 
 
 MAPS = [
@@ -389,8 +321,7 @@ def test_an_index_that_leads_elsewhere_is_refused(checkpoint):
 TEMPLATES = (
     "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.__init__.__globals__ }}", "{{ range(10**9) }}",
     "{% include '/etc/passwd' %}", "{% import 'os' as os %}{{ os.getcwd() }}", "{{ cycler.__init__.__globals__.os }}",
-    "{{ lipsum.__globals__['os'].popen('id').read() }}", "{{ (1).__reduce__() }}", "(" * 9, "{{ " + "(" * 5_000,
-    "{{ " + "-" * 50_000 + "1 }}", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "{{ '%s' % 7 | e ** 'x' }}",
+    "{{ lipsum.__globals__['os'].popen('id').read() }}", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
 )  # fmt: skip
 
 
@@ -406,18 +337,3 @@ def test_a_hostile_template_reads_nothing_and_is_refused_or_renders_text(checkpo
                 assert len(str(error)) < 1_000
             else:
                 assert "root:" not in shown and "uid=" not in shown and "<class" not in shown, text
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.json", "tokenizer_config.json"])
-def test_a_tokenizer_of_something_else_is_refused(checkpoint, name):
-    if name != "tokenizer.json":
-        (checkpoint / "chat_template.jinja").unlink()
-    for text in (
-        *TEXTS,
-        '{"chat_template": 7}',
-        '{"chat_template": [7]}',
-        '{"chat_template": [{}]}',
-        '{"model": {}}',
-    ):
-        (checkpoint / name).write_text(text)
-        refuses(tokens.Tokenizer.load, checkpoint)

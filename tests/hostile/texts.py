@@ -44,8 +44,3 @@ def corpus() -> tuple[str, ...]:
     texts += ["\\boxed{" * n + "7" + "}" * n for n in (100, 10_000, MEGABYTE // 8)]
     texts += ["\\boxed{7}" * 10_000, "7 {" * (MEGABYTE // 3), "日" * MEGABYTE]
     return tuple(dict.fromkeys(texts))
-
-
-def shorts() -> tuple[str, ...]:
-    """Returns those of a line or two."""
-    return tuple(text for text in corpus() if len(text) <= 2_000)

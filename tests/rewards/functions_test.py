@@ -1,11 +1,9 @@
-"""Functions of a user: what they get and return, several of them, and how they fail."""
+"""Functions of a user: what they get and return, several of them, and where they come from."""
 
-import dataclasses
 import functools
 import math
 import threading
 
-import PIL.Image
 import pytest
 
 from tests.rewards import own
@@ -50,17 +48,6 @@ def test_it_gets_what_trl_gives_and_the_columns_of_the_file(judge):
     assert functions.texts([[{"role": "user", "content": parts}]]) == ["ab"]
 
 
-def test_columns_may_hold_pictures_and_bytes_and_may_be_changed(judge):
-    columns = {"image": PIL.Image.new("RGB", (3, 5), "red"), "raw": b"\xff\x00", "tests": ["x"]}
-    item = dataclasses.replace(ITEM, columns=columns)
-    f = judge(
-        "pairs = zip(columns['image'], columns['raw'], columns['tests'])\n"
-        "return [x.getpixel((2, 4))[0] + len(y) + len(z.pop()) for x, y, z in pairs]"
-    )
-    for _ in range(2):
-        assert rewards(f, item=item) == [258] * 3
-
-
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
@@ -86,17 +73,6 @@ def test_rewards_alone_or_with_what_is_correct(judge, returned, expected):
 def test_what_cannot_be_read_is_an_error(judge, returned):
     with pytest.raises(RewardFailure, match=r"ValueError: it returned .*at row 'row 3'"):
         judged(judge(f"return {returned}"))
-
-
-def test_it_may_be_async_and_so_may_an_object(of_file):
-    code = (
-        "import asyncio\n"
-        "async def f(completions, **_):\n    await asyncio.sleep(0)\n    return [0.5] * len(completions)\n"
-        "class Object:\n    async def __call__(self, **columns):\n        return await f(**columns)\n"
-        "g = Object()\n"
-    )
-    f, g = of_file(code, "f", "g")
-    assert judged(f) == judged(g) == [(0.5, None)] * 3
 
 
 # ------------------------------------------------------------------------------ several
@@ -134,27 +110,6 @@ def test_no_verdict_of_one_leaves_the_others_and_of_all_none(judge):
     assert [x.is_known for x in unsure(ITEM, TEXTS, TOKENS)] == [True, False, True]
 
 
-# ------------------------------------------------------------------------------ failures
-def test_an_exception_names_the_function_the_row_and_the_answers(judge):
-    with pytest.raises(RewardFailure) as caught:
-        judged(judge("return [1 / (text != 'no idea') for text in texts]"))
-    assert "py:f': ZeroDivisionError: division by zero (own_" in str(caught.value)
-    assert "at row 'row 3', among the answers" in str(caught.value)
-    assert "'no idea'" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_function_that_exits_is_named_like_one_that_raises(judge, of_file):
-    leaves, stays = of_file(
-        "import sys\nasync def leaves(**_):\n    sys.exit(3)\n"
-        "async def stays(completions, **_):\n    return [1.0] * len(completions)\n",
-        *("leaves", "stays"),
-    )
-    for function in (judge("sys.exit(3)"), leaves):
-        with pytest.raises(RewardFailure, match=r"py:.*SystemExit: 3"):
-            judged(function)
-    assert judged(stays)  # in the same loop
-
-
 # ------------------------------------------------------------------------------ where it comes from
 def test_a_function_itself_is_sent_if_it_can_be():
     half, lock = 0.5, threading.Lock()
@@ -176,53 +131,3 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     assert rewards(g) == [2] * 3  # functions of one file share what it has
     # So do those of training, of validation and of the check before.
     assert rewards(UserFunction("g", functions.load(g.name), 5.0)) == [2] * 3
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("f", r"reward.function='f': write path/to/file.py:NAME or module:NAME, or 'rules'"),
-        ("{}:g", r"has no 'g': it has VALUE, fine"),
-        ("{}:VALUE", "it is int, not a function"),
-    ],
-)
-def test_a_wrong_name_is_one_clear_line(tmp_path, name, message):
-    path = tmp_path / "own.py"
-    path.write_text("VALUE = 1\ndef fine(**kwargs):\n    return []\n")
-    with pytest.raises(ValueError, match=message) as caught:
-        functions.load(name.format(path))
-    assert "\n" not in str(caught.value)
-
-
-COUNTING = """
-class Counting:
-    calls = 0
-
-    def __call__(self, completions, **_):
-        self.calls += 1
-        return [1] * len(completions)
-
-    def metrics(self):
-        return {"calls": self.calls}
-
-f, g = Counting(), lambda completions, **_: [0] * len(completions)
-"""
-
-
-def test_what_a_function_counts_has_its_name(of_file):
-    """Two of one name have their files' names."""
-    (f, g), other = of_file(COUNTING, "f", "g"), of_file(COUNTING)
-    rules = functions.by_rules("boxed", 0.1)
-    for _ in range(2):
-        SumOfJudges([f, g, rules], [1, 1, 1])(ITEM, TEXTS, TOKENS)
-    assert SumOfJudges([f, g, rules], [1, 1, 1]).metrics() == {"reward/f/calls": 2}
-    rewards(other)
-    counts = SumOfJudges([f, other], [1, 1]).metrics()
-    assert len(counts) == 2 and {*counts.values()} == {1, 2}
-
-
-def test_what_cannot_be_counted_costs_no_run(of_file, caplog):
-    f = of_file(COUNTING.replace('{"calls": self.calls}', "{'calls': {}}"))
-    assert rewards(f) == [1] * 3
-    assert SumOfJudges([f], [1]).metrics() == {"reward/f/metrics_failed": 1}
-    assert "py:f', metrics(): " in caplog.text

@@ -3,12 +3,11 @@
 import decimal
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.vade_9k import golds
 from tests.cpu_limit import cpu_limit
-from tests.rewards.verify_test import GOLDS
 from vade_jax.rewards import answers, reading, values, verify
 
 SAME = {"deadline": 5_000, "derandomize": True}  # the same examples every time
@@ -20,8 +19,6 @@ PIECES = st.sampled_from([
     "\\angle", "\\int", "\\log_", "\\approx", "million", "\\binom", "日", "\ud800", "</think>", "9^{9^{9^9}}", "__import__('os')",
 ])  # fmt: skip
 NASTY = st.one_of(st.text(), st.lists(PIECES).map("".join))
-BOXED = NASTY.map(lambda text: f"\\boxed{{{text}}}")
-FAST = sorted(name for name, gold in GOLDS.items() if gold["kind"] != "expr")
 NUMBERS = st.decimals(-1000, 1000, places=3).map(lambda x: f"{x:f}")
 
 
@@ -30,21 +27,6 @@ NUMBERS = st.decimals(-1000, 1000, places=3).map(lambda x: f"{x:f}")
 def test_any_text_is_read_or_it_is_not(text, numeric):
     value = reading.read(text, numeric=numeric)
     assert value is None or isinstance(value, values.Value)
-
-
-@settings(max_examples=150, **SAME)
-@given(text=st.one_of(NASTY, BOXED), gold=st.sampled_from(FAST))
-def test_any_text_gets_a_verdict(text, gold):
-    for form in answers.FORMATS:
-        verdict = verify.verify(text, **GOLDS[gold], form=form)
-        assert verdict.correct == (verdict.reason == "ok")
-
-
-@settings(max_examples=60, deadline=20_000, derandomize=True)
-@given(text=BOXED, gold=st.sampled_from(sorted(GOLDS.keys() - {*FAST})))
-def test_any_formula_gets_a_verdict(text, gold):
-    verdict = verify.verify(text, **GOLDS[gold])
-    assert verdict.correct == (verdict.reason == "ok")
 
 
 @settings(max_examples=300, **SAME)
@@ -83,30 +65,9 @@ def test_whole_numbers_are_compared_exactly(x, y):
     assert not _correct(x + 1, str(x), "int")
 
 
-@settings(**SAME)
-@given(x=NUMBERS, tolerance=st.sampled_from([0.01, 0.05]))
-def test_the_relative_tolerance_is_the_gold_s(x, tolerance):
-    gold = decimal.Decimal(x)
-    assume(abs(gold) > 1)
-    for share, expected in (("0.999", True), ("1.001", False)):
-        room = gold * decimal.Decimal(str(tolerance)) * decimal.Decimal(share)
-        near = f"{gold + room:f}"
-        assert _correct(near, x, "float", tolerance=tolerance) == expected
-
-
-@settings(max_examples=150, **SAME)
-@given(pair=st.tuples(NASTY, NASTY), kind=st.sampled_from(["choice", "text", "yesno"]))
-def test_letters_and_words_are_compared_both_ways(pair, kind):
-    x, y = pair
-    assume(not {"{", "}", "\\"} & set(x + y) and max(map(len, pair)) <= 100)
-    assert _correct(x, y, kind) == _correct(y, x, kind)
-
-
 @pytest.mark.parametrize(
     "part",
-    ["\\boxed{", "\\boxed{}", "\\boxed{7}, ", "{", "\\", "\\boxed", "\\text{", "1,", "(", "[", "|", "\\{", "x+", "x ", "\\frac", "\\frac{1}",
-     "\\sqrt", "x^", "f(", "1.", "red, ", "\\angle", "\\begin{matrix}", "1 or ", "\\sin", "9!", "-", "cm/", "(1,", "|x|&", "=<(", "1\\frac12",
-     " ", "^{", "$", ".", "7", "日"],
+    ["\\boxed{", "\\boxed{7}, ", "{", "\\text{", "1,", "(", "|", "x+", "\\frac{1}", "f(", "\\begin{matrix}", "1 or ", "-", " ", "日"],
 )  # fmt: skip
 def test_long_texts_take_linear_time(part):
     """The square of a million characters would be days of work."""

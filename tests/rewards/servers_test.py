@@ -56,31 +56,6 @@ def test_what_fails_is_asked_again_and_then_has_no_verdict():
         assert asked(made) == [1, None, 1] and made.metrics()["failures"] == 1
 
 
-def test_a_server_that_is_gone_is_named_once(caplog):
-    with ScriptedChat(agrees) as server:
-        server.faults = [500, 500, None]
-        assert asked(judge(server, concurrency=1, retries=0)) == [None, None, 1]
-        (record,) = [x.getMessage() for x in caplog.records if "no reply" in x.msg]
-        assert server.url in record and "500" in record
-
-
-def test_a_reply_that_cannot_be_read_is_no_verdict():
-    with ScriptedChat(lambda body: "Perhaps") as server:
-        made = judge(server)
-        assert asked(made) == [None] * 3
-        assert made.metrics()["unreadable"] == 3
-
-
-def test_a_question_and_a_grade_of_ones_own():
-    with ScriptedChat(lambda body: said(body)[-1]) as server:
-        made = judge(server, question="{completion}: {level}", read=lambda reply: int(reply) / 10)
-        assert made(PROMPTS, COMPLETIONS, level=[1, 2, 3]) == [0.1, 0.2, 0.3]
-        with pytest.raises(
-            ValueError, match="invalid literal"
-        ):  # of `read`: no failure of the server
-            judge(server, question="{level}", read=int)(PROMPTS, COMPLETIONS, level=["x"] * 3)
-
-
 @pytest.mark.parametrize(
     ("options", "model", "message"),
     [({}, "m", "HTTP 401: Incorrect API key"), ({"api_key_env": "K"}, "n", "`n` is unknown")],
@@ -99,11 +74,7 @@ def test_a_wrong_key_or_model_is_an_error(monkeypatch, options, model, message):
         *[(x, 1) for x in ("yes", "**Yes**", "Yes. There is no difference.", "Verdict: yes.")],
         *[("No.", 0), ("no, wait: Yes", 0), ("<think>yes</think> no", 0), ("Wrong\n\nNo!", 0)],
         *[("No. It would be yes for x > 0", 0), ("I see no difference. Yes", 1), ("_No_", 0)],
-        *[
-            (x, None)
-            for x in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.", "So\n**")
-        ],
-        *[("<think>is it? yes", None), ("I have no idea", None), ("yes <think>no</think>", None)],
+        *[(x, None) for x in ("nope", "", "I say yes\nor not", "Yes or no?", "<think>is it? yes")],
     ],
 )
 def test_the_first_word_of_a_verdict_or_the_last_of_its_last_line(reply, expected):

@@ -121,18 +121,6 @@ def test_the_answers_do_not_depend_on_how_they_are_batched(options):
     np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), num_rollouts_M))
 
 
-def test_one_program_for_all_splits_of_a_budget():
-    """32 answers to 4 prompts in rows of 2: at most 4 + 4 x 7 / 2 = 18 rows, two calls of 9."""
-    layout = dict(answers_per_row=2, prompts_per_call=2, rows_per_call=9)
-    engine, _ = scripted(flat(), **layout)
-    prompts = [question(m) for m in (0, 1, 2, 0)]
-    for counts in ([8, 8, 8, 8], [14, 2, 2, 14], [4, 12, 9, 7], [16, 2, 2, 12]):
-        rollouts = engine.generate(prompts, counts, jax.random.key(counts[0]), 0)
-        np.testing.assert_array_equal(np.bincount(rollouts.group_N), counts)
-        engine.sync(jnp.asarray(flat(), jnp.float32), 0)
-    assert engine._decode._cache_size() == 1
-
-
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.7, 0), (1.0, 3), (0.8, 4)])
 def test_logps_are_of_the_distribution_drawn_from(top_p, top_k):
     """In float64, by sorting: temperature, then the k best, then the nucleus."""
@@ -232,39 +220,6 @@ def test_eight_devices_give_the_answers_of_one(sizes):
         one.replace(logp_NT=0),
         eight.replace(logp_NT=0),
     )
-
-
-def test_answers_and_their_caches_are_split():
-    """Of 8 rows of 4 answers each device holds the keys of 2 rows' answers and half the heads."""
-    devices = mesh.make(2, 2, 2)
-    held = []
-    look = lambda x: jax.debug.inspect_array_sharding(x, callback=held.append)
-    inner = small.merge(small.params())
-
-    class Model:
-        dtype = jnp.float32
-
-        def prefill(self, prompts):
-            return inner.prefill(prompts)
-
-        order, layer_apart, ends_apart = inner.order, inner.layer_apart, inner.ends_apart
-
-        def own_cache(self, rows, group_size, length):
-            return inner.own_cache(rows, group_size, length)
-
-        def decode(self, weights, rows, own, token_N, step):
-            look(token_N), look(own[0].value), look(rows.prompts[0].value)
-            return inner.decode(weights, rows, own, token_N, step)
-
-    sampling = Sampling(max_tokens=3)
-    engine = real(
-        None, merge=lambda params: Model(), sampling=sampling, prompts_per_call=8, mesh=devices
-    )
-    engine.generate(small.prompts(8), [4] * 8, jax.random.key(0), 0)
-    token, own, rows = held
-    assert token.shard_shape((32,)) == (8,)
-    assert own.shard_shape((8, 2, 4, 3, 16))[0] == 2
-    assert rows.shard_shape((8, 2, 32, 16))[0] == 2
 
 
 # ------------------------------------------------------------------------------ a real model
