@@ -30,16 +30,6 @@ def ask(asked, *args):
     return submit(asked, *args).result()
 
 
-def test_a_url_without_a_path_means_v1():
-    assert client.chat_url("http://host:8000/") == "http://host:8000/v1"
-    assert client.chat_url("https://host/openai/v2") == "https://host/openai/v2"
-
-
-def test_proxies_are_for_the_internet():
-    assert all(map(client.is_on_the_internet, ["api.example.com", "8.8.8.8"]))
-    assert not any(map(client.is_on_the_internet, ["10.0.0.3", "::1", "gpu3"]))
-
-
 # ------------------------------------------------------------------------------ keys
 
 

@@ -104,36 +104,6 @@ def found(page, text):
     until(page, f"document.getElementById('found').textContent.startsWith({text!r})")
 
 
-def test_filters_work(chromium, run):
-    """With the mouse and with the keyboard."""
-    with opened(chromium, run) as page:
-        cards, answers = page.locator("#list .card"), page.locator("#list .answer")
-        assert cards.count() == 12
-        page.click("#next")
-        assert cards.count() == 18 and not page.is_visible("#next")
-        page.select_option("[name=step]", "3")
-        found(page, "8 answers to 3 groups")
-        page.select_option("[name=verdict]", "right")
-        found(page, "4 answers")
-        assert answers.count() == 4 and page.locator("#list .answer.wrong").count() == 0
-        page.select_option("[name=subset]", "color 1")
-        found(page, "2 answers")
-        page.fill("[name=text]", "no such text")
-        found(page, "No answer here matches")
-        page.click("#filters button[type=reset]")
-        found(page, "41 answers to 18 groups")
-        page.fill("[name=text]", "WRONG3")
-        found(page, "3 answers")
-        said = answers.first.locator(".facts-line").text_content()
-        assert "read as wrong3" in said and "comparison timed out" in said
-        page.focus("#filters [name=text]")
-        page.keyboard.press("Enter")  # sends nothing anywhere
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.type") == "reset"
-        page.keyboard.press("Enter")
-        found(page, "41 answers")
-
-
 def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
     path = report.write(make(tmp_path, answer=HOSTILE), items=report_run.ITEMS)
     with opened(chromium, path) as page:

@@ -5,55 +5,6 @@ import pytest
 from experiments.vade_9k import texts
 from experiments.vade_9k.texts import Sample
 
-P1 = (
-    "Hint: Please answer the question and provide the correct option letter, e.g., A, B, C, D, "
-    "at the end.\n"
-)
-P2 = "Hint: Please answer the question and provide the final answer at the end.\n"
-P3 = (
-    "First perform reasoning, then finally select the question from the choices in the "
-    "following format: Answer: xxx.\n"
-)
-P4 = "Based on the image, directly select the correct answer for the following question:\n"
-FIND_X = "Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60"
-
-
-def turn(question, answer, **more):
-    return texts.normalise(Sample(question=question, answer=answer, answer_is="turn", **more))
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "wanted", "gold", "kind"),
-    [
-        # geo3k, geo170k(qa), the MathV360K ones, CLEVR-Math, figureqa, ai2d
-        (P4 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60", "Answer:B", FIND_X, "B", "choice"),
-        (
-            P3 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60",
-            "It is 60.\nTherefore, the answer is: C.\nAnswer:C",
-            *(FIND_X, "C", "choice"),
-        ),
-        (P1 + "Question: Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60", "The answer is A", FIND_X, "A", "choice"),
-        (P1 + "Question: Find x.", "The answer is 13.5", "Find x.", "13.5", "float"),
-        (P2 + "Question: How many are left?", "The answer is 4", "How many are left?", "4", "int"),
-        ("Is X low?\nAnswer yes or no.", "Yes.", "Is X low?", "yes", "yesno"),
-        (
-            "What eats?\nA. fox\nB. hen\nAnswer with the option's letter from the given choices directly.",
-            "B",
-            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
-        ),
-        # the gold by its text; a free letter; words that only look like options
-        ("Find x.\nA. 30\nB. 45", "45", "Find x.\nChoices:\n(A) 30\n(B) 45", "B", "choice"),
-        ("Where?\nA dog runs.\nBy a house.", "Left", "Where?\nA dog runs.\nBy a house.", "Left", "text"),
-        ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
-        ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
-    ],
-)  # fmt: skip
-def test_turns_of_each_subset(question, answer, wanted, gold, kind):
-    made = turn(question, answer)
-    assert (made["question"], made["answer"], made["kind"]) == (wanted, gold, kind)
-    options = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
-    assert (made["choices"] or []) == options
-
 
 @pytest.mark.parametrize(
     ("solution", "gold"),
