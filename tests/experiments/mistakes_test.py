@@ -111,7 +111,7 @@ MISTAKES = [
     (simulated, {"worlds": "skils"}, "worlds='skils'"),
     (simulated, {"selectors": "vade,unifrom"}, "selectors='unifrom'"),
     (simulated, {"selector.vade_mean.options.draw": "best"}, "selector vade_mean: draw='best'"),
-    (run, {"model.preset": "", "model.checkpoint": "modle"}, "modle"),
+    (run, {"model.preset": "", "model.checkpoint": "modle"} | dict.fromkeys(SIZES, 8), "modle"),
     (run, {"data.train": "none.jsonl"} | dict.fromkeys(SIZES, 8), "none.jsonl"),
     (run, {"batch.prompts_per_microbatch": 2, "mesh.fsdp": 8}, "prompts_per_microbatch=2"),
     (taught, {"noise": {"colour_0": 0.5}}, "lessons.noise='colour_0'"),

@@ -31,7 +31,7 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(tmp_path):
         assert row["training/rollout_probs_diff_max"] <= 1e-3
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
         assert row["rollout/retries"] == 0
-        assert {"timing_s/prepare", "timing_s/judge", "timing_s/update_weights"} <= set(row)
+        assert "timing_s/update_weights" in row
 
 
 def test_an_adapter(tmp_path):
@@ -93,4 +93,4 @@ def test_a_step_ahead_every_answer_is_of_the_version_that_it_says(tmp_path, monk
         own = gaps.pop(version)
         assert own < 1e-4 and all(gap > 1e-2 for gap in gaps)
     waits = ["timing_s/wait_rollouts" in record for record in metrics.read(tmp_path / "run")]
-    assert waits == [False, True, True, True, False]  # the last batch is made during step 3
+    assert waits == [False, False, True, True, True]  # for its batch, made during the step before

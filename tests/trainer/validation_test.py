@@ -16,6 +16,7 @@ class Engine(FakeEngine):
     """Remembers what it was asked for."""
 
     def generate(self, prompts, num_rollouts_M, key, version, sampling, on_group):
+        self.prompts = prompts
         self.asked = [p.uid for p in prompts], list(num_rollouts_M), sampling
         return super().generate(prompts, num_rollouts_M, key, version, on_group=on_group)
 

@@ -30,7 +30,7 @@ def test_a_run_directory_and_its_table_give_the_same_tables(tmp_path, path):
         source, workdir = made.recorded(seed, scores, **of_step), tmp_path / str(seed)
         model = {"checkpoint": str(tmp_path / f"warm_start_seed{seed}")}
         run_file.write(workdir, {"settings": dict(source.config, model=model)})
-        (workdir / metrics.FILE).write_bytes(b"".join(map(metrics.line, source.records)))
+        (workdir / metrics.FILE).write_text("".join(map(metrics.line, source.records)))
         strata = ["impossible" if seed == 3 else "graded", "graded", "graded", "graded"]
         rows = [{"stratum": x, "mislabelled": seed == 4 and i == 1} for i, x in enumerate(strata)]
         rollout_log.write(rollout_log.path(workdir, 1), {"metadata": rows})

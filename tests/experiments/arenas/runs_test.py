@@ -52,7 +52,7 @@ def test_an_arm_changes_what_it_names_and_nothing_else():
 def finish(run):
     """Leaves what a finished run leaves."""
     totals = {"step": 2, "rollouts_total": 32, "num_items": 16}
-    content = {"state": run_file.DONE, **totals, "settings": run.settings.to_dict()}
+    content = {"state": "done", **totals, "settings": run.settings.to_dict()}
     run_file.write(run.directory, content)
 
 

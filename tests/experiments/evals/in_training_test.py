@@ -32,7 +32,7 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
     )
     tokenizer = tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512)
     made = in_training.make(run.eval, run.data, tokenizer)
-    validations = [own([""]), *made]
+    validations = [own(""), *made]
     # the fake engine's token 1 stands for what is right for the first items
     say = lambda ids: r"so \boxed{B}" if ids[0] == 1 else "who knows"
     monkeypatch.setattr(tokenizer, "decode", say)
@@ -47,7 +47,7 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
             "val/chartqa/acc/mean@4": right,
             "val/mathvista/acc/mean@4": right,
         }
-    assert engine.sampling == Sampling(temperature=run.eval.temperature, max_tokens=9)
+    assert engine.asked[2] == Sampling(temperature=run.eval.temperature, max_tokens=9)
     first = engine.prompts[0]
     assert "Hint: Answer by" in first.text and r"\boxed{}." in first.text
     assert first.images[0].dtype == np.uint8
