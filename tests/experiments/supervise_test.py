@@ -88,7 +88,7 @@ def test_what_rl_trains_learns(config, tmp_path):
 def test_each_pass_has_every_row_once_and_none_that_is_held_out(config, tmp_path):
     config.reward.format, config.sampling.max_tokens = "think_boxed", 32
     run = settings.Run.from_dict(config.to_dict())
-    data = datasets.load(run, run.model.checkpoint, str(tmp_path))
+    data = datasets.load(run.data, run.model.checkpoint, str(tmp_path), seed=0, reward=run.reward)
     lessons = warm_start._rows(run, data.train, data.build_prompt)
     passes = [[next(lessons) for _ in range(len(data.train))] for _ in range(2)]
     first, second = ([item.uid for item, _ in one] for one in passes)
@@ -105,7 +105,8 @@ def batches(config, lessons):
     policy = build.load_policy(run, run.model.checkpoint)
     rows = None
     if lessons.are_rows(run):
-        rows = datasets.load(run, run.model.checkpoint, ".").train.teachable(8)
+        rows = datasets.load(run.data, run.model.checkpoint, ".", seed=run.seed, reward=run.reward)
+        rows = rows.train.teachable(8)
     return list(warm_start._batches(run, lessons, policy, rows))
 
 

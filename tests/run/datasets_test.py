@@ -25,7 +25,14 @@ def load(tmp_path):
         data |= {"kind": "int"}
         run = {"num_prompts": 1, "batch": batch, "data": data, "reward": {"format": "boxed"}}
         run = settings.Run.from_dict({**run, **dict(sections)})
-        found = datasets.load(run, str(tmp_path / "tokens"), str(tmp_path))
+        found = datasets.load(
+            run.data,
+            str(tmp_path / "tokens"),
+            str(tmp_path),
+            seed=0,
+            reward=run.reward,
+            arrays=run.selector.arrays,
+        )
         checks.check_data(run, found)
         return found
 

@@ -25,7 +25,9 @@ def job(small_checkpoint, tmp_path_factory):
 def test_a_state_is_that_of_the_prompts_last_token(job, small_checkpoint, tmp_path):
     """On eight devices, five prompts a call: the last call is filled up."""
     given, _ = job
-    data = datasets.load(given, str(small_checkpoint), str(tmp_path))
+    data = datasets.load(
+        given.data, str(small_checkpoint), str(tmp_path), seed=given.seed, reward=given.reward
+    )
     policy = build.load_policy(given, str(small_checkpoint))
     small = given.to_dict() | {"engine": {"prompts_per_call": 5}}
     small["data"] |= {"length_multiple": 16}

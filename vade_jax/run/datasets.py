@@ -6,6 +6,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -75,45 +76,49 @@ class Datasets:
 
 
 def load(
-    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
+    data: settings.Data,
+    checkpoint: str,
+    workdir: str,
+    stream: loading.Stream = loading.in_turn,
+    *,
+    seed: int,
+    reward: settings.Reward,
+    arrays: Mapping[str, str] = MappingProxyType({}),
 ) -> Datasets:
     """Returns the usable items of both splits; each item is checked once, with the checkpoint's tokenizer.
 
     Args:
-        run: the settings.
+        data: where the rows are, and how they become prompts.
         checkpoint: a Hugging Face directory; only its tokenizer is read.
         workdir: the lists of rejected rows are written here.
         stream: maps a function over the items, for example in threads.
+        seed: of the built-in data.
+        reward: says whether rules judge, and whether reward functions need all columns.
+        arrays: the values of each item for the selector, see `per_item`.
 
     Raises:
-        ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of
-            `selector.arrays`.
+        ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
     """
-    build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
-    train = _usable(run, "train", build_prompt, workdir, stream)
-    if run.data.validation:
-        held_out = _usable(run, "validation", build_prompt, workdir, stream)
-    else:
-        train, held_out = _parted(train, run.data)
-    return Datasets(train, held_out, build_prompt, per_item(train, run.selector.arrays))
+    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
+
+    def usable(split: str) -> Subset:
+        source = _source(data, split, seed, reward, arrays)
+        kept, report = prompts.audit(
+            source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
+        )
+        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
+        if processes.is_leader():
+            _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+        return _subset(data, split, source, kept, report)
+
+    train = usable("train")
+    train, held_out = (train, usable("validation")) if data.validation else _parted(train, data)
+    return Datasets(train, held_out, build_prompt, per_item(train, arrays))
 
 
-def _usable(
-    run: settings.Run,
-    split: str,
-    build_prompt: prompts.PromptBuilder,
-    workdir: str,
-    stream: loading.Stream,
-) -> Subset:
-    """Returns the usable rows of a split, at most as many as the settings ask for; lists the others."""
-    path, size = getattr(run.data, split), getattr(run.data, f"num_{split}")
-    source = _source(run, split)
-    kept, report = prompts.audit(
-        source, build_prompt, stream, has_rules=run.reward.has_rules, form=run.reward.format
-    )
-    processes.agree(f"data.{split}={path!r}, its usable rows", kept)
-    if processes.is_leader():
-        _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+def _subset(data: settings.Data, split: str, source, kept, report: prompts.Report) -> Subset:
+    """Returns the usable rows of a split, at most as many as the settings ask for."""
+    path, size = getattr(data, split), getattr(data, f"num_{split}")
     if size and path != "procedural" and size != len(kept):
         print(
             f"{split}: {min(size, len(kept))} of {len(kept)} usable rows (data.num_{split}={size})"
@@ -127,13 +132,14 @@ def _usable(
     return Subset(source, kept, report.notes[: len(kept)])
 
 
-def _source(run: settings.Run, split: str) -> sources.Source:
+def _source(
+    data: settings.Data, split: str, seed: int, reward: settings.Reward, arrays: Mapping[str, str]
+) -> sources.Source:
     """Returns all rows of a split; prints what a user might not know of them."""
-    data, reward = run.data, run.reward
     path, size = getattr(data, split), getattr(data, f"num_{split}")
     if path == "procedural":
         share = data.wrong_golds if split == "train" else 0.0
-        return procedural.Procedural(run.seed, size, split, data.mixture, share)
+        return procedural.Procedural(seed, size, split, data.mixture, share)
     source = sources.rows(
         path,
         split=split,
@@ -143,7 +149,7 @@ def _source(run: settings.Run, split: str) -> sources.Source:
         image_root=data.image_root,
     )
     if split == "train" and not reward.functions:
-        of_arrays = re.split(r"[,|]", ",".join(run.selector.arrays.values()))
+        of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
         names = [x for x in source.table.columns if not columns.is_read(x) and x not in of_arrays]
         if names:
             print(f"train: columns that nothing reads: {', '.join(names):.200}")

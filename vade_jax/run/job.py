@@ -82,7 +82,10 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             threads = open_parts.enter_context(loading.Threads(run.data.num_threads))
             checkpoint = build.checkpoint_of(run, workdir)
             checks.check_model(run, checkpoint)
-            data = datasets.load(run, checkpoint, workdir, threads.stream)
+            sections = {"reward": run.reward, "arrays": run.selector.arrays}
+            data = datasets.load(
+                run.data, checkpoint, workdir, threads.stream, seed=run.seed, **sections
+            )
             sized = checks.check_data(run, data)
             processes.on_leader(lambda: checks.check_reward(run, data))
             if hooks.benchmarks is not None and run.eval.benchmarks:
