@@ -25,14 +25,8 @@ def load(tmp_path):
         data |= {"kind": "int"}
         run = {"num_prompts": 1, "batch": batch, "data": data, "reward": {"format": "boxed"}}
         run = settings.Run.from_dict({**run, **dict(sections)})
-        found = datasets.load(
-            run.data,
-            str(tmp_path / "tokens"),
-            str(tmp_path),
-            seed=0,
-            reward=run.reward,
-            arrays=run.selector.arrays,
-        )
+        options = {"seed": 0, "reward": run.reward, "arrays": run.selector.arrays}
+        found = datasets.load(run.data, str(tmp_path / "tokens"), str(tmp_path), **options)
         checks.check_data(run, found)
         return found
 

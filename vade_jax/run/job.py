@@ -82,9 +82,14 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             threads = open_parts.enter_context(loading.Threads(run.data.num_threads))
             checkpoint = build.checkpoint_of(run, workdir)
             checks.check_model(run, checkpoint)
-            sections = {"reward": run.reward, "arrays": run.selector.arrays}
             data = datasets.load(
-                run.data, checkpoint, workdir, threads.stream, seed=run.seed, **sections
+                run.data,
+                checkpoint,
+                workdir,
+                threads.stream,
+                seed=run.seed,
+                reward=run.reward,
+                arrays=run.selector.arrays,
             )
             sized = checks.check_data(run, data)
             processes.on_leader(lambda: checks.check_reward(run, data))
