@@ -196,13 +196,16 @@ def test_a_small_data_set_ends_the_step():
 
 
 # ------------------------------------------------------------------------------ keys, parts
-def test_the_first_round_draws_what_a_step_of_one_round_draws():
-    key = jax.random.split(jax.random.fold_in(jax.random.key(3), 1), 3)[1]
+def test_the_first_round_draws_what_a_step_of_one_round_draws(monkeypatch):
+    select, answer, _ = jax.random.split(jax.random.fold_in(jax.random.key(3), 1), 3)
+    chosen, choose = [], collect.choose
+    monkeypatch.setattr(collect, "choose", lambda *args: chosen.append(args[3]) or choose(*args))
     one, three = make([1])(1), make([1], refill=Refill(max_rounds=3))(1)
-    expected = [key, *(jax.random.fold_in(key, 2**20 + number) for number in (1, 2))]
+    of_rounds = lambda key: [key, *(jax.random.fold_in(key, 2**20 + n) for n in (1, 2))]
     data = lambda keys: [jax.random.key_data(k).tolist() for k in keys]
-    assert data(one.engine.keys) == data(expected[:1])
-    assert data(three.engine.keys) == data(expected)
+    assert data(one.engine.keys) == data([answer])
+    assert data(three.engine.keys) == data(of_rounds(answer))
+    assert data(chosen) == data([select, *of_rounds(select)])
 
 
 def test_parts_are_joined_and_their_groups_counted_on():
