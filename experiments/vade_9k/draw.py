@@ -50,7 +50,7 @@ class Drawn:
     num_rows: int  # that it has
     num_seen: int  # rows that were looked at before there were enough
     other_turns: int  # questions of rows looked at that gave enough without them
-    # One row of `arrow_files.SCHEMA` each, with a function in the place of its images, and "pictures",
+    # One row of `arrow_files.SCHEMA` each, with a function instead of its images, and "pictures",
     # the hashes of their files.
     kept: list[dict[str, Any]]
     rejects: list[Reject]  # all others that were looked at

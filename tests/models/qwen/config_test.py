@@ -84,8 +84,11 @@ def test_rotary_positions_are_plain(layout, types, refused):
         config.Config.from_hf(fields)
 
 
-def hf3(text=(), vision=(), **changes):
-    fields = presets.PRESETS["tiny_qwen3vl"].to_hf()
+hf35 = lambda **text: hf3(text, preset="tiny_qwen3_5")
+
+
+def hf3(text=(), vision=(), *, preset="tiny_qwen3vl", **changes):
+    fields = presets.PRESETS[preset].to_hf()
     nested = {"text_config": fields["text_config"] | dict(text)}
     return fields | nested | {"vision_config": fields["vision_config"] | dict(vision)} | changes
 
@@ -101,7 +104,10 @@ def hf3(text=(), vision=(), **changes):
             "mrope_interleaved False is not that of a qwen3_vl",
         ),
         (hf3(quantization_config={"quant_method": "fp8"}), r"quantised \(fp8\): give a checkpoint"),
-        (hf3(model_type="qwen3_5"), "'qwen3_5'.*supported are .*'qwen3_vl'"),
+        (
+            hf35(layer_types=["full_attention", "linear_attention"] * 2),
+            "layer_types .* equal blocks",
+        ),
     ],
 )
 def test_errors_of_qwen3vl(fields, message):

@@ -444,19 +444,14 @@ def _read_hybrid(
     """Returns the fields of `TextConfig` that only a hybrid has."""
     if not fields.get("attn_output_gate", True):
         raise ValueError("attn_output_gate false is not supported")
-    interval = (
-        _number(fields, "full_attention_interval") if fields.get("full_attention_interval") else 4
-    )
-    kinds = fields.get("layer_types")
-    names = "full_attention", "linear_attention"
-    expected = [names[(i + 1) % interval > 0] for i in range(num_layers)]
-    if kinds is not None and kinds != expected:
-        interval = kinds.index(names[0]) + 1 if isinstance(kinds, list) and names[0] in kinds else 0
-        expected = [names[(i + 1) % interval > 0] for i in range(num_layers)] if interval else []
-        if kinds != expected:
-            raise ValueError(
-                f"layer_types {kinds!r:.80} are not equal blocks that end in {names[0]!r}"
-            )
+    full, kinds = "full_attention", fields.get("layer_types")
+    if isinstance(kinds, list) and full in kinds:  # a file may have either field, or both
+        interval = kinds.index(full) + 1
+    else:
+        interval = _number({"full_attention_interval": 4, **fields}, "full_attention_interval")
+    names = [full if (i + 1) % interval == 0 else "linear_attention" for i in range(num_layers)]
+    if kinds not in (None, names):
+        raise ValueError(f"layer_types {kinds!r:.80} are not equal blocks that end in {full!r}")
     share = rope.get("partial_rotary_factor", fields.get("partial_rotary_factor", 0.25))
     return {
         "linear": LinearConfig(**{ours: _number(fields, hf) for ours, hf in _LINEAR_NAMES.items()}),
