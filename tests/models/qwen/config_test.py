@@ -7,6 +7,7 @@ import pytest
 from vade_jax.models.qwen import config, presets
 
 TINY = presets.PRESETS["tiny"]
+MIXED = {"layer_types": ["full_attention", "linear_attention"] * 2}
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
@@ -80,9 +81,6 @@ def test_rotary_positions_are_plain(layout, types, refused):
         return
     with pytest.raises(ValueError, match=f"rope scaling '{refused}' is not supported"):
         config.Config.from_hf(fields)
-
-
-hf35 = lambda **text: hf3(text, preset="tiny_qwen3_5")
 
 
 def hf3(text=(), vision=(), *, preset="tiny_qwen3vl", **changes):
