@@ -99,10 +99,7 @@ def hf3(text=(), vision=(), *, preset="tiny_qwen3vl", **changes):
             "mrope_interleaved False is not that of a qwen3_vl",
         ),
         (hf3(quantization_config={"quant_method": "fp8"}), r"quantised \(fp8\): give a checkpoint"),
-        (
-            hf35(layer_types=["full_attention", "linear_attention"] * 2),
-            "layer_types .* equal blocks",
-        ),
+        (hf3(MIXED, preset="tiny_qwen3_5"), "layer_types .* equal blocks"),
     ],
 )
 def test_errors_of_qwen3vl(fields, message):
