@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import io
 import math
+import operator
 import signal
 import textwrap
 import tokenize
@@ -63,7 +64,7 @@ def _line(setting: Setting, run: settings.Run | None) -> str:
     if run is not None and section == "selector.options":
         now = _text(run.selector.options.get(name, setting.default))
     elif run is not None:
-        now = _text(fields.value(run, setting.path))
+        now = _text(operator.attrgetter(setting.path)(run))
     value = now if now == default else f"{now} (default {default})"
     about = f"{setting.kind}. {setting.meaning}" if setting.meaning else setting.kind
     return "\n    ".join([f"{setting.path} = {value}", *textwrap.wrap(about, WIDTH - 4)])

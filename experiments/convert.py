@@ -18,7 +18,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from experiments import commands, errors
-from vade_jax import atomic, lfs, settings, types
+from vade_jax import atomic, settings, types
 from vade_jax.data import hub
 from vade_jax.models.qwen import config, files, lora, peft, weights
 from vade_jax.store import checkpoints, run_file
@@ -58,11 +58,11 @@ def of_run(
 ) -> tuple[str, config.Config, types.Params]:
     """Returns the model that a run started from, its shape, and the run's parameters after a step."""
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    with contextlib.closing(checkpoints.Checkpointer(run / "checkpoints")) as saved:
+    with contextlib.closing(checkpoints.manager_of(run / "checkpoints")) as saved:
         step = saved.latest_step() if step is None else step
         if step is None:
             raise FileNotFoundError(f"{run} has no checkpoint")
-        content, trees = saved.restore(step, {"policy": None})
+        content, trees = checkpoints.restore(saved, step, {"policy": None})
     started, params = content["config"], jax.device_put(trees["policy"], device)
     own = run / "tiny_model" if started["model"]["preset"] else started["model"]["checkpoint"]
     base = hub.model(str(base or own))
@@ -87,7 +87,6 @@ def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
     Raises:
         ValueError: a package is missing, the file is damaged, or the model is not one of `config.FAMILIES`.
     """
-    lfs.refuse_pointer(source)
     for package in ("torch", "gguf", "transformers"):
         if not importlib.util.find_spec(package):
             raise ValueError(

@@ -247,8 +247,7 @@ class ScriptedVllm(ScriptedServer):
     A request between new weights and the reset of the caches gets answers that say `STALE`.
 
     Attributes:
-        faults: also "die", "forget" (another process with the first weights takes over), "short" (one
-            answer too few), "abort".
+        faults: also "die", "forget" (another process with the first weights takes over).
         load_faults: statuses of the next loads of weights.
         problems: what a real server would have died of.
     """
@@ -336,9 +335,7 @@ class ScriptedVllm(ScriptedServer):
             return DROP
         if fault == "forget":
             self.tag, self.weights = "default", BASE
-        count = body["n"] - (fault == "short")
-        ended = "abort" if fault == "abort" else "stop"
-        choices = [_choice(i, [next(_serial), weights, i, STOP], ended) for i in range(count)]
+        choices = [_choice(i, [next(_serial), weights, i, STOP], "stop") for i in range(body["n"])]
         token_ids = self.token_ids[_text(body)]
         return 200, {"choices": choices[::-1], "prompt_token_ids": token_ids}
 

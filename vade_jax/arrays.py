@@ -74,10 +74,8 @@ def bucket(size: int, multiple: int) -> int:
 
 def pad_rows(x: np.ndarray, num_rows: int, value: float = 0) -> np.ndarray:
     """Returns `x` padded to `num_rows` rows with rows of `value`."""
-    if len(x) > num_rows:
-        raise ValueError(f"{len(x)} rows do not fit in {num_rows}")
-    tail = np.full((num_rows - len(x), *x.shape[1:]), value, x.dtype)
-    return np.concatenate([x, tail])
+    widths = [(0, num_rows - len(x))] + [(0, 0)] * (x.ndim - 1)
+    return np.pad(x, widths, constant_values=value)
 
 
 def padded(x_I: Array, value: float = 1) -> jax.Array:

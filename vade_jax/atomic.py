@@ -3,25 +3,17 @@
 import contextlib
 import os
 import pathlib
-import re
 import shutil
 import threading
 from collections.abc import Iterator
 
-_TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # NAME.PROCESS-THREAD.tmp
-
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, fsync: bool = False) -> Iterator[pathlib.Path]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a temporary path in the same directory; when the block succeeds, it replaces `path`.
 
     Readers see the old file or the new one, never a part of it. If the block raises, the old file stays
-    as it was.
-
-    Args:
-        path: the final path; its directory is made if needed.
-        fsync: whether to wait for the disk before the old file is replaced, so that a power cut cannot
-            leave an empty file. Meant for data that cannot be produced again.
+    as it was. The directory of `path` is made if needed.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,17 +22,16 @@ def replacing(path: str | os.PathLike[str], *, fsync: bool = False) -> Iterator[
     temporary = path.with_name(f"{path.name}.{owner}.tmp")
     try:
         yield temporary
-        if fsync:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+        with temporary.open("rb") as file:  # else a power cut could leave an empty file
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)  # still there only if the block failed
 
 
-def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) -> None:
+def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file atomically; a lone surrogate, which UTF-8 cannot encode, becomes "?"."""
-    with replacing(path, fsync=fsync) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(text, "utf-8", errors="replace")
 
 
@@ -76,6 +67,5 @@ def remove_strays(directory: str | os.PathLike[str]) -> None:
 
     No process may be writing there. What `replacing_directory` left is removed by its next call.
     """
-    for path in pathlib.Path(directory).glob("*.tmp"):
-        if _TEMPORARY.fullmatch(path.name):
-            path.unlink()
+    for path in pathlib.Path(directory).glob("*.[0-9]*-[0-9]*.tmp"):
+        path.unlink()

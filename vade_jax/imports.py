@@ -8,7 +8,6 @@ import pathlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
 from typing import Any
 
 from vade_jax import fields
@@ -31,15 +30,11 @@ def load(place: str, setting: str, more: str = "") -> Any:
     label = f"{setting}={place!r}"
     if not where or not name:
         raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME{more}")
-    where = os.path.expanduser(where)
-    if where.endswith(".py") and not pathlib.Path(where).is_file():
-        raise ValueError(f"{label}: the file {where} does not exist")
     try:
-        module = (
-            _import_file(os.path.realpath(where))
-            if where.endswith(".py")
-            else importlib.import_module(where)
-        )
+        if where.endswith(".py"):
+            module = _import_file(os.path.realpath(os.path.expanduser(where)))
+        else:
+            module = importlib.import_module(where)
     except (Exception, SystemExit) as error:
         raise ValueError(f"{label}: importing {where} failed: {one_line(error)}") from error
     if not hasattr(module, name):
@@ -55,20 +50,6 @@ def label(place: str) -> str:
     """
     where, colon, name = place.rpartition(":")
     return f"{pathlib.Path(where).stem}.{name}" if colon else place
-
-
-def labelled(setting: str, places: Iterable[str]) -> dict[str, str]:
-    """Returns the places by their `label`, each once.
-
-    Raises:
-        ValueError: two of them have one label, so a table would have one row for both.
-    """
-    by_label: dict[str, str] = {}
-    for place in places:
-        other = by_label.setdefault(label(place), place)
-        if other != place:
-            raise ValueError(f"{setting}: {other} and {place} are both {label(place)}: rename one")
-    return by_label
 
 
 @functools.cache  # a file is imported once: its functions share its globals
@@ -88,15 +69,9 @@ def _import_file(path: str):
 def one_line(error: BaseException) -> str:
     """Returns an error as one line of text, with the file and line of the user's code that caused it."""
     text = f"{type(error).__name__}: {error!s:.{_SHOWN}}".rstrip(": ")
-    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
-        text += " (end its parameters with **kwargs)"
-    if any("in main thread" in str(x) for x in (error, error.__context__)):  # about signals
-        text += " (reward.concurrency=1 calls it in the main thread)"
-    packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    here = os.path.dirname(__file__)
-    causes = [x for x in (error.__cause__, error) if x is not None]
-    frames = [frame for x in causes for frame in traceback.extract_tb(x.__traceback__)]
-    own = [x for x in frames if not x.filename.startswith((*packages, here, "<"))]
-    for frame in own[-1:]:  # the innermost
+    packages = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+    others = (*packages, os.path.dirname(__file__), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in [x for x in frames if not x.filename.startswith(others)][-1:]:  # the innermost
         text += f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
     return " ".join(text.split())

@@ -414,7 +414,6 @@ class Run(Section):
     mesh: Mesh = Mesh()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
-    tensorboard: bool = False  # Whether metrics are also written for TensorBoard
     wandb: str = ""  # Weights & Biases project that also gets the metrics; empty: none
 
     @property
@@ -476,7 +475,7 @@ class Run(Section):
 
     def _check_fit(self) -> None:
         """Raises ValueError where settings of different sections do not fit each other."""
-        sampling, reward, batch = self.sampling, self.reward, self.batch
+        batch = self.batch
         if not self.lora.rank and self.lora != Lora():
             raise ValueError(
                 f"lora={self.lora.to_dict()}: all weights learn: set lora.rank as well"
@@ -487,12 +486,6 @@ class Run(Section):
                 f"lora.rank={self.lora.rank} an adapter does, and the base is in the dtype of the "
                 "computation already: leave it at 'float32'"
             )
-        if reward.overlong_buffer >= sampling.max_tokens:
-            raise ValueError(
-                f"reward.overlong_buffer={reward.overlong_buffer} leaves no answer of "
-                f"sampling.max_tokens={sampling.max_tokens} unpunished: lower the buffer or "
-                "raise max_tokens"
-            )
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(
                 f"data.min_pixels={self.data.min_pixels} is larger than "
@@ -501,11 +494,6 @@ class Run(Section):
         mini, micro = batch.prompts_per_minibatch, batch.prompts_per_microbatch
         _check_divides("batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts)
         _check_divides("batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini)
-        if batch.answers_per_row > self.num_rollouts:
-            raise ValueError(
-                f"batch.answers_per_row={batch.answers_per_row}: a row has the answers to one prompt, and "
-                f"num_rollouts={self.num_rollouts}: give at most as many"
-            )
 
 
 def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:

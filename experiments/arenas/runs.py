@@ -136,8 +136,7 @@ def chosen(c: ConfigDict, field: str) -> dict[str, arms.Change]:
     words = [word.strip() for word in c[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
-    labelled = imports.labelled(field, words)
-    return {label: _change(field, word, known) for label, word in labelled.items()}
+    return {imports.label(word): _change(field, word, known) for word in words}
 
 
 def _change(field: str, word: str, known: Mapping[str, arms.Change]) -> arms.Change:

@@ -20,8 +20,8 @@ from vade_jax import client
 
 S = TypeVar("S")
 T = TypeVar("T")
-# Questions that went to the server, had a saved reply, were repeated, and got no reply in the end
-COUNTS = ("asked", "remembered", "retries", "unanswered")
+# Questions that went to the server, had a saved reply, and got no reply in the end
+COUNTS = ("asked", "remembered", "unanswered")
 
 
 class Unanswered(Exception):  # noqa: N818 (says what happened)
@@ -50,7 +50,6 @@ class Chat:
             concurrency=server.concurrency,
             retries=server.retries,
             timeout_s=server.timeout_s,
-            setting=f"{server.path}api_key_env",
         )
         self.server, self._fields = server, server.request_fields()
         self.replies = answers.Store(memory, operator.itemgetter("key", "reply"))
@@ -120,7 +119,6 @@ class Chat:
     def counts(self) -> dict[str, int]:
         """Returns `COUNTS` so far."""
         with self._lock:
-            self._counts["retries"] += int(self._client.metrics()["retries"])
             return {name: self._counts[name] for name in COUNTS}
 
     def close(self) -> None:

@@ -88,7 +88,8 @@ class ServerPolicy:
                 continue
             ends = {"stop": True, "length": False}  # others do not say whether it was cut
             finished = ends.get(reply["choices"][0].get("finish_reason"))
-            text, num_tokens = client.text_of(reply), client.num_tokens(reply)
+            text, usage = client.text_of(reply), reply.get("usage") or {}
+            num_tokens = usage.get("completion_tokens")
             answers.append(Answer(item.uid, sample, text, num_tokens, finished))
         return answers
 

@@ -10,6 +10,7 @@ Throughout, 0 and "" mean "none" where None would be natural, because they can b
 
 import dataclasses
 import json
+import operator
 import os
 from collections.abc import Mapping
 from dataclasses import field
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 
 from experiments.evals.benchmarks import BENCHMARKS, PAPER, base
 from vade_jax import fields, settings
-from vade_jax.fields import Section, check_url, check_variable, choice, location, mapping, number
+from vade_jax.fields import Section, check_url, choice, location, mapping, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +52,6 @@ class Server(Section):
             raise ValueError(f"{self.path}model is empty: give the name it is served under")
         if self.url:
             check_url(f"{self.path}url", self.url)
-        if self.api_key_env:
-            check_variable(f"{self.path}api_key_env", self.api_key_env)
         self.request_fields()
 
     def request_fields(self) -> dict[str, Any]:
@@ -145,8 +144,8 @@ class Evaluation(Section):
             raise ValueError("--rules and --judge_server given: one of them judges, give it alone")
         # Does nothing where a server builds the prompts
         for name in ("sampling.top_k", "data.template", "data.max_prompt_length"):
-            value = fields.value(self, name)
-            if self.server.url and value != fields.value(Evaluation(), name):
+            value, default = map(operator.attrgetter(name), (self, Evaluation()))
+            if self.server.url and value != default:
                 raise ValueError(
                     f"{name}={value} does nothing with --server: vLLM takes top_k and "
                     "chat_template_kwargs in server.fields, and is started with --max-model-len"

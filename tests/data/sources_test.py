@@ -18,7 +18,6 @@ from vade_jax.data import columns, sources
 ANSWERS = ["007", "2020-01-15", "1.50", "NA", "1e5"]
 ROWS = [{"question": f"q{i}", "answer": x, "kind": "text"} for i, x in enumerate(ANSWERS)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:6666\nsize 147446961\n"
 
 
 def write(path, *rows):
@@ -100,7 +99,6 @@ def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path)
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.parquet", POINTER, "Git LFS pointer, not the file: git lfs pull"),
         ("a.txt", b"{}", "not a file or directory of rows by name"),
         ("a.jsonl", b"[]", "has no rows"), ("a.json", b"[{},]", "cannot be read"),
         ("a.parquet", b"PAR1 broken", "cannot be read"),
@@ -156,6 +154,3 @@ def test_the_splits_that_save_to_disk_wrote(tmp_path):
     assert asks(tmp_path / "test", split="validation") == ["q2", "q3", "q4"]
     with pytest.raises(ValueError, match=r"has the splits \['train', 'test'\]: name one, such as"):
         sources.rows(tmp_path, split="validation")
-    next((tmp_path / "test").glob("*.arrow")).write_bytes(POINTER)
-    with pytest.raises(ValueError, match="Git LFS pointer"):
-        sources.rows(tmp_path / "test")

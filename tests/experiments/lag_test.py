@@ -27,7 +27,8 @@ def runs(one_device, small_checkpoint, tmp_path_factory):
 
 def test_a_run_with_a_lag_resumes_with_the_batch_that_waits(runs, capsys):
     base, job = runs
-    content = checkpoints.Checkpointer(base / "resumed" / "checkpoints").restore(2, {})[0]
+    saved = checkpoints.manager_of(base / "resumed" / "checkpoints")
+    content, _ = checkpoints.restore(saved, 2, {})
     assert content["waiting"]["round_M"] == [1] * job.num_prompts
     assert run.train(job, str(base / "resumed")) and run.train(job, str(base / "whole"))
     said = capsys.readouterr().out

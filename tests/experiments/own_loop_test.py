@@ -32,13 +32,13 @@ def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
     assert records[STEPS]["val/validation/acc/mean@4"] == accuracy
 
     *_, state, posterior = steps[-1]
-    saved = checkpoints.Checkpointer(f"{workdir}/checkpoints")
+    saved = checkpoints.manager_of(f"{workdir}/checkpoints")
     expected = {
         "policy": state.params,
         "optimizer": {"opt_state": state.opt_state, "step": state.step},
         "selector": {"posterior": posterior, "visited_I": np.zeros(512, np.int32)},
     }
-    _, trained = saved.restore(STEPS, expected)
+    _, trained = checkpoints.restore(saved, STEPS, expected)
     saved.close()
     del trained["selector"]["visited_I"], expected["selector"]["visited_I"]
     equal = lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

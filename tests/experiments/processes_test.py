@@ -89,8 +89,8 @@ def said(base, name):
 
 def checkpoint(directory, step):
     """The arrays on one device, whatever devices saved them."""
-    saved = checkpoints.Checkpointer(directory / "checkpoints")
-    return saved.restore(step, dict.fromkeys(("policy", "optimizer", "selector")))
+    saved = checkpoints.manager_of(directory / "checkpoints")
+    return checkpoints.restore(saved, step, dict.fromkeys(("policy", "optimizer", "selector")))
 
 
 def assert_same_run(one, other, steps):

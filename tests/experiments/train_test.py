@@ -225,7 +225,7 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
     said, _ = first.communicate(timeout=120)
     assert first.returncode == 0 and "run again to resume" in said
     done = metrics.read(tmp_path / "run")[-1]["step"]
-    assert checkpoints.Checkpointer(tmp_path / "run" / "checkpoints").latest_step() == done
+    assert checkpoints.manager_of(tmp_path / "run" / "checkpoints").latest_step() == done
     again = [*command, f"--config.num_steps={done + 1}"]
     second = subprocess.run(again, **where, capture_output=True)
     assert second.returncode == 0 and f"resuming after step {done}" in second.stdout

@@ -23,37 +23,19 @@ def agrees(body):
     return "So: yes." if "Student: seven" in text or "Student: {7}" in text else "No."
 
 
-class Counting(ScriptedChat):
-    def completion(self, text):
-        usage = {"prompt_tokens": 100, "completion_tokens": 2}
-        return super().completion(text) | {"usage": usage}
-
-
-def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
-    with Counting(agrees) as server:
-        made = judge(server, fields={"seed": 3})
-        assert asked(made) == [1, 0, 1]
+def test_a_judge_says_yes_or_no():
+    with ScriptedChat(agrees) as server:
+        assert asked(judge(server, fields={"seed": 3})) == [1, 0, 1]
         assert {(body["model"], body["seed"]) for body in server.bodies} == {("m", 3)}
-    found = made.metrics()
-    assert found.pop("seconds") > 0
-    assert found == {
-        "requests": 3,
-        "retries": 0,
-        "failures": 0,
-        "unreadable": 0,
-        "prompt_tokens": 300,
-        "completion_tokens": 6,
-    }
-    assert made.metrics() == {"requests": 0, "retries": 0, "failures": 0}  # since the last call
 
 
 def test_what_fails_is_asked_again_and_then_has_no_verdict():
     with ScriptedChat(agrees) as server:
-        server.faults = [500, "other", None, None, None]
+        server.faults = [500, None, None, None]
         made = judge(server, concurrency=1)
-        assert asked(made) == [1, 0, 1] and made.metrics()["retries"] == 2
+        assert asked(made) == [1, 0, 1] and len(server.bodies) == 4
         server.faults = [None, 400]  # this one question is too long, or the like
-        assert asked(made) == [1, None, 1] and made.metrics()["failures"] == 1
+        assert asked(made) == [1, None, 1]
 
 
 @pytest.mark.parametrize(

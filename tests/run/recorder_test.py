@@ -46,14 +46,16 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     return collect.join_rounds([one] * num_rounds, 2, {})
 
 
-class Checkpointer:
+class Saved:
+    """Takes the place of orbax's manager, and of `checkpoints.save`."""
+
     def __init__(self):
         self.saved, self.waited, self.closed = [], 0, 0
 
     def save(self, step, trees, content):
         self.saved.append((step, content["progress"]))
 
-    def wait(self):
+    def wait_until_finished(self):
         self.waited += 1
 
     def close(self):
@@ -61,16 +63,17 @@ class Checkpointer:
 
 
 @pytest.fixture
-def make():
+def make(monkeypatch):
     """Makes recorders, and closes them: a thread that writes on would write into the next test."""
     opened = contextlib.ExitStack()
+    monkeypatch.setattr(recorder.checkpoints, "save", Saved.save)
 
     def make(tmp_path, step=0):
         checkpoint = settings.Checkpoint(every=2)
-        checkpointer, run = Checkpointer(), settings.Run(seed=4, num_steps=3, checkpoint=checkpoint)
-        one = recorder.RunRecorder(str(tmp_path), checkpointer, run.to_dict(), step)
+        saved, run = Saved(), settings.Run(seed=4, num_steps=3, checkpoint=checkpoint)
+        one = recorder.RunRecorder(str(tmp_path), saved, run.to_dict(), step)
         opened.callback(one.close)
-        return one, checkpointer
+        return one, saved
 
     with opened:
         yield make
@@ -131,13 +134,13 @@ def test_the_rounds_follow_each_other_and_an_answer_may_have_no_verdict():
 
 
 def test_a_checkpoint_that_is_due_or_the_last_has_all_counters(make, tmp_path):
-    one, checkpointer = make(tmp_path)
+    one, saved = make(tmp_path)
     for step, last in ((1, False), (2, False), (3, True)):
         one.save(at(step, rollouts_total=9, tokens_total=70), last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
     counters |= {"skipped_updates": 0, "validated": 0, "visits": 0}
-    assert checkpointer.saved == [(step, {"step": step, **counters}) for step in (2, 3)]
-    assert checkpointer.waited == 1
+    assert saved.saved == [(step, {"step": step, **counters}) for step in (2, 3)]
+    assert saved.waited == 1
 
 
 def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_path, monkeypatch):
@@ -150,8 +153,9 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
         order.append(path.stem)
 
     monkeypatch.setattr(rollout_log, "write", slow)
-    one, checkpointer = make(tmp_path)
-    monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
+    one, _ = make(tmp_path)
+    save = lambda saved, step, *_: order.append(step)
+    monkeypatch.setattr(recorder.checkpoints, "save", save)
     for step in (1, 2):
         one.step(step, {}, step_data())
         one.save(at(step), last=False)
@@ -161,14 +165,14 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
 def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
     """And are an error at the end of a run that saves nothing more."""
     (tmp_path / "rollouts").write_text("in the way")
-    checkpointer, config = Checkpointer(), settings.Run(num_steps=3).to_dict()
-    one = recorder.RunRecorder(str(tmp_path), checkpointer, config, 0)
+    saved, config = Saved(), settings.Run(num_steps=3).to_dict()
+    one = recorder.RunRecorder(str(tmp_path), saved, config, 0)
     one.step(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
         one.save(at(2), last=True)
     with pytest.raises(FileExistsError, match="rollouts"):
         one.close()
-    assert not checkpointer.saved and checkpointer.closed == 1
+    assert not saved.saved and saved.closed == 1
 
 
 def test_what_is_saved_is_restored(tmp_path):
@@ -177,7 +181,7 @@ def test_what_is_saved_is_restored(tmp_path):
         return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
 
     counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
-    saved = recorder.checkpointer(settings.Checkpoint(), str(tmp_path))
+    saved = recorder.checkpoints_of(settings.Checkpoint(), str(tmp_path))
     with contextlib.closing(saved):
         one = recorder.RunRecorder(str(tmp_path), saved, settings.Run().to_dict(), 0)
         one.save(progress(3, **counters), last=True)

@@ -51,7 +51,7 @@ def fake_parts(monkeypatch):
         engines: dict(make=make_engine),
         validation: dict(of_items=lambda *_, **__: lambda *_: ({}, frozenset())),
         states: dict(of_prompts=lambda run, policy, data, map: np.eye(len(data.train))),
-        job: dict(RunRecorder=lambda *_: recorder, checkpointer=lambda *_: nothing_saved),
+        job: dict(RunRecorder=lambda *_: recorder, checkpoints_of=lambda *_: nothing_saved),
     }
     for module, functions in replaced.items():
         for name, function in functions.items():

@@ -1,4 +1,4 @@
-"""One valid JSON line a step, whatever happened to the run that wrote it; boards get the same."""
+"""One valid JSON line a step, whatever happened to the run that wrote it; W&B gets the same."""
 
 import math
 import os
@@ -62,14 +62,6 @@ def test_a_half_written_last_line_is_left_out_and_not_continued(tmp_path):
         metrics.Writer(tmp_path).resume_after(4)
     write_steps(tmp_path, [], after=0)
     assert metrics.read(tmp_path) == []
-
-
-# ------------------------------------------------------------------------------ boards
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-    writer = metrics.Writer(tmp_path, tensorboard=True)
-    writer.write(3, {"a": 1.0})
-    writer.close()
-    assert list((tmp_path / "tensorboard").glob("events*"))
 
 
 def test_wandb_gets_the_same_names_and_numbers(monkeypatch, tmp_path):

@@ -22,8 +22,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from vade_jax import lfs
-
 # What the name of a file says about its content, and the builder of `datasets` that reads it.
 FORMATS = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
@@ -58,13 +56,11 @@ def open_files(files: Sequence[pathlib.Path]) -> Table:
     """Returns the rows of files, all of one format.
 
     Raises:
-        ValueError: a file cannot be read or is a Git LFS pointer, or the files differ in format or columns.
+        ValueError: a file cannot be read, or the files differ in format or columns.
     """
     kinds = sorted({format_of(file) for file in files})
     if len(kinds) > 1:
         raise ValueError(f"{files[0].parent} has {' and '.join(kinds)} files: name one of them")
-    for file in files:
-        lfs.refuse_pointer(file)
     with one_line(str(files[0]) + f" (one of {len(files)} files)" * (len(files) > 1)):
         match kinds[0]:
             case "json":
@@ -87,8 +83,6 @@ def open_saved(path: pathlib.Path, split: str) -> Table:
     Raises:
         ValueError: a file is missing or damaged, or there are several splits and not this one.
     """
-    for file in path.rglob("*.arrow"):
-        lfs.refuse_pointer(file)
     with one_line(str(path)):
         import datasets
 

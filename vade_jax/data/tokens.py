@@ -13,7 +13,6 @@ import jinja2.ext
 import jinja2.sandbox
 import tokenizers
 
-from vade_jax import lfs
 from vade_jax.data import images
 
 # Added tokens in the published order. `PLAIN` are in the vocabulary but not marked as special.
@@ -122,7 +121,6 @@ class Tokenizer:
         path = pathlib.Path(directory) / "tokenizer.json"
         if not path.is_file():
             raise ValueError(f"{path} does not exist; give a checkpoint directory")
-        lfs.refuse_pointer(path)
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception

@@ -173,7 +173,7 @@ def read(workdir: PathLike, label: str = "") -> Run:
     for path in rollout_log.paths(workdir):
         try:
             _add_log(run, path)
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             broken.append(f"{path.name} ({_short(error)})")
     if broken:
         more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""

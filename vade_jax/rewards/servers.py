@@ -73,7 +73,7 @@ class Judge(client.Client):
         for n in range(len(prompts)):
             content = self._question.format(**{name: x[n] for name, x in lists.items()})
             body = self._request | {"messages": [{"role": "user", "content": content}]}
-            pending.append(self.submit("/chat/completions", body, _text_and_tokens))
+            pending.append(self.submit("/chat/completions", body, client.text_of))
         return [self._verdict(future.result()) for future in pending]
 
     def _verdict(self, reply: Any) -> float | None:
@@ -84,17 +84,4 @@ class Judge(client.Client):
         if is_failure and not self.is_down:  # once, not for each of a thousand answers
             logging.getLogger(__name__).warning("no reply from %s: %s", self.url, reply.why)
         self.is_down = is_failure
-        if is_failure:
-            return None
-        text, asked, replied = reply
-        value = self._read(text)
-        self.count(prompt_tokens=asked, completion_tokens=replied, unreadable=value is None)
-        return value
-
-
-def _text_and_tokens(reply: Any) -> tuple[str, int, int]:
-    """Returns the text of a chat completion, and how many tokens the request and the text have."""
-    asked, replied = (
-        client.num_tokens(reply, x) or 0 for x in ("prompt_tokens", "completion_tokens")
-    )
-    return client.text_of(reply), asked, replied
+        return None if is_failure else self._read(reply)

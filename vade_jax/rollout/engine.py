@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
-from vade_jax.types import Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Params, Prompt, Rollouts
 
 # Called once per prompt, as soon as its last answer is ready, with the prompt's index m and the tokens of
 # all its answers. Calls may come in any order and from any thread. This lets rewards be scored while other
@@ -60,10 +60,6 @@ class Engine(Protocol):
 
     def sync(self, params: Params, version: int) -> None:
         """Takes new weights; after it returns, every answer is made with them."""
-
-    def metrics(self) -> Metrics:
-        """Returns counts and times since the last call: such as retries."""
-        ...
 
     def close(self) -> None:
         """Frees the engine's resources."""

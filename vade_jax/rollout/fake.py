@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from vade_jax.rollout.engine import OnGroup, Sampling, check_version, flat, ignore
-from vade_jax.types import Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Params, Prompt, Rollouts
 
 RIGHT = 1  # the token of a right answer; a wrong answer has token 0
 
@@ -54,10 +54,6 @@ class FakeEngine:
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`."""
         self.version = version
-
-    def metrics(self) -> Metrics:
-        """See `Engine.metrics`."""
-        return {}
 
     def close(self) -> None:
         """See `Engine.close`."""

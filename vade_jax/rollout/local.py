@@ -23,7 +23,7 @@ from vade_jax import arrays
 from vade_jax.data import batching
 from vade_jax.rollout import decode
 from vade_jax.rollout.engine import OnGroup, Sampling, check_version, flat, ignore
-from vade_jax.types import Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Params, Prompt, Rollouts
 
 
 class LocalEngine:
@@ -107,10 +107,6 @@ class LocalEngine:
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`. The arrays are shared: the trainer must not donate them during `generate`."""
         self._params, self._version = params, version
-
-    def metrics(self) -> Metrics:
-        """See `Engine.metrics`."""
-        return {}
 
     def close(self) -> None:
         """See `Engine.close`."""

@@ -54,9 +54,8 @@ def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (fro
     """
     if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
-    for package, value in {"wandb": run.wandb, "tensorboardX": run.tensorboard}.items():
-        if value and importlib.util.find_spec(package) is None:
-            raise ValueError(f"{package} is not installed: pip install -e '.[tracking]'")
+    if run.wandb and importlib.util.find_spec("wandb") is None:
+        raise ValueError("wandb is not installed: pip install -e '.[tracking]'")
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     for name in run.reward.functions:
         if name != functions.RULES:

@@ -28,7 +28,7 @@ _OF_ANSWERS = ("max_lag", "options")
 _OF_ENGINE = [x.name for x in dataclasses.fields(settings.Engine) if x.name not in _OF_ANSWERS]
 # Settings in which the runs of one table may differ: where and how they ran, not what they were asked.
 MAY_DIFFER = (
-    *("checkpoint", "tensorboard", "wandb", "layout"),
+    *("checkpoint", "wandb", "layout"),
     *(f"engine.{name}" for name in _OF_ENGINE),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
 )
@@ -228,5 +228,6 @@ def export_policy(policy: Policy, progress: Progress, workdir: str) -> None:
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params, progress.state.frozen), write=leader)
     if leader:
-        run_file.mark_done(workdir, progress.step)
+        content = run_file.read(workdir) | {"state": "done", "step": progress.step}
+        run_file.write(workdir, content)
     processes.barrier()  # the other processes wait until it is written

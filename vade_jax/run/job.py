@@ -21,7 +21,7 @@ from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
 from vade_jax.run.hooks import Hooks, Vary
-from vade_jax.run.recorder import RunRecorder, checkpointer, restore
+from vade_jax.run.recorder import RunRecorder, checkpoints_of, restore
 from vade_jax.store import run_file
 from vade_jax.trainer import choosing, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
@@ -152,7 +152,7 @@ def prepare(
     pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
     usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
-        saved = checkpointer(run.checkpoint, workdir)
+        saved = checkpoints_of(run.checkpoint, workdir)
         if_failed.callback(saved.close)
         resumes = saved.latest_step() is not None
         values = states.of_items(run, selector, policy, data, map, resumes=resumes)

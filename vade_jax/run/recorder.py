@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import tqdm
 
 from vade_jax import settings
@@ -36,10 +37,10 @@ SHOWN = {
 COUNTERS = ("step", "rollouts_total", "tokens_total", "validated", "skipped_updates", "visits")
 
 
-def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
-    """Returns the checkpointer of a run directory."""
+def checkpoints_of(section: settings.Checkpoint, workdir: str) -> ocp.CheckpointManager:
+    """Returns the manager of a run's checkpoints."""
     path = os.path.join(workdir, directory.CHECKPOINTS)
-    return checkpoints.Checkpointer(path, keep=section.keep, is_sole=True)
+    return checkpoints.manager_of(path, keep=section.keep, is_sole=True)
 
 
 class RunRecorder:
@@ -48,7 +49,7 @@ class RunRecorder:
     def __init__(
         self,
         workdir: str,
-        checkpointer: checkpoints.Checkpointer,
+        saved: ocp.CheckpointManager,
         config: Mapping[str, Any],
         step: int,
     ):
@@ -59,12 +60,10 @@ class RunRecorder:
         Raises:
             ValueError: the metrics end before `step`, so there would be a gap.
         """
-        self._workdir, self._checkpointer, self._config = workdir, checkpointer, config
+        self._workdir, self._saved, self._config = workdir, saved, config
         self._metrics = None
         if processes.is_leader():
-            self._metrics = metrics.Writer(
-                workdir, tensorboard=config["tensorboard"], wandb=config["wandb"], config=config
-            )
+            self._metrics = metrics.Writer(workdir, wandb=config["wandb"], config=config)
             self._metrics.resume_after(step)
             rollout_log.remove_after(workdir, step)
         self._bar = tqdm.tqdm(
@@ -121,9 +120,9 @@ class RunRecorder:
         trees = _trees(progress)
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
-        self._checkpointer.save(progress.step, trees, content)
+        checkpoints.save(self._saved, progress.step, trees, content)
         if last:
-            self._checkpointer.wait()
+            self._saved.wait_until_finished()
 
     def close(self) -> None:
         """Completes pending writes and closes the files; raises what kept answers from being written."""
@@ -131,15 +130,13 @@ class RunRecorder:
         with contextlib.ExitStack() as stack:
             if self._metrics is not None:
                 stack.callback(self._metrics.close)
-            stack.callback(self._checkpointer.close)
+            stack.callback(self._saved.close)
             stack.callback(self._log_written.result)
             stack.callback(self._log_thread.shutdown)
             stack.callback(self._bar.close)
 
 
-def restore(
-    saved: checkpoints.Checkpointer, progress: Progress, pool: Pool | None = None
-) -> Progress:
+def restore(saved: ocp.CheckpointManager, progress: Progress, pool: Pool | None = None) -> Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
     Args:
@@ -150,7 +147,7 @@ def restore(
     step = saved.latest_step()
     if step is None:
         return progress
-    content, trees = saved.restore(step, _trees(progress) | {"waiting": None})
+    content, trees = checkpoints.restore(saved, step, _trees(progress) | {"waiting": None})
     batch = None
     if "waiting" in trees:
         assert pool is not None

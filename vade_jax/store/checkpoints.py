@@ -1,10 +1,10 @@
-"""Saves and restores checkpoints: one orbax composite a step.
+"""Checkpoints in orbax's `CheckpointManager`: one composite a step, with a checksum of every array.
 
     checkpoints/42/policy, optimizer, ...   trees of arrays
-                   content                  JSON: progress, config, and the checksums of all arrays
+                   content                  a text in JSON: progress, config, the checksums of all arrays
 
-Nothing is pickled. A step is written to a temporary directory and renamed when it is complete; an incomplete
-step is never listed.
+Nothing is pickled. Orbax writes a step to a temporary directory and renames it when it is complete; an
+incomplete step is never listed.
 
 Several processes share one directory. All call the same functions in the same order, and each writes and
 reads the shards of its devices. Another number of processes restores the same values.
@@ -13,11 +13,10 @@ Orbax's files have no checksums, so a changed byte would be read as other number
 saved with a sum of its bits.
 """
 
-import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -25,113 +24,103 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from vade_jax.types import Array
+from vade_jax.types import Array, PathLike
 
 Trees = Mapping[str, Any]  # trees of arrays, by name
 TREES = ("policy", "optimizer", "selector", "waiting")
 CONTENT = "content"
 
 
-class Checkpointer:
-    """Saves and restores the steps in one directory, which is created if missing.
+def manager_of(
+    directory: PathLike, *, keep: int = 2, is_sole: bool = False
+) -> ocp.CheckpointManager:
+    """Returns orbax's manager of the steps in one directory, which is created if missing.
 
     Args:
         directory: contains all steps.
         keep: the number of newest steps to keep.
         is_sole: nobody else writes there, so leftovers of a killed save are removed.
     """
+    handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
+    manager = ocp.CheckpointManager(
+        os.path.abspath(directory),
+        options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=is_sole),
+        item_handlers=handlers | {CONTENT: ocp.JsonCheckpointHandler()},
+    )
+    if is_sole:
+        # If orbax is killed while it removes an old step, half of it remains, is listed as a
+        # complete one, and stays if no later step is saved.
+        for step in sorted(manager.all_steps())[:-keep]:
+            manager.delete(step)
+    return manager
 
-    def __init__(self, directory: str | os.PathLike[str], *, keep: int = 2, is_sole: bool = False):
-        self.directory = os.path.abspath(directory)
-        handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
-        self._manager = ocp.CheckpointManager(
-            self.directory,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=is_sole),
-            item_handlers=handlers | {CONTENT: ocp.JsonCheckpointHandler()},
-        )
-        if is_sole:
-            # If orbax is killed while it removes an old step, half of it remains, is listed as a
-            # complete one, and stays if no later step is saved.
-            for step in sorted(self._manager.all_steps())[:-keep]:
-                self._manager.delete(step)
 
-    def save(self, step: int, trees: Trees, content: Mapping[str, Any]) -> None:
-        """Saves a step: some of `TREES`, and JSON. A step that exists is not written again.
+def save(
+    manager: ocp.CheckpointManager, step: int, trees: Trees, content: Mapping[str, Any]
+) -> None:
+    """Saves a step: some of `TREES`, and JSON. A step that exists is not written again.
 
-        Returns when the arrays are copied, so the caller may donate them; a thread writes the files (see
-        `wait`).
-        """
-        # The step before may still be written. Until it is complete it is not in `all_steps`, and
-        # its error, such as a full disk, would otherwise come up one save later or never.
-        self.wait()
-        if step in self._manager.all_steps():
-            return
-        # An uncommitted array is written from a copy on the host.
-        trees = jax.tree.map(lambda x: x if _is_committed(x) else np.array(x), dict(trees))
-        values = json.loads(json.dumps(dict(content), default=lambda x: np.asarray(x).item()))
-        plain = {"values": values, "checksums": {name: _sums(x) for name, x in trees.items()}}
-        items: dict[str, Any] = {name: ocp.args.StandardSave(x) for name, x in trees.items()}
-        items[CONTENT] = ocp.args.JsonSave(plain | {"crc32": _crc32(plain)})
-        self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+    Returns when the arrays are copied, so the caller may donate them; a thread writes the files.
+    """
+    # The step before may still be written. Until it is complete it is not in `all_steps`, and
+    # its error, such as a full disk, would otherwise come up one save later or never.
+    manager.wait_until_finished()
+    if step in manager.all_steps():
+        return
+    # An uncommitted array is written from a copy on the host.
+    trees = jax.tree.map(lambda x: x if _is_committed(x) else np.array(x), dict(trees))
+    plain = {"values": content, "checksums": {name: _sums(x) for name, x in trees.items()}}
+    text = json.dumps(plain, default=lambda x: np.asarray(x).item())
+    items: dict[str, Any] = {name: ocp.args.StandardSave(x) for name, x in trees.items()}
+    items[CONTENT] = ocp.args.JsonSave({"text": text, "crc32": zlib.crc32(text.encode())})
+    manager.save(step, args=ocp.args.Composite(**items), force=True)
 
-    def wait(self) -> None:
-        """Blocks until the last `save` is complete on disk; raises its error if it failed."""
-        self._manager.wait_until_finished()
 
-    def close(self) -> None:
-        """Waits, then frees orbax's threads."""
-        self._manager.close()
+def restore(
+    manager: ocp.CheckpointManager, step: int, examples: Trees
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the JSON of `step` and the trees that `examples` names, bit for bit.
 
-    def latest_step(self) -> int | None:
-        """Returns the newest complete step; None if there is none."""
-        return self._manager.latest_step()
+    An array comes with the sharding of its example, a `jax.ShapeDtypeStruct`; where the example has none
+    or is an array, it comes as NumPy. None instead of an example stands for a tree of any structure: it
+    comes as nested dicts of NumPy arrays, and is left out if the step has no such tree.
 
-    def restore(self, step: int, examples: Trees) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the JSON of `step` and the trees that `examples` names, bit for bit.
+    Raises:
+        ValueError: the step is damaged or missing, or its arrays have other names or shapes.
+    """
+    try:
+        return _restore(manager, step, examples)
+    except Exception as error:  # of orbax and tensorstore: of many kinds, and pages long
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ValueError(
+            f"checkpoint {manager.directory / str(step)} cannot be read ({type(error).__name__}: {reason}): if it "
+            "is damaged, restore it from a copy, or delete that directory to resume from the step before"
+        ) from error
 
-        An array comes with the sharding of its example, a `jax.ShapeDtypeStruct`; where the example has none
-        or is an array, it comes as NumPy. None instead of an example stands for a tree of any structure: it
-        comes as nested dicts of NumPy arrays, and is left out if the step has no such tree.
 
-        Raises:
-            ValueError: the step is damaged or missing, or its arrays have other names or shapes.
-        """
-        with self._reading(step):
-            read = ocp.args.Composite(**{CONTENT: ocp.args.JsonRestore()})
-            content = dict(self._manager.restore(step, args=read)[CONTENT])
-            if content.pop("crc32") != _crc32(content):
-                raise ValueError(f"{CONTENT} is not what was saved")
-            metadata, targets, trees = self._manager.item_metadata(step), {}, {}
-            # In the same order in all processes, whose checksums are computed together.
-            for name in (x for x in examples if x in content["checksums"]):
-                example = examples[name]
-                example = dict(metadata[name].tree) if example is None else example
-                targets[name] = jax.tree.map(_target, example)
-            if targets:  # without arguments orbax would restore all that there is
-                items = {name: ocp.args.StandardRestore(x) for name, x in targets.items()}
-                trees = dict(self._manager.restore(step, args=ocp.args.Composite(**items)))
-            for name, target in targets.items():
-                tree = trees[name]
-                if _shapes(tree) != _shapes(target):  # orbax reads NumPy in any shape
-                    raise ValueError(f"{name} has arrays of other shapes or dtypes")
-                if _sums(tree) != content["checksums"][name]:
-                    raise ValueError(f"{name} is not what was saved")
-        return content["values"], trees
-
-    @contextlib.contextmanager
-    def _reading(self, step: int) -> Iterator[None]:
-        """Turns what orbax and tensorstore raise, which is of many kinds and pages long, into one line."""
-        try:
-            yield
-        except Exception as error:
-            path = os.path.join(self.directory, str(step))
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
-            older = max((x for x in self._manager.all_steps() if x < step), default=None)
-            otherwise = "start anew" if older is None else f"resume from step {older}"
-            raise ValueError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}): if it is damaged, restore "
-                f"it from a copy, or delete that directory to {otherwise}"
-            ) from error
+def _restore(
+    manager: ocp.CheckpointManager, step: int, examples: Trees
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    read = ocp.args.Composite(**{CONTENT: ocp.args.JsonRestore()})
+    saved = manager.restore(step, args=read)[CONTENT]
+    if saved["crc32"] != zlib.crc32(saved["text"].encode()):
+        raise ValueError(f"{CONTENT} is not what was saved")
+    content = json.loads(saved["text"])
+    metadata, targets, trees = manager.item_metadata(step), {}, {}
+    # In the same order in all processes, whose checksums are computed together.
+    for name in (x for x in examples if x in content["checksums"]):
+        example = dict(metadata[name].tree) if examples[name] is None else examples[name]
+        targets[name] = jax.tree.map(_target, example)
+    if targets:  # without arguments orbax would restore all that there is
+        items = {name: ocp.args.StandardRestore(x) for name, x in targets.items()}
+        trees = dict(manager.restore(step, args=ocp.args.Composite(**items)))
+    for name, target in targets.items():
+        # Orbax reads NumPy in any shape.
+        if jax.tree.map(np.shape, trees[name]) != jax.tree.map(np.shape, target):
+            raise ValueError(f"{name} has arrays of other shapes")
+        if _sums(trees[name]) != content["checksums"][name]:
+            raise ValueError(f"{name} is not what was saved")
+    return content["values"], trees
 
 
 def _is_committed(x: Array) -> bool:
@@ -144,10 +133,6 @@ def _target(example: Any) -> Any:
     if isinstance(example, jax.ShapeDtypeStruct) and example.sharding is not None:
         return example
     return np.empty(example.shape, example.dtype)
-
-
-def _shapes(tree: Any) -> list[tuple[tuple[int, ...], np.dtype]]:
-    return [(x.shape, np.dtype(x.dtype)) for x in jax.tree.leaves(tree)]
 
 
 # ------------------------------------------------------------------------------ checksums
@@ -179,7 +164,3 @@ def _sum(x: Array) -> Array:
         iota = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, axis)
         place = place * np.uint32(size % 2**32) + iota
     return jnp.sum(bits * (2 * place + 1), dtype=jnp.uint32)
-
-
-def _crc32(content: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

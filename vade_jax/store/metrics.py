@@ -1,8 +1,8 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
 A line is {"step": 12, "actor/grad_norm": 0.31, ...}. A value that is not finite is written as null (JSON has
-no NaN). A kill can cut the last line short: readers leave it out, and a resumed run drops it. TensorBoard and
-Weights & Biases can get the same numbers.
+no NaN). A kill can cut the last line short: readers leave it out, and a resumed run drops it. Weights &
+Biases can get the same numbers.
 """
 
 import json
@@ -26,12 +26,7 @@ class Writer:
     """Appends to metrics.jsonl. A run has one writer: with several processes, only process 0 makes it."""
 
     def __init__(
-        self,
-        workdir: PathLike,
-        *,
-        tensorboard: bool = False,
-        wandb: str = "",
-        config: Mapping[str, Any] | None = None,
+        self, workdir: PathLike, *, wandb: str = "", config: Mapping[str, Any] | None = None
     ):
         """Opens a run directory, new or to be resumed.
 
@@ -39,29 +34,23 @@ class Writer:
         shows.
         """
         self.path = pathlib.Path(workdir) / FILE
-        self._tensorboard: Any = None
-        if tensorboard:
-            import tensorboardX
-
-            folder = pathlib.Path(workdir) / "tensorboard"
-            self._tensorboard = tensorboardX.SummaryWriter(str(folder))
-        self._wandb = _wandb(workdir, wandb, config or {}) if wandb else None
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._wandb = _wandb(workdir, wandb, config or {}) if wandb else None
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
-        values = {name: _number(value) for name, value in metrics.items()}
+        record = {"step": step} | _numbers(metrics)
         with self.path.open("a") as file:
-            file.write(line({"step": int(step), **values}))
-        self._show(int(step), values)
+            file.write(line(record))
+        self._show(record)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Adds values to the last line, which is of this step; values of the same name are replaced."""
-        values = {name: _number(value) for name, value in metrics.items()}
         *records, last = read(self.path.parent)
         assert last["step"] == step
+        values = _numbers(metrics)
         self._replace([*records, last | values])
-        self._show(step, values)
+        self._show({"step": step} | values)
 
     def resume_after(self, step: int) -> None:
         """Drops the lines of later steps, and a half-written one; after step 0 all lines.
@@ -78,27 +67,19 @@ class Writer:
                 f"{self.path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
                 "a copy, or delete the checkpoints that it does not reach"
             )
-        if self.path.exists():
-            self._replace(kept)
+        self._replace(kept)
 
     def close(self) -> None:
-        """Closes the boards; the file is complete after every `write`."""
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        """Ends the run of Weights & Biases; the file is complete after every `write`."""
         if self._wandb is not None:
             self._wandb.finish()
 
     def _replace(self, records: Sequence[Record]) -> None:
-        atomic.write_text(self.path, "".join(map(line, records)), fsync=True)
+        atomic.write_text(self.path, "".join(map(line, records)))
 
-    def _show(self, step: int, values: Record) -> None:
-        """Sends the values of a line to the boards."""
-        shown = {name: math.nan if x is None else x for name, x in values.items()}
-        if self._tensorboard is not None:
-            for name, value in shown.items():
-                self._tensorboard.add_scalar(name, value, step)
+    def _show(self, record: Record) -> None:
         if self._wandb is not None:
-            self._wandb.log({"step": step, **shown})
+            self._wandb.log({name: math.nan if x is None else x for name, x in record.items()})
 
 
 def line(record: Record) -> str:
@@ -106,35 +87,17 @@ def line(record: Record) -> str:
     return json.dumps(record, allow_nan=False) + "\n"
 
 
-def _number(value: Any) -> float | int | None:
-    """Returns a JSON number; None if the value is not finite."""
-    value = np.asarray(value).item()
-    return value if math.isfinite(value) else None
+def _numbers(metrics: Mapping[str, Any]) -> Record:
+    """Returns the values as JSON's numbers, None where one is not finite."""
+    values = {name: np.asarray(value).item() for name, value in metrics.items()}
+    return {name: x if math.isfinite(x) else None for name, x in values.items()}
 
 
 def read(workdir: PathLike) -> list[Record]:
-    """Returns the records of a run directory, in the order they were written.
-
-    Raises:
-        FileNotFoundError: there are no metrics.
-        ValueError: a line is not a record.
-    """
-    path = pathlib.Path(workdir) / FILE
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{workdir} is not a run directory: it has no {FILE}; give the --workdir of "
-            "a run that has made a step"
-        )
-    *lines, _ = path.read_bytes().split(b"\n")  # after the last newline is what was cut short
-    records = []
-    for number, text in enumerate(lines, start=1):
-        try:
-            records.append(json.loads(text))
-        except ValueError as error:
-            raise ValueError(
-                f"{path}:{number} is not a record of metrics ({text[:40]!r}...)"
-            ) from error
-    return records
+    """Returns the records of a run directory, in the order they were written."""
+    # After the last newline is what was cut short.
+    *lines, _ = (pathlib.Path(workdir) / FILE).read_bytes().split(b"\n")
+    return [json.loads(text) for text in lines]
 
 
 def _wandb(workdir: PathLike, project: str, config: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,9 +43,8 @@ def path(workdir: PathLike, step: int) -> pathlib.Path:
 
 
 def paths(workdir: PathLike) -> list[pathlib.Path]:
-    """Returns the files of a run, by step; files with other names are ignored."""
-    logs = (pathlib.Path(workdir) / "rollouts").glob("step_*.parquet")
-    return sorted((p for p in logs if re.fullmatch("step_[0-9]+", p.stem)), key=_step)
+    """Returns the files of a run, by step."""
+    return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"), key=_step)
 
 
 def _step(path: pathlib.Path) -> int:
@@ -84,29 +82,18 @@ def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
 def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
     """Returns columns as lists: all of them, or those in `names` that the file has.
 
-    Metadata stays a JSON string.
-
-    Raises:
-        ValueError: it is not a readable parquet file.
+    Metadata stays a JSON string. A damaged file is pyarrow's ValueError or OSError.
     """
-    try:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            present = file.schema_arrow.names
-            some = None if names is None else [name for name in names if name in present]
-            return file.read(columns=some).to_pydict()
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} is not a readable parquet file: {error}") from error
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        present = file.schema_arrow.names
+        some = None if names is None else [name for name in names if name in present]
+        return file.read(columns=some).to_pydict()
 
 
 def _column(name: str, values: Sequence[Any] | Array) -> pa.Array:
     kind = COLUMNS.get(name)
     if kind == pa.string():
-        values = [x if x is None else _text(x) for x in values]
+        is_plain = lambda x: x is None or isinstance(x, str)
+        values = [x if is_plain(x) else json.dumps(x, default=str) for x in values]
     values = np.asarray(values) if hasattr(values, "dtype") else list(values)
     return pa.array(values, kind, from_pandas=True)  # NaN is null
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    # Models write lone surrogates at times, which UTF-8 cannot hold: each becomes "?".
-    return text.encode(errors="replace").decode()

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure, EngineLost, OnGroup, Sampling, ignore
-from vade_jax.types import Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 # Errors of the leader that the others raise too, as the first of these that they are.
@@ -182,10 +182,6 @@ class LeaderEngine:
         if not is_leader():
             all_of()
         on_leader(lead)
-
-    def metrics(self) -> Metrics:
-        """See `Engine.metrics`; empty in the other processes, which write no metrics."""
-        return self._engine.metrics() if self._engine is not None else {}
 
     def close(self) -> None:
         """See `Engine.close`."""

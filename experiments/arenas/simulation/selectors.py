@@ -262,7 +262,7 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
         raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
     shape = Shape(given.num_items, given.num_prompts, given.num_rollouts, given.rollouts)
     entries = []
-    for label in imports.labelled("selectors", labels).values():
+    for label in dict.fromkeys(labels):
         check_label("selectors", label, {*given.selector, *SELECTORS})
         entries.append(entry := Entry.of(label, given.selector.get(label, {})))
         # Playing a cell does both again. Here they find mistakes before any cell is played.

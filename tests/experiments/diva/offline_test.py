@@ -70,7 +70,7 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(tmp_path):
     ]
     assert rejects[1]["detail"] == "WRONG: what follows the number 3?"
     # A row asks for wordings, hints, and twice of three times for each of three wordings.
-    assert counts == dict(asked=16, remembered=0, retries=0, unanswered=0)
+    assert counts == dict(asked=16, remembered=0, unanswered=0)
     summary = report.table(counts)
     assert "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2" in summary
     assert "questions    16 asked, 0 remembered" in summary

@@ -38,7 +38,7 @@ def test_a_question_is_asked_once(server, make):
     assert [ask(chat, "a"), ask(chat, "a"), ask(chat, "b")] == ["A", "A", "B"]
     assert ask(chat, "a", seed=1) == "A"  # another question
     assert [said(body) for body in server.bodies] == ["a", "b", "a"]
-    assert chat.counts() == dict(asked=3, remembered=1, retries=0, unanswered=0)
+    assert chat.counts() == dict(asked=3, remembered=1, unanswered=0)
     assert ask(make(), "b") == "B" and len(server.bodies) == 3  # another process
     server.seconds = 0.1
     assert list(make(concurrency=8).map(lambda _: ask(chat, "c"), range(8))) == ["C"] * 8
@@ -52,7 +52,7 @@ def test_failures_are_counted_and_not_remembered(server, make):
         with pytest.raises(Unanswered, match=why):
             ask(chat)
     assert ask(chat) == "A"
-    assert chat.counts() == dict(asked=3, remembered=0, retries=1, unanswered=2)
+    assert chat.counts() == dict(asked=3, remembered=0, unanswered=2)
 
 
 def test_a_server_that_is_gone_is_given_up_after_some_questions(server, make):

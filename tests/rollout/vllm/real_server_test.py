@@ -171,7 +171,6 @@ def test_log_probs_are_the_trainers_before_and_after_a_sync(setup, engine, tempe
         check_close(diff, f"weights {version}, temperature {temperature}")
         assert not np.isin(rollouts.token_NT, setup.tokenizer.banned_ids).any()
         found.append(rollouts)
-        print({name: round(x, 3) for name, x in engine.metrics().items()})
     others = difference(setup, setup.params(1), found[1], setup.prompts, temperature)
     assert others.mean() > 0.05  # the first weights do not explain the second answers
 

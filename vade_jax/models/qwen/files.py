@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
-from vade_jax import atomic, lfs, types
+from vade_jax import atomic, types
 from vade_jax.data import images, tokens
 from vade_jax.models.qwen import config, weights
 
@@ -106,15 +106,15 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Only the header is read now. Values are read from disk when they are indexed.
 
     Raises:
-        ValueError: the file is damaged, cut short or a Git LFS pointer, or has another dtype than `DTYPES`
-            (is quantised).
+        ValueError: the file is damaged or cut short, or has another dtype than `DTYPES` (is quantised).
     """
-    lfs.refuse_pointer(path)
     try:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
             pass
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short ({error}): download it again") from error
+        raise ValueError(
+            f"{path} is damaged, cut short or a Git LFS pointer ({error}): download it again"
+        ) from error
     # The library has checked the file. NumPy maps it, because the library would return copies.
     mapped = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int(mapped[:8].view("<u8")[0])
@@ -200,7 +200,6 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{path} is missing: {path.parent} is not a Hugging Face checkpoint"
         )
-    lfs.refuse_pointer(path)
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ from vade_jax.rollout.engine import (
 )
 from vade_jax.rollout.vllm import requests, sync
 from vade_jax.rollout.vllm.process import LaunchedServer
-from vade_jax.types import Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Params, Prompt, Rollouts
 
 _CHAT = "/v1/chat/completions"
 _POLL_S = 0.5
@@ -236,10 +236,6 @@ class VllmServerEngine:
         """Undoes the sleep; does nothing if the server is awake."""
         if self._ask("/is_sleeping", read=lambda reply: reply["is_sleeping"]):
             self._ask("/wake_up", {})
-
-    def metrics(self) -> Metrics:
-        """Returns the retries of requests since the last call."""
-        return {"rollout/retries": self._client.metrics()["retries"]}
 
     def close(self) -> None:
         """Stops the server if this run launched it, and removes the weights that were written for it."""
