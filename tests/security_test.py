@@ -106,7 +106,7 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         lambda secret: client.Client(f"http://host/v1?key={secret}"),
         lambda secret: settings.Engine(url=f"http://me:{secret}@host"),
         lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
-        lambda secret: evaluation.Server(url="http://host", model="m", api_key_env=secret),
+        lambda secret: chat.Chat(evaluation.Server("http://host", "m", api_key_env=secret), "none"),
         lambda secret: servers.Judge("http://host", "m", api_key_env=secret),
     ],
 )
