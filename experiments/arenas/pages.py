@@ -161,8 +161,7 @@ def main() -> None:
     parser.parse_args()
     idea.draw(DOCS / "idea.png")
     for name, (heading, column, arms) in CURVES.items():
-        runs = {arm: column.runs[arm] for arm in arms}
-        figures.draw_curves({heading: runs}, DOCS / name)
+        figures.draw_curves(heading, {arm: column.runs[arm] for arm in arms}, DOCS / name)
     shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]

@@ -30,13 +30,12 @@ SUITES = {
     "selectors": core.selectors,
     "update": functools.partial(peers.beside, UPDATE),
     "decode": functools.partial(peers.beside, DECODE),
+    "verify": core.verdicts,
+    "data": core.data,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
-JSON = flags.DEFINE_string(
-    "json", None, "device: file for the numbers; written after each program."
-)
 TARGET = flags.DEFINE_enum("target", "h200", [*targets.TARGETS], "plan: the device.")
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 PROGRAMS = flags.DEFINE_list(
@@ -57,7 +56,7 @@ def main(_) -> None:
     values = cli.CONFIG.value.to_dict()
     with errors.user_errors():
         if SUITE.value == "device":
-            device.run(values, PROGRAMS.value, 1 if QUICK.value else 3, JSON.value)
+            device.run(values, PROGRAMS.value, 1 if QUICK.value else 3)
             return
         jax.config.update("jax_platforms", "cpu")
         described = targets.devices(TARGET.value, DEVICES.value)

@@ -1,6 +1,5 @@
 """A whole sweep over programs that only leave what runs leave."""
 
-import json
 import sys
 
 import pytest
@@ -72,12 +71,10 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     finished = [run for run in made if run.is_finished()]
     assert len(finished) == 8
     sweep.report(finished, str(tmp_path / "out"), "uniform")
-    table = json.loads((tmp_path / "out" / "table.json").read_text())["groups"]
-    assert set(table) == {"clean/gspo", "wrong10/gspo"}
-    assert table["wrong10/gspo"]["vade"]["seeds"] == [0, 1]
-    assert table["wrong10/gspo"]["vade"]["means"]["last"]["mean"] == pytest.approx(0.3)
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"table.md", "learning.png", "sweep.html"} <= names
+    assert (tmp_path / "out" / "sweep.html").exists()
+    table = (tmp_path / "out" / "table.md").read_text()
+    of_wrong = table.split("## wrong10/gspo")[1]
+    assert "## clean/gspo" in table and "| vade | 2 |" in of_wrong and "| 0.300 |" in of_wrong
     again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "uniform,vade"}), 1)
     assert again == []
     assert "8 runs, 8 of them finished before" in capsys.readouterr().out
