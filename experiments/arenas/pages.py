@@ -92,11 +92,7 @@ class Column(NamedTuple):
 
     def arms(self, baseline: str) -> Mapping[str, Arm]:
         """Returns the arms, compared with a baseline."""
-        return self.groups(baseline)[self.group]
-
-    def groups(self, baseline: str) -> Mapping[str, Mapping[str, Arm]]:
-        """Returns the arms of all groups of the table."""
-        return _compared(self._key(), baseline).groups
+        return _compared(self._key(), baseline).groups[self.group]
 
     def _key(self) -> tuple[tuple[str, str], ...]:
         return tuple(({self.table: ""} if isinstance(self.table, str) else self.table).items())
