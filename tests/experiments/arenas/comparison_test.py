@@ -138,7 +138,7 @@ def test_the_page_has_the_baseline_first_then_the_best_and_colors_what_differs(t
     assert rows[2][0] == "a&lt;b&gt;"  # a label is text
     assert 'steps right">+0.115 ± 0.021<' in page and 'steps wrong">-0.070 ± 0.041<' in page
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert data["runs"] == list(arms) and list(data["axes"]) == ["step", "rollouts"]
+    assert data["runs"] == list(arms) and list(data["axes"]) == ["rollouts", "step"]
     of_a = data["charts"]["score-0"]["series"][0]  # from 0.3, the mean of slopes 0 to .09
     assert (of_a["step"], of_a["y"]) == ([1, 2, 3], [pytest.approx(0.345)] * 3)
 
