@@ -49,7 +49,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     )
 
     # The reward: 0.9 for the right answer, 0.1 for a box around it.
-    score = scoring.make_scorer(tokenizer.decode, functions.by_rules("boxed", format_weight=0.1))
+    score = scoring.Scorer(tokenizer.decode, functions.by_rules("boxed", format_weight=0.1))
 
     # The selector: VADE's posterior over the pass rates of all questions.
     selector = SAMPLERS["vade"](num_rollouts=G, warmup="none")
@@ -80,9 +80,9 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     objective = objectives.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
     # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
-    state, shardings = learner.first_state(policy, optimizer, copy=True)
+    state = learner.first_state(policy, optimizer, copy=True)
     learn = learner.Learner(
-        update=learner.compile_update(step_of_policy, policy, shardings),
+        update=learner.compile_update(step_of_policy, policy, state),
         logprobs=learner.compile_logprobs(logp, policy),
         shape=minibatches.Shape(
             prompts_per_minibatch=8,
@@ -107,7 +107,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     accuracy = float("nan")
     for step in range(first + 1, num_steps + 1):
         # Weights first: an update has deleted those of the step before.
-        engine.sync(policy.weights(state), step - 1)
+        engine.sync(policy.whole(state.params, state.frozen), step - 1)
         # Choose the B questions with the greatest I(p), p ~ Beta; answer each G times; compare every answer
         # with its group; update the counts. Lines 6 to 12 of Algorithm 1.
         batch, posterior = collect(posterior, step)
@@ -116,7 +116,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         right, mixed = batch.feedback.correct_N.mean(), batch.feedback.mixed_M.mean()
         print(f"step {step}: {right:.2f} right, {mixed:.2f} of the groups teach", end="")
         if step % 20 == 0 or step == num_steps:
-            engine.sync(policy.weights(state), step)
+            engine.sync(policy.whole(state.params, state.frozen), step)
             metrics, _ = validate(engine, rng.step_keys(key, step).validation, step, frozenset())
             accuracy = metrics["val/validation/acc/mean@4"]
             print(f", validation {accuracy:.3f}", end="")

@@ -71,8 +71,8 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     learning = _learning(run, lessons)
     policy = build.load_policy(learning, base)
     mesh.check_batch(policy.mesh, "lessons.batch_size", lessons.batch_size)
-    transform, shardings = build.make_optimizer(learning, policy)
-    state, _ = learner.first_state(policy, transform)
+    transform = update.make_optimizer(learning.optimizer)
+    state = learner.first_state(policy, transform)
     step = update.make(
         update.make_logp(
             policy.merge,
@@ -84,7 +84,7 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
         transform,
         whole=policy.whole,
     )
-    step = learner.compile_update(step, policy, shardings)
+    step = learner.compile_update(step, policy, state)
     batches, size = _batches(run, lessons, policy, rows), lessons.num_steps
     bar = tqdm.tqdm(batches, "warm start", size, disable=not processes.is_leader())
     for done, batch in enumerate(bar, 1):

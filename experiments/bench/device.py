@@ -135,8 +135,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
 
 def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
     """Returns a function that takes the next optimizer step at each call."""
-    transform, _ = build.make_optimizer(run, policy)
-    state, _ = learner.first_state(policy, transform)
+    state = learner.first_state(policy, build.make_programs(run, policy).optimizer)
     batch = workload.full_batch(run, policy, prompts, rollouts)
 
     def call():

@@ -27,7 +27,7 @@ def load(tmp_path):
         run = settings.Run.from_dict({**run, **dict(sections)})
         options = {"seed": 0, "reward": run.reward, "arrays": run.selector.arrays}
         found = datasets.load(run.data, str(tmp_path / "tokens"), str(tmp_path), **options)
-        checks.check_data(run, found)
+        checks.check_data(run, checks.check(run), found)
         return found
 
     return load

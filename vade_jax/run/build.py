@@ -7,8 +7,8 @@ everything below is plain functions of arrays.
 import functools
 import os
 import shutil
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +25,12 @@ from vade_jax.trainer import (
     mesh,
     minibatches,
     objectives,
-    precision,
     processes,
     scoring,
     update,
 )
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
-from vade_jax.trainer.progress import Schedule
-from vade_jax.types import TrainState
+from vade_jax.types import Batch, Params, TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
@@ -50,18 +48,6 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
         return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
     except ValueError as error:
         raise ValueError(f"selector.options of {spec.name}: {error}") from error
-
-
-def make_schedule(run: settings.Run, num_items: int) -> Schedule:
-    """Returns when a run over `num_items` items measures, validates and ends."""
-    return Schedule(
-        num_steps=run.num_steps,
-        eval_every=run.eval.every,
-        max_rollouts=run.max_rollouts,
-        measure=run.resolved_measure,
-        measures_first=make_selector(run).needs.passes == "first",
-        num_items=num_items,
-    )
 
 
 def checkpoint_of(run: settings.Run, workdir: str) -> str:
@@ -115,22 +101,18 @@ def make_learner(
         resumes: the state will be read from a checkpoint, so only its shapes and shardings are returned.
             Arrays would take the memory twice while the checkpoint is read.
     """
-    transform, shardings = make_optimizer(run, policy)
+    programs = make_programs(run, policy)
     reference = learner.reference_params(policy) if run.loss.kl_coef else None
     shares = reference is policy.params
     if resumes:
-        place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-        state = jax.tree.map(place, learner.abstract_state(policy, transform), shardings)
-        state = state.replace(frozen=policy.base)
+        state = programs.state.replace(frozen=policy.base)
         if not shares:  # as the first update would; the caller still holds the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
-        state, _ = learner.first_state(policy, transform, copy=shares)
-    improve, logprobs = make_programs(run, policy, transform, shardings)
-
+        state = learner.first_state(policy, programs.optimizer, copy=shares)
     return state, learner.Learner(
-        update=improve,
-        logprobs=logprobs,
+        update=programs.update,
+        logprobs=programs.logprobs,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
         old_logp=run.loss.old_logp,
@@ -141,18 +123,43 @@ def make_learner(
     )
 
 
+class Programs(NamedTuple):
+    """What learns: the optimizer, the shapes of the first state, and the jitted programs of `learner`."""
+
+    optimizer: optax.GradientTransformation
+    state: TrainState
+    update: update.Update
+    logprobs: Callable[[Params, Params, Batch], jax.Array]
+
+
+def make_programs(run: settings.Run, policy: Policy) -> Programs:
+    """Returns the programs of a run; `policy` may be abstract."""
+    objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
+    optimizer = update.make_optimizer(run.optimizer, run.model.param_dtype)
+    logp = update.make_logp(
+        policy.merge,
+        banned=policy.tokenizer.banned_ids,
+        temperature=run.sampling.temperature,
+        chunk=run.batch.vocab_chunk,
+        remat=run.batch.remat,
+    )
+    rate = update.schedule(run.optimizer)
+    step = update.make(logp, objective, optimizer, learning_rate=rate, whole=policy.whole)
+    state = learner.abstract_state(policy, optimizer)
+    improve = learner.compile_update(step, policy, state)
+    return Programs(optimizer, state, improve, learner.compile_logprobs(logp, policy))
+
+
 def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
-    kind = policy.mesh.devices.flat[0].device_kind
-    peak = hardware.peak_tflops(kind, policy.dtype)
     decoder, vision = forwards_of_an_update(run)
     return functools.partial(
         hardware.utilisation,
         shape=policy.shape,
         forwards=decoder + scores,
         vision_forwards=vision + scores,
-        peak=1e12 * peak * policy.mesh.size,
+        peak=hardware.peak_flops(policy.mesh, policy.dtype),
     )
 
 
@@ -176,51 +183,18 @@ def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Sh
     )
 
 
-def make_programs(run: settings.Run, policy: Policy, transform, shardings: TrainState):
-    """Returns the jitted update and log-probs of a run, see `learner`; `policy` may be abstract."""
-    logp = update.make_logp(
-        policy.merge,
-        banned=policy.tokenizer.banned_ids,
-        temperature=run.sampling.temperature,
-        chunk=run.batch.vocab_chunk,
-        remat=run.batch.remat,
-    )
-    is_bfloat16 = run.model.param_dtype == "bfloat16"
-    step = update.make(
-        logp,
-        objectives.group_rl(run.loss, run.sampling.max_tokens),
-        transform,
-        learning_rate=update.schedule(run.optimizer),
-        apply=precision.replace if is_bfloat16 else optax.apply_updates,
-        whole=policy.whole,
-    )
-    improve = learner.compile_update(step, policy, shardings)
-    return improve, learner.compile_logprobs(logp, policy)
-
-
-def make_optimizer(
-    run: settings.Run, policy: Policy
-) -> tuple[optax.GradientTransformation, TrainState]:
-    """Returns the optimizer, and the state's shardings; `policy` may be abstract."""
-    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
-    state = learner.abstract_state(policy, transform)
-    return transform, mesh.shardings(policy.mesh, state)
-
-
 # ------------------------------------------------------------------------------ reward, validation
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the scorer of answers; validation uses only its `correct`."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
+    by_length = lambda length: functions.overlong_penalty(length, limit, buffer)
+    decode = policy.tokenizer.decode
     tag = opening(run.reward.format, run.data.template, policy.tokenizer)
-    make = functools.partial(
-        scoring.make_scorer,
-        policy.tokenizer.decode,
-        by_length=lambda length: functions.overlong_penalty(length, limit, buffer),
-    )
     if run.reward.functions:
         judge = make_judge(run.reward, tag)
-        return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
-    return make(functions.by_rules(run.reward.format, run.reward.format_weight, tag))
+        return scoring.Scorer(decode, judge, by_length, judge.num_threads, judge.metrics)
+    judge = functions.by_rules(run.reward.format, run.reward.format_weight, tag)
+    return scoring.Scorer(decode, judge, by_length)
 
 
 def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:

@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, samplers, settings
@@ -46,8 +45,11 @@ def user_errors() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------ settings
-def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (frozen)
-    """Checks names, packages and settings that depend on each other.
+def check(
+    run: settings.Run,
+    hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+) -> samplers.Sampler:
+    """Checks names, packages and settings that depend on each other; returns the selector.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -67,8 +69,9 @@ def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (fro
     _check_selector(run, selector)
     _check_hooks(run, selector, hooks)
     if run.data.train == "procedural":
-        check_size(run, run.data.num_train)
+        check_size(run, selector.needs, run.data.num_train)
     gpus.check(run.layout, run.engine)
+    return selector
 
 
 def _check_model_names(run: settings.Run) -> None:
@@ -163,23 +166,23 @@ def _check_selector(run: settings.Run, selector: samplers.Sampler) -> None:
         )
 
 
-def check_size(run: settings.Run, num_train: int) -> None:
+def check_size(run: settings.Run, needs: samplers.Needs, num_train: int) -> None:
     """Checks that the training set is large enough for a step, all rounds included, and the budget for one.
 
     Raises:
         ValueError: names the sizes and the fix.
     """
-    selector = build.make_selector(run)
-    num_items, rounds = run.num_prompts // selector.needs.places, selector.needs.rounds or 1
+    num_items, rounds = run.num_prompts // needs.places, needs.rounds or 1
     # A selector made for several rounds may need all of them: each round may drop all its groups.
     if num_items * rounds > num_train:
         of_rounds = f" in each of {run.selector.name}'s {rounds} rounds" * (rounds > 1)
         raise ValueError(
             f"num_prompts={run.num_prompts}{of_rounds} is larger than the training set of {num_train} usable "
-            f"items: lower num_prompts or give more data{selector.needs.or_remove('rounds')}"
+            f"items: lower num_prompts or give more data{needs.or_remove('rounds')}"
         )
-    run = run.with_items(num_train, selector.needs.places)
-    first_pass = build.make_schedule(run, num_train).pass_cost(0)
+    run = run.with_items(num_train, needs.places)
+    measures = run.measure.every > 0 or needs.passes == "first"
+    first_pass = measures * num_train * run.resolved_measure.num_rollouts
     least = first_pass + run.num_prompts * run.num_rollouts
     if run.budget and run.max_rollouts < least:
         raise ValueError(
@@ -218,13 +221,11 @@ def check_model(run: settings.Run, directory: str) -> None:
             f"than the {shape.text.max_positions} positions of the model (max_position_embeddings): lower "
             "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
         )
-    param_dtype = jnp.dtype(run.model.param_dtype)
-    # Called only for its errors.
-    build.make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
+    abstract_policy(shape, devices, dtype, run.lora)  # called only for its errors
 
 
 # ------------------------------------------------------------------------------ the data
-def check_data(run: settings.Run, data: Datasets) -> settings.Run:
+def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) -> settings.Run:
     """Checks the rows, and returns the run with `num_steps` for them.
 
     It prints what a user might not expect of lengths and sizes.
@@ -232,8 +233,8 @@ def check_data(run: settings.Run, data: Datasets) -> settings.Run:
     Raises:
         ValueError: names the sizes or the files, and the fix.
     """
-    num_train, selector = len(data.train), build.make_selector(run)
-    check_size(run, num_train)
+    num_train = len(data.train)
+    check_size(run, selector.needs, num_train)
     if run.num_prompts // selector.needs.places == num_train:
         print(
             f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "

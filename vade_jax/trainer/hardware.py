@@ -75,10 +75,11 @@ PEAK_TFLOPS = {
 }
 
 
-def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
-    """Returns the peak TFLOP/s of a device, by its name; 0 if it is not known."""
-    fitting = (x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", device_kind))
-    return next(fitting, 0.0) if dtype == jnp.bfloat16 else 0.0
+def peak_flops(devices: jax.sharding.Mesh, dtype: jnp.dtype) -> float:
+    """Returns the peak FLOP/s of all devices together; 0 if it is not known."""
+    kind = devices.devices.flat[0].device_kind
+    fitting = [x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", kind)]
+    return 1e12 * fitting[0] * devices.size if fitting and dtype == jnp.bfloat16 else 0.0
 
 
 def utilisation(

@@ -114,26 +114,32 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 # ------------------------------------------------------------------------------ the first state
 def first_state(
     policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
-) -> tuple[TrainState, TrainState]:
-    """Returns the first state and its shardings.
+) -> TrainState:
+    """Returns the first state.
 
-    The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
+    It owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
     """
-    where = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+    where = _places(abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
     params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params
-    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base), where
+    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base)
 
 
 def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the shapes of the first state; the policy may be abstract."""
+    """Returns the shapes of the first state, each with its sharding; the policy may be abstract."""
 
     def state(params: Params, frozen: Params) -> TrainState:
         opt_state = optimizer.init(params)
         return TrainState(params=params, opt_state=opt_state, step=jnp.int32(0), frozen=frozen)
 
-    return jax.eval_shape(state, policy.params, policy.base)
+    shapes = jax.eval_shape(state, policy.params, policy.base)
+    place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+    return jax.tree.map(place, shapes, mesh.shardings(policy.mesh, shapes))
+
+
+def _places(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x.sharding, state)
 
 
 def reference_params(policy: Policy) -> Params:
@@ -149,12 +155,13 @@ def reference_params(policy: Policy) -> Params:
 
 
 # ------------------------------------------------------------------------------ programs
-def compile_update(step: update.Update, policy: Policy, shardings: TrainState) -> update.Update:
-    """Returns the jitted update. It donates the state: the new one takes its memory."""
+def compile_update(step: update.Update, policy: Policy, state: TrainState) -> update.Update:
+    """Returns the jitted update of states placed like `state`. It donates: the new one takes its memory."""
+    where = _places(state)
     return jax.jit(
         step,
-        in_shardings=(shardings, mesh.batch_sharding(policy.mesh, axis=1)),
-        out_shardings=(shardings, None),
+        in_shardings=(where, mesh.batch_sharding(policy.mesh, axis=1)),
+        out_shardings=(where, None),
         donate_argnums=0,
     )
 

@@ -67,7 +67,7 @@ class Loop:
         overlaps: whether, with a lag, a batch is made in a thread while the policy learns. Otherwise the two
             take turns, with the same numbers.
         engine_devices: devices that only the engine has, to count what a step costs.
-        weights: all parameters of a state, which the engine gets.
+        whole: (trained, frozen parameters) -> all, which the engine gets.
     """
 
     collect: Collector
@@ -78,7 +78,7 @@ class Loop:
     lag: int = 0
     overlaps: bool = False
     engine_devices: int = 0
-    weights: Callable[[TrainState], Params] = lambda state: state.params
+    whole: Callable[[Params, Params], Params] = lambda params, frozen: params
 
     def run(self, progress: Progress, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Trains until the run is over or `stop()` is true, and saves the latest step before it returns.
@@ -104,7 +104,9 @@ class Loop:
                 # The engine gets the weights of the latest step, and where that is due they are validated.
                 with self._saved(progress):
                     with clock("update_weights"):
-                        self.collect.engine.sync(self.weights(progress.state), progress.step)
+                        state = progress.state
+                        params = self.whole(state.params, state.frozen)
+                        self.collect.engine.sync(params, progress.step)
                     progress = self._validated(progress, clock)
                 # Asked once, so that what ends the loop is also what was saved.
                 ends = self.schedule.is_over(progress.step, progress.rollouts_total) or stop()

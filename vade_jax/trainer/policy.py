@@ -11,7 +11,7 @@ from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.trainer import mesh
-from vade_jax.types import Params, TrainState
+from vade_jax.types import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +46,6 @@ class Policy:
         if scale is None:
             return lambda params, frozen: params
         return lambda params, frozen: lora.join(frozen, params, scale)
-
-    @property
-    def weights(self) -> Callable[[TrainState], Params]:
-        """The function from a state to all parameters, for an engine."""
-        whole = self.whole
-        return lambda state: whole(state.params, state.frozen)
 
 
 def place_policy(

@@ -90,7 +90,6 @@ def make(
     optimizer: optax.GradientTransformation,
     *,
     learning_rate: optax.Schedule | None = None,
-    apply: Callable[[Params, Params], Params] = optax.apply_updates,
     whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
@@ -105,7 +104,6 @@ def make(
         objective: the function to minimise.
         optimizer: turns its gradient into an update.
         learning_rate: the schedule, to report the rate; None: not reported.
-        apply: (parameters, the optimizer's result) -> new parameters.
         whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
     """
 
@@ -130,7 +128,9 @@ def make(
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
-        params = apply(state.params, updates)
+        # An optimizer of bfloat16 weights returns the new ones.
+        is_new = isinstance(opt_state, precision.State)
+        params = updates if is_new else optax.apply_updates(state.params, updates)
         metrics["actor/param_norm"] = optax.tree.norm(precision.to_float32(params))
         state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
         return state, metrics
@@ -183,8 +183,7 @@ def make_optimizer(
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
     Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the rates at which
-    the memories of linear layers fade. For bfloat16 weights the results are to be applied with
-    `precision.replace`.
+    the memories of linear layers fade. For bfloat16 weights it is a `precision.of_bfloat16`.
     """
 
     def decays(params: Params) -> Params:
