@@ -8,6 +8,7 @@ a page, vLLM, several hosts. docs/tutorials/own_loop.md walks through this file.
 """
 
 import argparse
+import functools
 import os
 
 import jax
@@ -84,7 +85,8 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     learn = learner.Learner(
         update=learner.compile_update(step_of_policy, policy, state),
         logprobs=learner.compile_logprobs(logp, policy),
-        shape=minibatches.Shape(
+        split=functools.partial(
+            minibatches.split,
             prompts_per_minibatch=8,
             prompts_per_microbatch=8,
             answers_per_row=G,

@@ -120,13 +120,9 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
     # Rows are larger than built-in questions: as many are in memory as in RL.
     at_once = math.gcd(size, run.batch.prompts_per_microbatch) if rows else size
     longest = int(rows.notes["length"].max()) if rows else run.sampling.max_tokens
-    shape = minibatches.Shape(
-        prompts_per_minibatch=size,
-        prompts_per_microbatch=at_once,
-        answers_per_row=1,
-        length_multiple=run.data.length_multiple,
-        ways=mesh.batch_size(policy.mesh),
-    )
+    sizes = {"prompts_per_minibatch": size, "prompts_per_microbatch": at_once}
+    sizes |= {"answers_per_row": 1, "length_multiple": run.data.length_multiple}
+    sizes |= {"ways": mesh.batch_size(policy.mesh)}
     taught = _rows(run, rows, build_prompt) if rows else _built_in(run, lessons, policy.tokenizer)
     for _ in range(lessons.num_steps):
         items, targets = zip(*itertools.islice(taught, size), strict=True)
@@ -140,7 +136,7 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
             params_version=0,
         )
         prompts = [build_prompt(item) for item in items]
-        (batch,) = minibatches.split(prompts, rollouts, np.zeros(size, np.float32), shape)
+        (batch,) = minibatches.split(prompts, rollouts, np.zeros(size, np.float32), **sizes)
         yield processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vade_jax import settings
-from vade_jax.run import directory, job
+from vade_jax.run import directory
 from vade_jax.store import run_file
 
 IDENTITY = {"items": 5, "questions": 6, "details": 7, "pictures": 8, "model": 9, "verifier": 2}
@@ -16,8 +16,8 @@ IDENTITY = {"items": 5, "questions": 6, "details": 7, "pictures": 8, "model": 9,
 def start(workdir, identity=IDENTITY, **changes):
     """As a run does, with all checks passed."""
     run = settings.Run(**changes)
-    directory.check_settings(run, str(workdir), lambda: job.is_done(run, str(workdir)))
-    if not job.is_done(run, str(workdir)):
+    directory.check_settings(run, str(workdir))
+    if not directory.is_done(run, str(workdir)):
         directory.begin(run, str(workdir), identity, num_items=10)
 
 
@@ -79,7 +79,7 @@ def test_a_finished_run_keeps_its_settings_and_needs_no_checkpoints(tmp_path):
         {"num_steps": 3, "budget": 0.5},
         {"num_epochs": 2.0},
     )
-    done = [job.is_done(settings.Run(**length), str(tmp_path)) for length in lengths]
+    done = [directory.is_done(settings.Run(**length), str(tmp_path)) for length in lengths]
     assert done == [False, True, True, False]
     shutil.rmtree(tmp_path / "checkpoints")
     before = (tmp_path / "run.json").read_bytes()

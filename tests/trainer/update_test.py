@@ -247,7 +247,7 @@ def test_banned_tokens_of_masked_answers_leave_the_update_finite(loss, level):
     learn = learner.Learner(
         update=jax.jit(update.make(logp, objectives.group_rl(loss), SGD)),
         logprobs=jax.jit(lambda params, frozen, batch: update.make_logprobs(logp)(params, batch)),
-        shape=SHAPE,
+        split=SPLIT,
         reference={"w": jnp.full(5, -5.0)},
         old_logp="trainer" if level else "behaviour",
     )
@@ -316,7 +316,8 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
 
 # ------------------------------------------------------------------------------ a whole step
 # Update and score write down what they were given.
-SHAPE = minibatches.Shape(
+SPLIT = functools.partial(
+    minibatches.split,
     prompts_per_minibatch=2,
     prompts_per_microbatch=1,
     answers_per_row=4,
@@ -343,7 +344,7 @@ class Journal:
 
 def run_learner(num_prompts=4, invalid=(), cut_off=None, equal=(), **options):
     journal = Journal()
-    learn = learner.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
+    learn = learner.Learner(update=journal.update, logprobs=journal.score, split=SPLIT, **options)
     rollouts = small.rollouts([4] * num_prompts)
     rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     if cut_off is not None:

@@ -113,12 +113,11 @@ def make_learner(
     return state, learner.Learner(
         update=programs.update,
         logprobs=programs.logprobs,
-        shape=batch_shape(run, policy.mesh),
+        split=functools.partial(minibatches.split, map=map, **batch_sizes(run, policy.mesh)),
         reference=reference,
         old_logp=run.loss.old_logp,
         mask_cut_off=run.loss.mask_cut_off,
         put=functools.partial(processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)),
-        map=map,
         utilisation=make_utilisation(run, policy),
     )
 
@@ -172,15 +171,15 @@ def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
     return decoder, decoder if run.lora.vision else 1
 
 
-def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
-    """Returns how the rollouts of a step are cut for these devices."""
-    return minibatches.Shape(
-        prompts_per_minibatch=run.batch.prompts_per_minibatch,
-        prompts_per_microbatch=run.batch.prompts_per_microbatch,
-        answers_per_row=run.num_rollouts,
-        length_multiple=run.data.length_multiple,
-        ways=mesh.batch_size(devices),
-    )
+def batch_sizes(run: settings.Run, devices: jax.sharding.Mesh) -> dict[str, int]:
+    """Returns how the rollouts of a step are cut for these devices, for `minibatches.split`."""
+    return {
+        "prompts_per_minibatch": run.batch.prompts_per_minibatch,
+        "prompts_per_microbatch": run.batch.prompts_per_microbatch,
+        "answers_per_row": run.num_rollouts,
+        "length_multiple": run.data.length_multiple,
+        "ways": mesh.batch_size(devices),
+    }
 
 
 # ------------------------------------------------------------------------------ reward, validation

@@ -6,7 +6,6 @@ files, sizes that do not fit each other. `job.train` calls them in the order of 
 """
 
 import contextlib
-import dataclasses
 import importlib.util
 import itertools
 from collections.abc import Iterator
@@ -109,13 +108,6 @@ def _check_data_names(data: settings.Data) -> None:
     for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
         if getattr(data, split) == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
-    if data.train == "procedural" and not data.validation:
-        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
-    if data.train != "procedural" and (data.mixture or data.wrong_golds):
-        raise ValueError(
-            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
-            f"leave them out with data.train={data.train!r}"
-        )
     try:
         procedural.expand_mixture(data.mixture)
     except (ValueError, TypeError) as error:
@@ -123,18 +115,16 @@ def _check_data_names(data: settings.Data) -> None:
 
 
 def _check_hooks(run: settings.Run, selector: samplers.Sampler, hooks: Hooks) -> None:
-    for name, is_needed in {
-        "benchmarks": bool(run.eval.benchmarks),  # by eval.benchmarks
-        "variants": selector.needs.variants,  # by the selector
-    }.items():
+    needs = {"benchmarks": bool(run.eval.benchmarks), "variants": selector.needs.variants}
+    for name, is_needed in needs.items():
         if is_needed and getattr(hooks, name) is None:
             raise ValueError(
                 f"eval.benchmarks={run.eval.benchmarks!r} or selector.name={run.selector.name!r} needs run.Hooks("
                 f"{name}=...): give experiments.hooks.ALL, as experiments.train does"
             )
-    if hooks.benchmarks is not None:
+    if needs["benchmarks"]:
         hooks.benchmarks.paths(run.eval)
-    if selector.needs.variants and hooks.variants is not None:
+    if needs["variants"]:
         hooks.variants.check(run)
 
 
@@ -203,16 +193,11 @@ def check_model(run: settings.Run, directory: str) -> None:
     micro = run.batch.prompts_per_microbatch
     mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
     shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
-    # Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape.
-    positions = {name: getattr(shape.text, name) for name in ("rope_theta", "max_positions")}
-    same = lambda preset: dataclasses.replace(preset.text, **positions) == shape.text
-    if run.model.size and not same(PRESETS[run.model.size]):
-        name = next(
-            (name for name, preset in PRESETS.items() if same(preset)), "none that is known"
-        )
+    size, of = run.model.size, lambda shape: (shape.text.width, shape.text.num_layers)
+    if size and of(PRESETS[size]) != of(shape):
         raise ValueError(
-            f"model.size={run.model.size!r}, but the checkpoint in {directory} has another shape ({name}): give "
-            "another one, or --config.model.size= for any"
+            f"model.size={size!r}, but the checkpoint in {directory} has another shape: give another one, or "
+            "--config.model.size= for any"
         )
     answer = max(run.sampling.max_tokens, run.eval.max_tokens)
     if run.data.max_prompt_length + answer > shape.text.max_positions:
@@ -235,11 +220,6 @@ def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) ->
     """
     num_train = len(data.train)
     check_size(run, selector.needs, num_train)
-    if run.num_prompts // selector.needs.places == num_train:
-        print(
-            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
-            f"{run.selector.name} has nothing to choose: lower num_prompts"
-        )
     selector.init(num_train, **data.arrays)  # called only for its errors
     if not run.data.train == run.data.validation == "procedural":  # which are drawn apart
         _check_held_out(run.data, data)
@@ -251,11 +231,6 @@ def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) ->
 
 def _check_held_out(data: settings.Data, usable: Datasets) -> None:
     """Prints how many validation questions are also trained on; raises ValueError if all are."""
-    if data.validation == "procedural":
-        print(
-            f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
-            "a file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
-        )
     asked = usable.validation.notes["asked"]
     num_trained = int(np.isin(asked, usable.train.notes["asked"]).sum())
     if num_trained == len(asked):
@@ -268,22 +243,14 @@ def _check_held_out(data: settings.Data, usable: Datasets) -> None:
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
-    form, target = run.reward.format, data.build_prompt.target
-    # A bare box is right as well, even without the end of the turn.
-    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
+    """Prints how many rows' own answers are cut."""
     for split, limits in {"train": run.sampling, "validation": run.eval}.items():
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
-        num_cut, longest = (length_I > most).sum(), length_I.max()
-        line = (
-            f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} rows, "
-            f"which take up to {longest} tokens in the asked form"
-        )
-        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
-        if by_rules and length_I.min() - not_needed > most:
-            raise ValueError(f"{line}, so nothing can be earned: raise it")
-        if num_cut:
-            print(line)
+        if num_cut := (length_I > most).sum():
+            print(
+                f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} "
+                f"rows, which take up to {length_I.max()} tokens in the asked form"
+            )
 
 
 def check_reward(run: settings.Run, data: Datasets) -> None:

@@ -14,7 +14,6 @@ from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import NamedTensors
 from vade_jax.run import gpus
-from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
 
 
@@ -40,14 +39,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         return local(run.engine, run.data, policy, sampling, per_row, rows)
     longest = run.data.max_prompt_length + max(run.sampling.max_tokens, run.eval.max_tokens)
     sections = run.engine, run.layout, run.data
-    start = functools.partial(_server, *sections, policy, workdir, sampling, longest)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
-    if not processes.several():
-        return start(tensors)
-    # Only the leader talks to the server; all processes together gather the tensors.
-    started = []
-    processes.on_leader(lambda: started.append(start(iter)))
-    return processes.LeaderEngine(started[0] if started else None, tensors)
+    return _server(*sections, policy, workdir, sampling, longest, tensors)
 
 
 def frozen_server(

@@ -22,7 +22,6 @@ from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
 from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.recorder import RunRecorder
-from vade_jax.store import run_file
 from vade_jax.trainer import choosing, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.loop import Loop
@@ -66,8 +65,8 @@ def train(
             selector = checks.check(run, hooks)
             gpus.take(run.layout)
             owned.enter_context(directory.own(workdir))
-            directory.check_settings(run, workdir, lambda: is_done(run, workdir))
-        if processes.on_leader(lambda: is_done(run, workdir)):
+            directory.check_settings(run, workdir)
+        if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done already")
             return True
         compiled.keep()
@@ -206,19 +205,9 @@ def prepare(
             recorder=recorder,
             schedule=schedule,
             lag=run.engine.max_lag,
-            overlaps=num_apart > 0 and not run.layout.sleep and not processes.several(),
+            overlaps=num_apart > 0 and not run.layout.sleep,
             engine_devices=num_apart,
             whole=policy.whole,
         )
         if_failed.pop_all()
     return loop, progress
-
-
-def is_done(run: settings.Run, workdir: str) -> bool:
-    """Returns whether a run of this length, or a longer one, has exported its policy; touches no device."""
-    content = run_file.read(workdir)
-    if not run_file.is_done(content):
-        return False
-    then, now = content["settings"], run.to_dict()
-    is_as_long = all(then[name] == now[name] for name in ("num_steps", "num_epochs", "budget"))
-    return is_as_long or (run.num_steps <= content["step"] and not run.num_epochs)

@@ -19,7 +19,7 @@ from flax import traverse_util
 from vade_jax import rng, samplers, settings
 from vade_jax.data import loading
 from vade_jax.rewards.functions import RewardFailure
-from vade_jax.rollout.engine import Engine, EngineFailure
+from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import processes, scoring
 from vade_jax.trainer.choosing import Chosen, Pool, choose
 from vade_jax.trainer.hardware import Clock
@@ -204,10 +204,7 @@ class Collector:
         processes.agree(f"the prompts of {when}", asked)
         rollouts, scored = scoring.generate(self.engine, self.score, chosen, key, version, clock)
         # The ratio would take answers of older weights for draws of the current policy.
-        if (held := int(rollouts.params_version)) != version:
-            raise EngineFailure(
-                f"the engine answered with weights {held} instead of {version}: its sync did not take"
-            )
+        assert rollouts.params_version == version, "the engine answered with other weights"
         valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
         # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
         # one prompt may lack all, where others came before.

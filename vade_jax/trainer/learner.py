@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from vade_jax.data import loading
 from vade_jax.losses import importance
-from vade_jax.trainer import mesh, minibatches, update
+from vade_jax.trainer import mesh, update
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
@@ -26,24 +25,22 @@ class Learner:
     Attributes:
         update: the compiled update.
         logprobs: the compiled log-probs of a batch, from trained and frozen parameters.
-        shape: how the rollouts are cut into batches.
+        split: cuts prompts, rollouts and advantages into batches, such as `minibatches.split`.
         reference: parameters of the reference policy; None without a KL term.
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
         put: places a batch on the mesh (`processes.put`): one after another, so that only one is there.
-        map: maps a function over micro-batches, for example in threads.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
 
     update: update.Update
     logprobs: Callable[[Params, Params, Batch], jax.Array]
-    shape: minibatches.Shape
+    split: Callable[[Sequence[Prompt], Rollouts, np.ndarray], list[Batch]]
     reference: Params | None = None
     old_logp: str = "behaviour"
     mask_cut_off: bool = False
     put: Callable[[Batch], Batch] = lambda batch: batch
-    map: loading.Map = loading.in_turn
     utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
 
     def __call__(
@@ -65,8 +62,7 @@ class Learner:
         start = time.perf_counter()
         if self.mask_cut_off:
             rollouts = rollouts.replace(valid_N=rollouts.valid_N & rollouts.finished_N)
-        cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
-        cut = [batch for batch in cut if self._teaches(batch)]
+        cut = [x for x in self.split(prompts, rollouts, advantage_N) if self._teaches(x)]
         if not cut:
             return state, {}
         # All old log-probs are computed before the first update: with the weights that made the answers, or

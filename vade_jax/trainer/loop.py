@@ -12,7 +12,6 @@ nothing is under way between two steps, and a checkpoint with the batch that wai
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Protocol
@@ -178,12 +177,10 @@ class Loop:
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        make = functools.partial(self.collect, ready.posterior, step + 1, version=ready.step)
-        if self.overlaps:
-            return ahead.submit(make)
-        done = futures.Future()  # in this thread, as of several processes all make it
-        done.set_result(make())
-        return done
+        made = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
+        if not self.overlaps:
+            futures.wait([made])
+        return made
 
     # -------------------------------------------------------------------------- records
     def _record(self, progress: Progress, data: StepData, losses: Metrics, clock: Clock) -> None:

@@ -52,17 +52,16 @@ RULES: Rules = (
 
 def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     """Returns a (data, fsdp, tensor) mesh; one axis may be -1: all remaining devices."""
-    devices = jax.devices() if devices is None else devices
-    shape = np.array([data, fsdp, tensor])
-    if (shape == -1).sum() == 1:
-        shape[shape == -1] = len(devices) // max(int(np.prod(shape[shape != -1])), 1)
-    if (shape < 1).any() or np.prod(shape) != len(devices):
+    devices = np.asarray(jax.devices() if devices is None else devices)
+    try:
+        grid = devices.reshape(data, fsdp, tensor)
+    except ValueError as error:
         raise ValueError(
-            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes whose "
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {devices.size} devices: give axes whose "
             "product is their number, one of them may be -1 for all remaining devices"
-        )
+        ) from error
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
-    return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def shardings(mesh: Mesh, tree, rules: Rules = RULES):
