@@ -22,7 +22,7 @@ from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.samplers import SAMPLERS
-from vade_jax.trainer import learner, mesh, minibatches, objectives, scoring, update, validation
+from vade_jax.trainer import learner, mesh, minibatches, scoring, update, validation
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.policy import place_policy
@@ -78,7 +78,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         settings.Optimizer(learning_rate=5e-5, warmup_steps=10, b2=0.99)
     )
     logp = update.make_logp(policy.merge, banned=tokenizer.banned_ids)
-    objective = objectives.group_rl(settings.Loss(**settings.GSPO))
+    objective = update.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
     # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
     state = learner.first_state(policy, optimizer, copy=True)

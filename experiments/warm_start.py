@@ -19,7 +19,7 @@ from vade_jax.fields import Section, choice, mapping, number
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, datasets
-from vade_jax.trainer import learner, mesh, minibatches, objectives, processes, update
+from vade_jax.trainer import learner, mesh, minibatches, processes, update
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Item
 
@@ -80,7 +80,7 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
             chunk=run.batch.vocab_chunk,
             remat=run.batch.remat,
         ),
-        objectives.likelihood,
+        update.likelihood,
         transform,
         whole=policy.whole,
     )

@@ -109,10 +109,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     run, policy, prompts, rollouts = ready.run, ready.policy, ready.prompts, ready.rollouts
     result = ready.call()
     seconds = min(timing.seconds(ready.call) for _ in range(rounds))
-    decoder, tower = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
-    utilisation = functools.partial(
-        build.make_utilisation(run, policy), forwards=decoder, vision_forwards=tower
-    )
+    forwards = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
+    utilisation = functools.partial(build.make_utilisation(run, policy), forwards=forwards)
     done = result if name == DECODE else rollouts
     num_tokens = int(done.length_N.sum())
     num_tokens += 0 if name == DECODE else sum(prompt.length for prompt in prompts)

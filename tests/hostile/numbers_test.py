@@ -9,7 +9,7 @@ import pytest
 from tests.trainer import fakes, small, update_test
 from vade_jax import settings
 from vade_jax.rewards import functions
-from vade_jax.trainer import objectives, scoring, update
+from vade_jax.trainer import scoring, update
 from vade_jax.types import TrainState
 
 STEPS = (1, 7)
@@ -90,7 +90,7 @@ BATCH = update_test.split(small.rollouts(np.full(4, 4)), np.zeros(16, np.float32
 ADAM = update.make_optimizer(settings.Optimizer(learning_rate=0.1, weight_decay=0.0))
 
 
-GRPO = objectives.group_rl(small.GRPO)
+GRPO = update.group_rl(small.GRPO)
 
 
 def step(state, objective=GRPO, optimizer=ADAM, batch=BATCH):

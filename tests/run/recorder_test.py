@@ -100,7 +100,7 @@ def finish(one):
 def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path, capfd):
     one, _ = make(tmp_path)
     data = step_data(p_M=np.array([0.25, 0.75]))
-    one.step(1, {"critic/score/mean": 0.5}, data)
+    one.record(1, {"critic/score/mean": 0.5}, data)
     finish(one)
     rows = rollout_log.read(rollout_log.path(tmp_path, 1))
     assert rows["uid"] == ["five", "two", "two"]
@@ -120,9 +120,9 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path, capfd)
 def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
     """Reports read all that there are, and the run may end before it makes them again."""
     with opened(tmp_path) as one:
-        one.step(0, {}, None)
+        one.record(0, {})
         for later in (1, 2, 3, 4):
-            one.step(later, {}, step_data())
+            one.record(later, {}, step_data())
             one.save(at(later), last=later == step)
     with opened(tmp_path) as one:
         one.restore(at(0), None)
@@ -164,7 +164,7 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
     one, checkpointer = make(tmp_path)
     monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
     for step in (1, 2):
-        one.step(step, {}, step_data())
+        one.record(step, {}, step_data())
         one.save(at(step), last=False)
     assert order == ["step_00001", "step_00002", 2]
 
@@ -175,7 +175,7 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path,
     checkpointer = Checkpointer()
     monkeypatch.setattr(checkpoints, "Checkpointer", lambda *_, **__: checkpointer)
     one = recorder.RunRecorder(str(tmp_path), settings.Run(num_steps=3).to_dict())
-    one.step(2, {}, step_data())
+    one.record(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
         one.save(at(2), last=True)
     with pytest.raises(FileExistsError, match="rollouts"):
@@ -190,7 +190,7 @@ def test_what_is_saved_is_restored(tmp_path):
 
     counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
     with opened(tmp_path) as one:
-        one.step(7, {}, None)
+        one.record(7, {})
         one.save(progress(3, **counters), last=True)
     with opened(tmp_path) as one:
         again = one.restore(progress(0), None)

@@ -34,11 +34,9 @@ class Recorder:
     def __init__(self):
         self.metrics, self.data, self.saved, self.progress = {}, {}, [], []
 
-    def step(self, step, metrics, data):
-        self.metrics[step], self.data[step] = metrics, data
-
-    def add(self, step, metrics):
-        self.metrics[step] |= metrics
+    def record(self, step, metrics, data=None):
+        self.metrics[step] = self.metrics.get(step, {}) | metrics
+        self.data[step] = data or self.data.get(step)
 
     latest_step = None
 
@@ -46,8 +44,9 @@ class Recorder:
         return progress
 
     def save(self, progress, *, last):
-        self.saved.append((progress.step, last))
-        self.progress.append(progress)
+        if progress.step:
+            self.saved.append((progress.step, last))
+            self.progress.append(progress)
 
     def close(self):
         pass

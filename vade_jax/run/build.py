@@ -24,7 +24,6 @@ from vade_jax.trainer import (
     learner,
     mesh,
     minibatches,
-    objectives,
     processes,
     scoring,
     update,
@@ -133,7 +132,7 @@ class Programs(NamedTuple):
 
 def make_programs(run: settings.Run, policy: Policy) -> Programs:
     """Returns the programs of a run; `policy` may be abstract."""
-    objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
+    objective = update.group_rl(run.loss, run.sampling.max_tokens)
     optimizer = update.make_optimizer(run.optimizer, run.model.param_dtype)
     logp = update.make_logp(
         policy.merge,
@@ -152,12 +151,10 @@ def make_programs(run: settings.Run, policy: Policy) -> Programs:
 def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
-    decoder, vision = forwards_of_an_update(run)
     return functools.partial(
         hardware.utilisation,
         shape=policy.shape,
-        forwards=decoder + scores,
-        vision_forwards=vision + scores,
+        forwards=[x + scores for x in forwards_of_an_update(run)],
         peak=hardware.peak_flops(policy.mesh, policy.dtype),
     )
 

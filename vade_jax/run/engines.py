@@ -38,8 +38,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         rows = size + size * (run.num_rollouts - 1) // per_row
         return local(run.engine, run.data, policy, sampling, per_row, rows)
     longest = run.data.max_prompt_length + max(run.sampling.max_tokens, run.eval.max_tokens)
-    sections = run.engine, run.layout, run.data
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
+    sections = run.engine, run.layout, run.data
     return _server(*sections, policy, workdir, sampling, longest, tensors)
 
 

@@ -45,8 +45,7 @@ def train(
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
         workdir: the run directory, locked meanwhile; the run writes nowhere else.
         hooks: reports, benchmarks and variants, see `hooks.Hooks`.
-        stop: called after each step, and between the batches of a pass over all items; when it returns True,
-            the run saves and ends.
+        stop: called after each step; when it returns True, the run saves and ends.
 
     Returns:
         Whether all steps are done.

@@ -54,6 +54,7 @@ class RunRecorder:
             is_sole=True,
         )
         self.latest_step = self._checkpoints.latest_step()  # None: nothing is saved
+        self._recorded = self.latest_step  # the step of the last line of metrics
 
     def restore(self, progress: Progress, pool: Pool) -> Progress:
         """Returns the progress of the latest checkpoint, or `progress` itself if there is none.
@@ -87,11 +88,13 @@ class RunRecorder:
             **{name: counters[name] for name in COUNTERS},
         )
 
-    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
+    def record(self, step: int, metrics: Metrics, data: StepData | None = None) -> None:
         """See `loop.Recorder`."""
         if self._metrics is None:
             return
-        self._metrics.write(step, metrics)
+        write = self._metrics.add if step == self._recorded else self._metrics.write
+        write(step, metrics)
+        self._recorded = step
         show(step, metrics)
         if data is None:
             return
@@ -101,15 +104,10 @@ class RunRecorder:
         if step == 1:
             print(first_answer(data))
 
-    def add(self, step: int, metrics: Metrics) -> None:
-        """See `loop.Recorder`."""
-        if self._metrics is not None:
-            self._metrics.add(step, metrics)
-            show(step, metrics)
-
     def save(self, progress: Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
-        if not last and progress.step % self._config["checkpoint"]["every"]:
+        step, every = progress.step, self._config["checkpoint"]["every"]
+        if step == 0 or not (last or step % every == 0):
             return
         self._log_written.result()  # the answers of a checkpoint are written before it
         counters = {name: getattr(progress, name) for name in COUNTERS}
@@ -120,7 +118,7 @@ class RunRecorder:
         trees = _trees(progress)
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
-        self._checkpoints.save(progress.step, trees, content)
+        self._checkpoints.save(step, trees, content)
         if last:
             self._checkpoints.wait()
 

@@ -79,13 +79,9 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         spec = _spec(name, rules) if leaf.ndim else P()
         if spec is None:
             raise ValueError(f"no sharding rule matches {name} {leaf.shape}")
-        for size, axes in zip(leaf.shape, spec, strict=False):
-            ways = math.prod(mesh.shape[axis] for axis in np.atleast_1d(axes or ()))
-            if size % ways:
-                raise ValueError(
-                    f"{name} {tuple(leaf.shape)}: {size} is not divisible by mesh.{axes}={ways}: choose a divisor"
-                )
-        return NamedSharding(mesh, spec)
+        sharding = NamedSharding(mesh, spec)
+        sharding.shard_shape(leaf.shape)  # called only for its error
+        return sharding
 
     return jax.tree_util.tree_map_with_path(place, tree)
 
@@ -195,10 +191,8 @@ def batch_size(mesh: Mesh) -> int:
 
 def check_batch(mesh: Mesh, name: str, size: int) -> None:
     """Raises ValueError when the `size` prompts of the field `name` cannot be split evenly."""
-    if size % batch_size(mesh):
-        raise ValueError(
-            f"{name}={size} is not divisible by {batch_size(mesh)}, mesh.data x mesh.fsdp: choose a multiple"
-        )
+    if size % (ways := batch_size(mesh)):
+        raise ValueError(f"{name}={size} is not a multiple of mesh.data x mesh.fsdp={ways}")
 
 
 def check_model(mesh: Mesh, shape) -> None:
@@ -206,8 +200,7 @@ def check_model(mesh: Mesh, shape) -> None:
     ways, heads, kv_heads = mesh.shape["tensor"], shape.text.num_heads, shape.text.num_kv_heads
     if math.gcd(heads, kv_heads) % ways:
         raise ValueError(
-            f"mesh.tensor={ways} does not divide the model's {heads} heads and {kv_heads} key/value heads: "
-            f"choose a divisor of {math.gcd(heads, kv_heads)}, and more mesh.fsdp"
+            f"mesh.tensor={ways} does not divide {heads} heads and {kv_heads} key/value heads: give more mesh.fsdp"
         )
 
 

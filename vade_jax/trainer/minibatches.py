@@ -148,20 +148,14 @@ def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
         lengths = ladder(batch.mask_NT.shape[1])
         if len(lengths) == 1:
             return run(batch)
-        branches = [functools.partial(lambda x, batch: run(cut(batch, x)), x) for x in lengths]
-        index = jnp.searchsorted(jnp.array(lengths), longest(batch.mask_NT))
-        return jax.lax.switch(index, branches, batch)
+        names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
+
+        def cut(length: int, batch: Batch) -> T:
+            return run(batch.replace(**{x: getattr(batch, x)[:, :length] for x in names}))
+
+        branches = [functools.partial(cut, length) for length in lengths]
+        place_T = jnp.arange(1, 1 + lengths[-1])
+        longest = jnp.max(jnp.where(batch.mask_NT > 0, place_T, 0))
+        return jax.lax.switch(jnp.searchsorted(jnp.array(lengths), longest), branches, batch)
 
     return shortest
-
-
-def longest(mask_NT: Array) -> jax.Array:
-    """Returns the number of tokens of the longest answer, int32."""
-    place_T = jnp.arange(1, mask_NT.shape[1] + 1)
-    return jnp.max(jnp.where(mask_NT > 0, place_T, 0))
-
-
-def cut(batch: Batch, length: int) -> Batch:
-    """Returns the batch with the first `length` tokens of every answer."""
-    names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
-    return batch.replace(**{name: getattr(batch, name)[:, :length] for name in names})

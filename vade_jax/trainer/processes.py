@@ -2,8 +2,8 @@
 
 Every process runs the same loop on the same data with the same keys, so all choose the same prompts
 independently; only the arrays on the mesh are divided among them. Process 0, the leader, writes the files.
-All processes call the communicating functions below in the same order, from the main thread. With one
-process nothing is communicated.
+All processes call the communicating functions below in the same order, one at a time. With one process
+nothing is communicated.
 """
 
 import itertools

@@ -127,7 +127,7 @@ def generate(
         threads.shutdown(wait=False, cancel_futures=True)
     assert len(numbers) == len(rollouts.group_N), "an answer was not reported"
     if came:  # from the median group to the last one, in which most of the engine waits
-        clock.add(gen_tail=max(came) - statistics.median(came))
+        clock.seconds["gen_tail"] += max(came) - statistics.median(came)
     return rollouts, scored or [Scored("", None, *pair) for pair in numbers]
 
 
@@ -177,10 +177,7 @@ def feedback_of(
     valid_N = np.asarray(rollouts.valid_N)
     numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
     reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
-
-    def count(x_N: np.ndarray) -> np.ndarray:
-        return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
-
+    count = lambda x_N: np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
     advantage_N = np.asarray(advantage(reward_N, group_N, M, valid_N, proposal.extra_M))
     if proposal.weight_M is not None:
         advantage_N = advantage_N * np.asarray(proposal.weight_M)[group_N]
