@@ -15,7 +15,7 @@ def test_minus_one_takes_the_remaining_devices():
     assert mesh.batch_size(devices) == 4
 
 
-@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1), (1, -2, 1)])
+@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1)])
 def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
     with pytest.raises(ValueError, match="does not fill 8 devices"):
         mesh.make(*axes)

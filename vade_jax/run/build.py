@@ -7,8 +7,8 @@ everything below is plain functions of arrays.
 import functools
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +19,7 @@ from vade_jax.data import hub, loading, tokens
 from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
 from vade_jax.run import cluster
-from vade_jax.trainer import (
-    hardware,
-    learner,
-    mesh,
-    minibatches,
-    processes,
-    scoring,
-    update,
-)
+from vade_jax.trainer import hardware, learner, mesh, minibatches, processes, scoring, update
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
 from vade_jax.types import Batch, Params, TrainState
 
@@ -100,6 +92,7 @@ def make_learner(
         resumes: the state will be read from a checkpoint, so only its shapes and shardings are returned.
             Arrays would take the memory twice while the checkpoint is read.
     """
+    sizes, utilisation = batch_sizes(run, policy.mesh), make_utilisation(run, policy)
     programs = make_programs(run, policy)
     reference = learner.reference_params(policy) if run.loss.kl_coef else None
     shares = reference is policy.params
@@ -112,12 +105,12 @@ def make_learner(
     return state, learner.Learner(
         update=programs.update,
         logprobs=programs.logprobs,
-        split=functools.partial(minibatches.split, map=map, **batch_sizes(run, policy.mesh)),
+        split=functools.partial(minibatches.split, map=map, **sizes),
         reference=reference,
         old_logp=run.loss.old_logp,
         mask_cut_off=run.loss.mask_cut_off,
         put=functools.partial(processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)),
-        utilisation=make_utilisation(run, policy),
+        utilisation=utilisation,
     )
 
 
@@ -182,32 +175,27 @@ def batch_sizes(run: settings.Run, devices: jax.sharding.Mesh) -> dict[str, int]
 # ------------------------------------------------------------------------------ reward, validation
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the scorer of answers; validation uses only its `correct`."""
+    judge = make_judge(run, policy.tokenizer)
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
     by_length = lambda length: functions.overlong_penalty(length, limit, buffer)
     decode = policy.tokenizer.decode
-    tag = opening(run.reward.format, run.data.template, policy.tokenizer)
-    if run.reward.functions:
-        judge = make_judge(run.reward, tag)
-        return scoring.Scorer(decode, judge, by_length, judge.num_threads, judge.metrics)
-    judge = functions.by_rules(run.reward.format, run.reward.format_weight, tag)
-    return scoring.Scorer(decode, judge, by_length)
+    return scoring.Scorer(decode, judge, by_length, judge.num_threads, judge.metrics)
 
 
-def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
-    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
-    return "" if form == "boxed" else tokenizer.opening(**template)
-
-
-def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`; imports nothing yet; `opening` as in `functions.by_rules`."""
+def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumOfJudges:
+    """Returns the judge of `reward.function`, by default the rules; imports nothing yet."""
+    reward, tag = run.reward, opening(run, tokenizer)
 
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
-            return functions.by_rules(reward.format, reward.format_weight, opening)
+            return functions.by_rules(reward.format, reward.format_weight, tag)
         return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
-    names = reward.functions
-    weights = reward.weights or [1.0] * len(names)
-    return functions.SumOfJudges(
-        [*map(make, names)], weights, reward.correct_above, reward.concurrency
-    )
+    judges = [make(name) for name in reward.functions or (functions.RULES,)]
+    weights = reward.weights or [1.0] * len(judges)
+    return functions.SumOfJudges(judges, weights, reward.correct_above, reward.concurrency)
+
+
+def opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:
+    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
+    return "" if run.reward.format == "boxed" else tokenizer.opening(**run.data.template)

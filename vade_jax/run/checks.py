@@ -7,7 +7,6 @@ files, sizes that do not fit each other. `job.train` calls them in the order of 
 
 import contextlib
 import importlib.util
-import itertools
 from collections.abc import Iterator
 
 import jax
@@ -20,7 +19,7 @@ from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, trial, verify
 from vade_jax.run import build, gpus
 from vade_jax.run.datasets import Datasets
-from vade_jax.run.hooks import Hooks
+from vade_jax.run.hooks import NO_HOOKS, Hooks
 from vade_jax.trainer import mesh
 from vade_jax.trainer.policy import abstract_policy, compute_dtype
 
@@ -44,10 +43,7 @@ def user_errors() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------ settings
-def check(
-    run: settings.Run,
-    hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
-) -> samplers.Sampler:
+def check(run: settings.Run, hooks: Hooks = NO_HOOKS) -> samplers.Sampler:
     """Checks names, packages and settings that depend on each other; returns the selector.
 
     Raises:
@@ -82,17 +78,17 @@ def _check_model_names(run: settings.Run) -> None:
             "Qwen2.5-VL, Qwen3-VL, Qwen2.5, Qwen3 or Llama checkpoint"
         )
     # Only tiny models may have random weights; of the others the size names the shape.
-    is_tiny = lambda name: name.startswith("tiny")
+    tiny = [name for name in PRESETS if name.startswith("tiny")]
     if model.preset:
-        fields.check_word("model.preset", model.preset, [*filter(is_tiny, PRESETS)])
+        fields.check_word("model.preset", model.preset, tiny)
     if model.size:
-        fields.check_word("model.size", model.size, [*itertools.filterfalse(is_tiny, PRESETS)])
+        fields.check_word("model.size", model.size, sorted(PRESETS.keys() - tiny))
     if run.lora.rank:
         peft.choose(run.lora, PRESETS.get(model.preset or model.size))
 
 
 def _check_data_names(data: settings.Data) -> None:
-    """Checks that there is training data, and validation data that are not the same."""
+    """Checks that there are training data, and validation data or a share that is held out."""
     if data.kind:
         fields.check_word("data.kind", data.kind, verify.KINDS)
     if not data.train:
@@ -263,6 +259,5 @@ def check_reward(run: settings.Run, data: Datasets) -> None:
         step = max(1, len(data.train) // NUM_TRIED)
         items = [data.train[i] for i in range(0, len(data.train), step)][:NUM_TRIED]
         tokenizer = data.build_prompt.tokenizer
-        opening = build.opening(run.reward.format, run.data.template, tokenizer)
-        judge = build.make_judge(run.reward, opening)
+        judge, opening = build.make_judge(run, tokenizer), build.opening(run, tokenizer)
         print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))

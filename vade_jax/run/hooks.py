@@ -38,3 +38,6 @@ class Hooks:
     page: Any = None
     benchmarks: Any = None
     variants: Any = None
+
+
+NO_HOOKS = Hooks()

@@ -20,7 +20,7 @@ from vade_jax.data import loading
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
-from vade_jax.run.hooks import Hooks, Vary
+from vade_jax.run.hooks import NO_HOOKS, Hooks, Vary
 from vade_jax.run.recorder import RunRecorder
 from vade_jax.trainer import choosing, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
@@ -28,8 +28,6 @@ from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
 from vade_jax.trainer.progress import Progress, Schedule
 from vade_jax.trainer.validation import Validate
-
-NO_HOOKS = Hooks()
 
 
 def train(

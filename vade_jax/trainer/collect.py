@@ -19,7 +19,7 @@ from flax import traverse_util
 from vade_jax import rng, samplers, settings
 from vade_jax.data import loading
 from vade_jax.rewards.functions import RewardFailure
-from vade_jax.rollout.engine import Engine
+from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import processes, scoring
 from vade_jax.trainer.choosing import Chosen, Pool, choose
 from vade_jax.trainer.hardware import Clock
@@ -139,9 +139,8 @@ class Collector:
             if not chosen.items:
                 break
             # Generate the answers, score them, and compare each with its group (Eq. 2).
-            answer_key, when = rng.round_key(keys.rollouts, number), f"step {step}"
-            answered = self._answer(chosen, answer_key, version, when, clock, number)
-            rollouts, scored, feedback = answered
+            key, when = rng.round_key(keys.rollouts, number), f"step {step}"
+            rollouts, scored, feedback = self._answer(chosen, key, version, when, clock, number)
             # Update the posterior (Eq. 5, 6).
             with clock("adv"):
                 belief = jax.device_get(dict(self.selector.believe(posterior, chosen.proposal)))
@@ -193,7 +192,8 @@ class Collector:
         processes.agree(f"the prompts of {when}", asked)
         rollouts, scored = scoring.generate(self.engine, self.score, chosen, key, version, clock)
         # The ratio would take answers of older weights for draws of the current policy.
-        assert rollouts.params_version == version, "the engine answered with other weights"
+        if (held := int(rollouts.params_version)) != version:
+            raise EngineFailure(f"the engine answered with weights {held} instead of {version}")
         valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
         # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
         # one prompt may lack all, where others came before.

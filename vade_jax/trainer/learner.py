@@ -111,10 +111,7 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 def first_state(
     policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
 ) -> TrainState:
-    """Returns the first state.
-
-    It owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
-    """
+    """Returns the first state, with the policy's arrays, which an update deletes, or with `copy` its own."""
     where = _places(abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)

@@ -60,7 +60,7 @@ class Loop:
         recorder: takes metrics, rollouts and checkpoints.
         schedule: when items are measured, the policy is validated, and the run ends.
         lag: 0 or 1, the most steps between the weights that answer and those that learn.
-        overlaps: whether, with a lag, a batch is made while the policy learns, or before, with the same numbers.
+        overlaps: whether a batch ahead is made while the policy learns, or before it, with the same numbers.
         engine_devices: devices that only the engine has, to count what a step costs.
         whole: (trained, frozen parameters) -> all, which the engine gets.
     """
