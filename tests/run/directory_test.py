@@ -135,7 +135,7 @@ def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a\nb", "x" * 256])
+@pytest.mark.parametrize("name", ["a[1]", "a\nb"])
 def test_a_name_below_which_checkpoints_could_not_be_read_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"^--workdir=") as error:
         directory.make(str(tmp_path / name), "--workdir")

@@ -46,7 +46,7 @@ def join(
     except (ValueError, IndexError, RuntimeError) as error:
         raise ValueError(
             f"the processes did not find each other: give each its --process_id, all the same --num_processes, and as "
-            f"--coordinator_address HOST:PORT of process 0, or --distributed alone ({str(error).strip():.200})"
+            f"--coordinator_address HOST:PORT of process 0, or --distributed alone ({error!r:.200})"
         ) from error
 
 

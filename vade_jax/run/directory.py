@@ -96,19 +96,15 @@ def make(directory: str | os.PathLike, name: str) -> None:
     """Makes a directory if it is missing; `name` is the setting that named it.
 
     Raises:
-        ValueError: it cannot be made, or checkpoints below it could not be read again.
+        ValueError: checkpoints below it could not be read again.
+        OSError: it cannot be made.
     """
     if odd := _ODD.search(os.path.abspath(directory) + "/"):
         raise ValueError(
             f"{name}={os.fspath(directory)!r} has {odd[0]!r}, and checkpoints below it could not be read again: "
             "give a directory without it"
         )
-    try:
-        os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"{name}={directory} cannot be made ({error.strerror}): give another directory"
-        ) from error
+    os.makedirs(directory, exist_ok=True)
 
 
 # ------------------------------------------------------------------------------ whose it is
