@@ -80,6 +80,12 @@ def make(monkeypatch):
         yield make
 
 
+def progress(value, **counters):
+    """One with arrays, which a real checkpoint needs."""
+    state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
+    return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
+
+
 def opened(tmp_path):
     """A recorder with real checkpoints."""
     run = settings.Run(num_steps=3, checkpoint=settings.Checkpoint(every=9))
@@ -123,9 +129,9 @@ def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
         one.record(0, {})
         for later in (1, 2, 3, 4):
             one.record(later, {}, step_data())
-            one.save(at(later), last=later == step)
+            one.save(progress(later, step=later), last=later == step)
     with opened(tmp_path) as one:
-        one.restore(at(0), None)
+        one.restore(progress(0), None)
     assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
 
 
@@ -184,10 +190,6 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path,
 
 
 def test_what_is_saved_is_restored(tmp_path):
-    def progress(value, **counters):
-        state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
-        return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
-
     counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
     with opened(tmp_path) as one:
         one.record(7, {})
