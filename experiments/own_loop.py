@@ -8,6 +8,7 @@ a page, vLLM, several hosts. docs/tutorials/own_loop.md walks through this file.
 """
 
 import argparse
+import functools
 import os
 
 import jax
@@ -21,7 +22,7 @@ from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.samplers import SAMPLERS
-from vade_jax.trainer import learner, mesh, minibatches, objectives, scoring, update, validation
+from vade_jax.trainer import learner, mesh, minibatches, scoring, update, validation
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.policy import place_policy
@@ -49,7 +50,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     )
 
     # The reward: 0.9 for the right answer, 0.1 for a box around it.
-    score = scoring.make_scorer(tokenizer.decode, functions.by_rules("boxed", format_weight=0.1))
+    score = scoring.Scorer(tokenizer.decode, functions.by_rules("boxed", format_weight=0.1))
 
     # The selector: VADE's posterior over the pass rates of all questions.
     selector = SAMPLERS["vade"](num_rollouts=G, warmup="none")
@@ -77,14 +78,15 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         settings.Optimizer(learning_rate=5e-5, warmup_steps=10, b2=0.99)
     )
     logp = update.make_logp(policy.merge, banned=tokenizer.banned_ids)
-    objective = objectives.group_rl(settings.Loss(**settings.GSPO))
+    objective = update.group_rl(settings.Loss(**settings.GSPO))
     step_of_policy = update.make(logp, objective, optimizer, whole=policy.whole)
     # A copy: each update deletes the parameters that it is given, and the first ones are the KL's reference.
-    state, shardings = learner.first_state(policy, optimizer, copy=True)
+    state = learner.first_state(policy, optimizer, copy=True)
     learn = learner.Learner(
-        update=learner.compile_update(step_of_policy, policy, shardings),
+        update=learner.compile_update(step_of_policy, policy, state),
         logprobs=learner.compile_logprobs(logp, policy),
-        shape=minibatches.Shape(
+        split=functools.partial(
+            minibatches.split,
             prompts_per_minibatch=8,
             prompts_per_microbatch=8,
             answers_per_row=G,
@@ -107,7 +109,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
     accuracy = float("nan")
     for step in range(first + 1, num_steps + 1):
         # Weights first: an update has deleted those of the step before.
-        engine.sync(policy.weights(state), step - 1)
+        engine.sync(policy.whole(state.params, state.frozen), step - 1)
         # Choose the B questions with the greatest I(p), p ~ Beta; answer each G times; compare every answer
         # with its group; update the counts. Lines 6 to 12 of Algorithm 1.
         batch, posterior = collect(posterior, step)
@@ -116,7 +118,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         right, mixed = batch.feedback.correct_N.mean(), batch.feedback.mixed_M.mean()
         print(f"step {step}: {right:.2f} right, {mixed:.2f} of the groups teach", end="")
         if step % 20 == 0 or step == num_steps:
-            engine.sync(policy.weights(state), step)
+            engine.sync(policy.whole(state.params, state.frozen), step)
             metrics, _ = validate(engine, rng.step_keys(key, step).validation, step, frozenset())
             accuracy = metrics["val/validation/acc/mean@4"]
             print(f", validation {accuracy:.3f}", end="")

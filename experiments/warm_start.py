@@ -19,7 +19,7 @@ from vade_jax.fields import Section, choice, mapping, number
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, datasets
-from vade_jax.trainer import learner, mesh, minibatches, objectives, processes, update
+from vade_jax.trainer import learner, mesh, minibatches, processes, update
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Item
 
@@ -71,8 +71,8 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     learning = _learning(run, lessons)
     policy = build.load_policy(learning, base)
     mesh.check_batch(policy.mesh, "lessons.batch_size", lessons.batch_size)
-    transform, shardings = build.make_optimizer(learning, policy)
-    state, _ = learner.first_state(policy, transform)
+    transform = update.make_optimizer(learning.optimizer)
+    state = learner.first_state(policy, transform)
     step = update.make(
         update.make_logp(
             policy.merge,
@@ -80,11 +80,11 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
             chunk=run.batch.vocab_chunk,
             remat=run.batch.remat,
         ),
-        objectives.likelihood,
+        update.likelihood,
         transform,
         whole=policy.whole,
     )
-    step = learner.compile_update(step, policy, shardings)
+    step = learner.compile_update(step, policy, state)
     batches, size = _batches(run, lessons, policy, rows), lessons.num_steps
     bar = tqdm.tqdm(batches, "warm start", size, disable=not processes.is_leader())
     for done, batch in enumerate(bar, 1):
@@ -120,13 +120,9 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
     # Rows are larger than built-in questions: as many are in memory as in RL.
     at_once = math.gcd(size, run.batch.prompts_per_microbatch) if rows else size
     longest = int(rows.notes["length"].max()) if rows else run.sampling.max_tokens
-    shape = minibatches.Shape(
-        prompts_per_minibatch=size,
-        prompts_per_microbatch=at_once,
-        answers_per_row=1,
-        length_multiple=run.data.length_multiple,
-        ways=mesh.batch_size(policy.mesh),
-    )
+    sizes = {"prompts_per_minibatch": size, "prompts_per_microbatch": at_once}
+    sizes |= {"answers_per_row": 1, "length_multiple": run.data.length_multiple}
+    sizes |= {"ways": mesh.batch_size(policy.mesh)}
     taught = _rows(run, rows, build_prompt) if rows else _built_in(run, lessons, policy.tokenizer)
     for _ in range(lessons.num_steps):
         items, targets = zip(*itertools.islice(taught, size), strict=True)
@@ -140,7 +136,7 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
             params_version=0,
         )
         prompts = [build_prompt(item) for item in items]
-        (batch,) = minibatches.split(prompts, rollouts, np.zeros(size, np.float32), shape)
+        (batch,) = minibatches.split(prompts, rollouts, np.zeros(size, np.float32), **sizes)
         yield processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
 
 

@@ -12,7 +12,7 @@ from configs import arms
 from experiments import hooks
 from experiments.warm_start import Lessons
 from vade_jax import atomic, fields, imports, samplers, settings
-from vade_jax.run import checks, directory, job
+from vade_jax.run import checks, directory
 from vade_jax.store import run_file
 
 
@@ -58,8 +58,8 @@ class PlannedRun(Planned):
         return f"{self.group}/{self.arm}_seed{self.seed}"
 
     def is_finished(self) -> bool:
-        """Returns whether the run is finished, see `job.is_done`."""
-        return job.is_done(self.settings, self.directory)
+        """Returns whether the run is finished, see `directory.is_done`."""
+        return directory.is_done(self.settings, self.directory)
 
 
 def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:

@@ -105,10 +105,8 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     run, policy, prompts, rollouts = ready.run, ready.policy, ready.prompts, ready.rollouts
     result = ready.call()
     seconds = min(timing.seconds(ready.call) for _ in range(rounds))
-    decoder, tower = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
-    utilisation = functools.partial(
-        build.make_utilisation(run, policy), forwards=decoder, vision_forwards=tower
-    )
+    forwards = build.forwards_of_an_update(run) if name == UPDATE else (1, 1)
+    utilisation = functools.partial(build.make_utilisation(run, policy), forwards=forwards)
     done = result if name == DECODE else rollouts
     num_tokens = int(done.length_N.sum())
     num_tokens += 0 if name == DECODE else sum(prompt.length for prompt in prompts)
@@ -128,8 +126,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
 
 def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
     """Returns a function that takes the next optimizer step at each call."""
-    transform, _ = build.make_optimizer(run, policy)
-    state, _ = learner.first_state(policy, transform)
+    state = learner.first_state(policy, build.make_programs(run, policy).optimizer)
     batch = workload.full_batch(run, policy, prompts, rollouts)
 
     def call():

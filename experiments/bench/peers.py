@@ -77,7 +77,7 @@ def _plain(run, prompts, rollouts: Rollouts, name: str) -> Callable:
     prompts = [prompt for prompt in prompts for _ in range(run.num_rollouts)]
     rollouts = rollouts.replace(group_N=np.arange(len(prompts), dtype=np.int32))
     if name == UPDATE:
-        program, _ = build.make_programs(run, policy, *build.make_optimizer(run, policy))
+        program = build.make_programs(run, policy).update
     else:
         banned, sampling = policy.tokenizer.banned_ids, Sampling(**run.sampling.to_dict())
         decode = local.compile_answers(policy.merge, policy.mesh, stop_ids=(0,), banned_ids=banned)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import tqdm
 
 from experiments.bench import programs, targets
@@ -24,7 +23,7 @@ from experiments.bench.workload import abstract_policy, largest, num_microbatche
 from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
 from vade_jax.run import build, gpus
-from vade_jax.trainer import learner, mesh
+from vade_jax.trainer import mesh
 from vade_jax.trainer.policy import Policy
 
 GB = 1e9
@@ -149,11 +148,9 @@ def fewer_prompts(run: settings.Run, policy: Policy) -> str:
 # ------------------------------------------------------------------------------ memory
 def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> dict[str, float]:
     """Returns the bytes of one device by purpose, at the worst moment of a step."""
-    transform, shardings = build.make_optimizer(run, policy)
-    state = learner.abstract_state(policy, transform)
-    weights = local_bytes(state.params, shardings.params)
-    moments = local_bytes(state.opt_state, shardings.opt_state)
-    base = local_bytes(policy.base, policy.base_shardings)
+    state = build.make_programs(run, policy).state
+    weights, moments = local_bytes(state.params), local_bytes(state.opt_state)
+    base = local_bytes(state.frozen)
     reference = 0
     if run.loss.kl_coef:
         # In the compute dtype; for an adapter, the adapter's initial values in float32.
@@ -176,9 +173,7 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
     }
     # The other programs run at other times, while state and reference stay in memory. Their inputs are the
     # weights, but for an untied head, of which decoding has a copy.
-    params = lora.together(policy.base, policy.params)
-    places = lora.together(policy.base_shardings, policy.shardings)
-    unread = local_bytes(params.get("lm_head", {}), places.get("lm_head", {}))
+    unread = local_bytes(lora.together(state.frozen, state.params).get("lm_head", {}))
     others = [
         moments + reference + x.bytes + unread * (name == DECODE)
         for name, x in compiled.items()
@@ -189,13 +184,10 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
     return needs
 
 
-def local_bytes(tree, shardings) -> int:
-    """Returns the bytes that one device holds of arrays with these shardings."""
-
-    def size(x, sharding):
-        return int(np.prod(sharding.shard_shape(x.shape))) * x.dtype.itemsize
-
-    return sum(jax.tree.leaves(jax.tree.map(size, tree, shardings)))
+def local_bytes(tree) -> int:
+    """Returns the bytes that one device holds of arrays."""
+    size = lambda x: math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    return sum(map(size, jax.tree.leaves(tree)))
 
 
 # ------------------------------------------------------------------------------ tables

@@ -12,7 +12,7 @@ from vade_jax.models.qwen import config, lora
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
-from vade_jax.trainer import learner, mesh
+from vade_jax.trainer import mesh
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Prompt, Rollouts
 
@@ -51,12 +51,10 @@ def lowered(run: settings.Run, policy: Policy, name: str):
         )
     if name == DECODE:
         return _decoding(run, policy)
-    transform, shardings = build.make_optimizer(run, policy)
-    improve, score = build.make_programs(run, policy, transform, shardings)
-    batch = workload.abstract_batch(run, policy)
+    learning, batch = build.make_programs(run, policy), workload.abstract_batch(run, policy)
     if name == SCORE:
-        return score.lower(policy.params, policy.base, batch)
-    return improve.lower(learner.abstract_state(policy, transform), batch)
+        return learning.logprobs.lower(policy.params, policy.base, batch)
+    return learning.update.lower(learning.state, batch)
 
 
 def full_inputs(

@@ -165,13 +165,12 @@ def advantages(rollouts: Rollouts) -> np.ndarray:
 def full_batch(run: settings.Run, of: policy.Policy, inputs: list[Prompt], done: Rollouts) -> Batch:
     """Returns prompts and answers as one mini-batch on the devices."""
     size = len(inputs)
-    shape = dataclasses.replace(
-        build.batch_shape(run, of.mesh),
-        prompts_per_minibatch=size,
-        prompts_per_microbatch=size // num_microbatches(run),
-        answers_per_row=len(done.length_N) // size,
-    )
-    (batch,) = minibatches.split(inputs, done, advantages(done), shape)
+    sizes = build.batch_sizes(run, of.mesh) | {
+        "prompts_per_minibatch": size,
+        "prompts_per_microbatch": size // num_microbatches(run),
+        "answers_per_row": len(done.length_N) // size,
+    }
+    (batch,) = minibatches.split(inputs, done, advantages(done), **sizes)
     return jax.device_put(batch, mesh.batch_sharding(of.mesh, axis=1))
 
 
@@ -179,9 +178,9 @@ def abstract_batch(run: settings.Run, of: policy.Policy) -> Batch:
     """Returns the shapes of a full mini-batch; a micro-batch of it is made and cut as a run does."""
     size, lengths = run.batch.prompts_per_microbatch, largest(run)
     done = full_rollouts(of.shape, size, run.num_rollouts, lengths.answer)
-    cut = dataclasses.replace(build.batch_shape(run, of.mesh), prompts_per_minibatch=size)
+    sizes = build.batch_sizes(run, of.mesh) | {"prompts_per_minibatch": size}
     inputs = full_prompts(of.shape, lengths, size)
-    (batch,) = minibatches.split(inputs, done, advantages(done), cut)
+    (batch,) = minibatches.split(inputs, done, advantages(done), **sizes)
     put = lambda x: jax.ShapeDtypeStruct((num_microbatches(run), *x.shape[1:]), x.dtype)
     return jax.tree.map(put, batch)
 

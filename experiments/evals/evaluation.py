@@ -162,7 +162,9 @@ def _checkpoint_policy(
             devices = mesh.make(**evaluation.mesh.to_dict())
             dtype = trainer.compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
             return trainer.place_policy(directory, devices, dtype)
-        unused: dict[str, Any] = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
+        unused: dict[str, Any] = dict.fromkeys(
+            ("merge", "whole", "params", "shardings", "mesh", "dtype")
+        )
         return trainer.Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache

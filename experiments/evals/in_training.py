@@ -5,16 +5,15 @@ The two functions are what `run.Hooks.benchmarks` asks for.
 
 import dataclasses
 import os
-from collections.abc import Sequence
-
-import numpy as np
 
 from experiments.evals import benchmarks, decisions, tasks
 from vade_jax import settings
 from vade_jax.data import tokens
+from vade_jax.rewards import functions
+from vade_jax.rewards.functions import Judgement
 from vade_jax.rollout.engine import Sampling
 from vade_jax.trainer import validation
-from vade_jax.trainer.scoring import Scored, Scorer
+from vade_jax.trainer.scoring import Scorer
 from vade_jax.types import Item, Prompt
 
 
@@ -60,19 +59,15 @@ def make(
             asked = dataclasses.replace(item, question=question)
             return tasks.built(build_prompt, asked, "eval.benchmarks")
 
-        def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-            scored = []
-            for text in map(tokenizer.decode, answers):
-                decision = decide(item, text)
-                reward = float(decision.correct)
-                scored.append(Scored(text, decision.extracted, reward, decision.correct))
-            return scored
+        def judge(item: Item, texts: functions.Texts, _: functions.Tokens) -> list[Judgement]:
+            decided = [decide(item, text) for text in texts]
+            return [Judgement(float(x.correct), x.correct, x.extracted) for x in decided]
 
         return validation.of_items(
             name,
             benchmark.read(path)[: section.benchmark_items or None],
             build,
-            Scorer(score),
+            Scorer(tokenizer.decode, judge),
             num_samples=section.num_samples,
             sampling=Sampling(temperature=section.temperature, max_tokens=section.max_tokens),
         )

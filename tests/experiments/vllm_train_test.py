@@ -8,7 +8,6 @@ from configs import tiny_gspo
 from experiments import train
 from vade_jax.run import build
 from vade_jax.store import metrics
-from vade_jax.trainer import minibatches
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
@@ -58,7 +57,7 @@ class Versions:
 
     def __call__(self, state, prompts, rollouts, advantage_N):
         self.held.append(jax.tree.map(np.array, state.params))
-        cut = minibatches.split(prompts, rollouts, advantage_N, self.learner.shape)
+        cut = self.learner.split(prompts, rollouts, advantage_N)
         of = lambda params: max(self._gap(params, state.frozen, batch) for batch in cut)
         gaps = [of(params) for params in self.held]
         self.seen.append((int(rollouts.params_version), gaps))

@@ -8,7 +8,8 @@ import pytest
 
 from tests.trainer import fakes, small, update_test
 from vade_jax import settings
-from vade_jax.trainer import objectives, scoring, update
+from vade_jax.rewards import functions
+from vade_jax.trainer import scoring, update
 from vade_jax.types import TrainState
 
 STEPS = (1, 7)
@@ -35,10 +36,10 @@ def poisoned(what, value, at):
 
     engine = Engine()
 
-    def score(item, answers):
-        found = fakes.score.score(item, answers)
+    def judge(item, texts, answers):
+        found = fakes.judge(item, texts, answers)
         if what == "reward" and engine.version + 1 == at:
-            found[0] = scoring.Scored("", None, reward=value, correct=1.0)
+            found[0] = functions.Judgement(value, 1.0)
         return found
 
     def learn(state, *args):
@@ -54,7 +55,7 @@ def poisoned(what, value, at):
 
     return {
         "engine": engine,
-        "score": scoring.Scorer(score),
+        "score": fakes.scorer(judge),
         "learn": learn,
         "advantage": advantage,
     }
@@ -89,7 +90,7 @@ BATCH = update_test.split(small.rollouts(np.full(4, 4)), np.zeros(16, np.float32
 ADAM = update.make_optimizer(settings.Optimizer(learning_rate=0.1, weight_decay=0.0))
 
 
-GRPO = objectives.group_rl(small.GRPO)
+GRPO = update.group_rl(small.GRPO)
 
 
 def step(state, objective=GRPO, optimizer=ADAM, batch=BATCH):

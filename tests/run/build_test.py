@@ -25,7 +25,7 @@ def score(**reward):
 def test_answers_near_the_limit_of_8_tokens_cost(buffer, expected):
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     answers = [np.zeros(length, int) for length in (4, 6, 8)]
-    scored = score(overlong_buffer=buffer).score(item, answers)
+    scored = score(overlong_buffer=buffer)(item, answers)
     assert [answer.reward for answer in scored] == expected
     assert [answer.correct for answer in scored] == [1, 1, 1]
 
@@ -56,5 +56,5 @@ def test_the_tag_that_a_template_opens_counts_for_the_format(
     run = settings.Run.from_dict({"reward": options})
     score = build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
-    (scored,) = score.score(item, [np.array(tokenizer.encode(text))])
+    (scored,) = score(item, [np.array(tokenizer.encode(text))])
     assert scored.reward == reward and scored.text == text

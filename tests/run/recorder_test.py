@@ -11,7 +11,7 @@ import pytest
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import choosing, collect, scoring
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
@@ -52,6 +52,9 @@ class Saved:
     def __init__(self):
         self.saved, self.waited, self.closed = [], 0, 0
 
+    def latest_step(self):
+        return None
+
     def save(self, step, trees, content):
         self.saved.append((step, content["progress"]))
 
@@ -68,15 +71,28 @@ def make(monkeypatch):
     opened = contextlib.ExitStack()
     monkeypatch.setattr(recorder.checkpoints, "save", Saved.save)
 
-    def make(tmp_path, step=0):
-        checkpoint = settings.Checkpoint(every=2)
-        saved, run = Saved(), settings.Run(seed=4, num_steps=3, checkpoint=checkpoint)
-        one = recorder.RunRecorder(str(tmp_path), saved, run.to_dict(), step)
+    def make(tmp_path):
+        checkpoint, saved = settings.Checkpoint(every=2), Saved()
+        run = settings.Run(seed=4, num_steps=3, checkpoint=checkpoint)
+        monkeypatch.setattr(recorder.checkpoints, "manager_of", lambda *_, **__: saved)
+        one = recorder.RunRecorder(str(tmp_path), run.to_dict())
         opened.callback(one.close)
         return one, saved
 
     with opened:
         yield make
+
+
+def progress(value, **counters):
+    """One with arrays, which a real checkpoint needs."""
+    state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
+    return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
+
+
+def opened(tmp_path):
+    """A recorder with real checkpoints."""
+    run = settings.Run(num_steps=3, checkpoint=settings.Checkpoint(every=9))
+    return contextlib.closing(recorder.RunRecorder(str(tmp_path), run.to_dict()))
 
 
 def at(step, **counters):
@@ -93,7 +109,7 @@ def finish(one):
 def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path, capfd):
     one, _ = make(tmp_path)
     data = step_data(p_M=np.array([0.25, 0.75]))
-    one.step(1, {"critic/score/mean": 0.5}, data)
+    one.record(1, {"critic/score/mean": 0.5}, data)
     finish(one)
     rows = rollout_log.read(rollout_log.path(tmp_path, 1))
     assert rows["uid"] == ["five", "two", "two"]
@@ -106,18 +122,19 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path, capfd)
     assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
     shown = capfd.readouterr()
     assert "first answer: 'a', reward 1.00; the gold is '5'" in shown.out + shown.err
-    assert "score=0.500" in shown.err
+    assert "step 1: score 0.500" in shown.out
 
 
 @pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
-def test_a_resumed_run_has_no_rollouts_of_later_steps(make, tmp_path, step, kept):
+def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
     """Reports read all that there are, and the run may end before it makes them again."""
-    one, _ = make(tmp_path)
-    one.step(0, {}, None)
-    for later in (1, 2, 3, 4):
-        one.step(later, {}, step_data())
-    finish(one)
-    make(tmp_path, step)
+    with opened(tmp_path) as one:
+        one.record(0, {})
+        for later in (1, 2, 3, 4):
+            one.record(later, {}, step_data())
+            one.save(progress(later, step=later), last=later == step)
+    with opened(tmp_path) as one:
+        one.restore(progress(0), None)
     assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
 
 
@@ -157,17 +174,17 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
     save = lambda saved, step, *_: order.append(step)
     monkeypatch.setattr(recorder.checkpoints, "save", save)
     for step in (1, 2):
-        one.step(step, {}, step_data())
+        one.record(step, {}, step_data())
         one.save(at(step), last=False)
     assert order == ["step_00001", "step_00002", 2]
 
 
-def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
+def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path, monkeypatch):
     """And are an error at the end of a run that saves nothing more."""
     (tmp_path / "rollouts").write_text("in the way")
-    saved, config = Saved(), settings.Run(num_steps=3).to_dict()
-    one = recorder.RunRecorder(str(tmp_path), saved, config, 0)
-    one.step(2, {}, step_data())
+    monkeypatch.setattr(recorder.checkpoints, "manager_of", lambda *_, **__: Saved())
+    one = recorder.RunRecorder(str(tmp_path), settings.Run(num_steps=3).to_dict())
+    one.record(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):
         one.save(at(2), last=True)
     with pytest.raises(FileExistsError, match="rollouts"):
@@ -176,14 +193,10 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path)
 
 
 def test_what_is_saved_is_restored(tmp_path):
-    def progress(value, **counters):
-        state = TrainState(params={"w": np.full(2, value)}, opt_state={}, step=np.int32(value))
-        return Progress(state, {"alpha_I": np.full(8, value)}, np.full(8, value), **counters)
-
     counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
-    saved = recorder.checkpoints_of(settings.Checkpoint(), str(tmp_path))
-    with contextlib.closing(saved):
-        one = recorder.RunRecorder(str(tmp_path), saved, settings.Run().to_dict(), 0)
+    with opened(tmp_path) as one:
+        one.record(7, {})
         one.save(progress(3, **counters), last=True)
-        again = recorder.restore(saved, progress(0))
+    with opened(tmp_path) as one:
+        again = one.restore(progress(0), None)
     chex.assert_trees_all_equal(vars(again), vars(progress(3, **counters)))

@@ -19,7 +19,7 @@ from vade_jax.trainer import validation
 from vade_jax.types import TrainState
 
 NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
-POLICY = types.SimpleNamespace(weights=lambda state: state.params)
+POLICY = types.SimpleNamespace(whole=lambda params, frozen: params)
 
 
 def smoke(name):
@@ -42,7 +42,6 @@ def fake_parts(monkeypatch):
         return fake.FakeEngine({f"train-0-{i}": i / last for i in range(last + 1)})
 
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    nothing_saved = types.SimpleNamespace(latest_step=lambda: None, close=lambda: None)
     replaced = {
         build: dict(
             make_learner=lambda *_, **__: (state, learn),
@@ -51,7 +50,7 @@ def fake_parts(monkeypatch):
         engines: dict(make=make_engine),
         validation: dict(of_items=lambda *_, **__: lambda *_: ({}, frozenset())),
         states: dict(of_prompts=lambda run, policy, data, map: np.eye(len(data.train))),
-        job: dict(RunRecorder=lambda *_: recorder, checkpoints_of=lambda *_: nothing_saved),
+        job: dict(RunRecorder=lambda *_: recorder),
     }
     for module, functions in replaced.items():
         for name, function in functions.items():
@@ -63,11 +62,11 @@ def fake_parts(monkeypatch):
 def test_three_steps_of_the_smoke_config(name, fake_parts):
     c = smoke(name)
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
-    checks.check(run)
+    selector = checks.check(run)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    loop, progress = job.prepare(run, POLICY, data=data, workdir="")
+    loop, progress = job.prepare(run, selector, POLICY, data=data, workdir="")
     progress = loop.run(progress)
     assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]

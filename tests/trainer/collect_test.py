@@ -10,10 +10,7 @@ from tests.trainer import fakes, small
 from vade_jax import samplers
 from vade_jax.rollout import fake
 from vade_jax.settings import Refill
-from vade_jax.trainer import (
-    collect,
-    step_metrics,
-)
+from vade_jax.trainer import collect, step_metrics
 
 B, G = 4, 2
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import samplers, settings
+from vade_jax.rewards import functions
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.samplers import base
@@ -33,15 +34,19 @@ class Recorder:
     def __init__(self):
         self.metrics, self.data, self.saved, self.progress = {}, {}, [], []
 
-    def step(self, step, metrics, data):
-        self.metrics[step], self.data[step] = metrics, data
+    def record(self, step, metrics, data=None):
+        self.metrics[step] = self.metrics.get(step, {}) | metrics
+        self.data[step] = data or self.data.get(step)
 
-    def add(self, step, metrics):
-        self.metrics[step] |= metrics
+    latest_step = None
+
+    def restore(self, progress, pool):
+        return progress
 
     def save(self, progress, *, last):
-        self.saved.append((progress.step, last))
-        self.progress.append(progress)
+        if progress.step:
+            self.saved.append((progress.step, last))
+            self.progress.append(progress)
 
     def close(self):
         pass
@@ -77,13 +82,17 @@ def build_prompt(item):
     return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
-def _score(item, answers):
+def judge(item, texts, answers):
     """The answers of `rollout.fake`."""
     right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
-    return [scoring.Scored("", None, reward=x, correct=x) for x in right]
+    return [functions.Judgement(x, x) for x in right]
 
 
-score = scoring.Scorer(_score)
+def scorer(judge, **options):
+    return scoring.Scorer(str, judge, **options)
+
+
+score = scorer(judge)
 
 
 class Engine(fake.FakeEngine):

@@ -22,7 +22,7 @@ def test_seconds_of_each_part_and_tokens_a_second(monkeypatch):
     with pytest.raises(OSError), clock("testing"):
         now[0] += 5
         raise OSError
-    clock.add(gen_tail=30)  # at the same time
+    clock.seconds["gen_tail"] += 30  # at the same time
     prompts = small.prompts(2)
     rollouts = small.rollouts([1, 2]).replace(length_N=np.array([5, 1, 2]))
     tokens = 8 + prompts[0].length + 2 * prompts[1].length
@@ -46,7 +46,7 @@ def test_mfu_counts_prompts_once_and_valid_answers_alone():
         flops.vision(small.SHAPE.vision, 64, 4 * cells, image_patches=4 * cells)
         for cells in (6, 4, 3, 20)
     )
-    cost = dict(shape=small.SHAPE, forwards=5, vision_forwards=2)
+    cost = dict(shape=small.SHAPE, forwards=(5, 2))
     found = hardware.utilisation(prompts, rollouts, 3.0, **cost, peak=1e9)
     np.testing.assert_allclose(found["perf/mfu"], (5 * decoder + 2 * tower) / 3e9)
     assert hardware.utilisation(prompts, rollouts, 3.0, **cost, peak=0) == {}

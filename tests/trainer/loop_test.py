@@ -12,7 +12,6 @@ from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
-from vade_jax.trainer import scoring
 from vade_jax.trainer.progress import Progress
 
 NUM_ITEMS, B, G = fakes.NUM_ITEMS, 16, 8
@@ -63,11 +62,11 @@ def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
     """Of each item's 8 answers the first has no verdict."""
     counts = iter(range(100))
 
-    def score(item, answers):
-        first, *others = fakes.score.score(item, answers)
+    def judge(item, texts, answers):
+        first, *others = fakes.judge(item, texts, answers)
         return [dataclasses.replace(first, reward=np.nan, correct=np.nan), *others]
 
-    scorer = scoring.Scorer(score, num_threads=3, metrics=lambda: {"reward/f/calls": next(counts)})
+    scorer = fakes.scorer(judge, num_threads=3, metrics=lambda: {"reward/f/calls": next(counts)})
     run = fakes.run("mopps", 2, {"decay": 1.0}, score=scorer)
     for _, rollouts, advantage_N in run.batches:
         np.testing.assert_array_equal(rollouts.valid_N, np.arange(8 * B) % 8 > 0)
@@ -83,14 +82,14 @@ def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
     [(16, r"^step 2: of 128 .*no_verdict"), (1, r"^step 2: of 8 ")],
 )
 def test_a_step_without_any_verdict_stops_the_run(num_prompts, message):
-    def score(item, answers):
-        found = fakes.score.score(item, answers)
+    def judge(item, texts, answers):
+        found = fakes.judge(item, texts, answers)
         if len(run.recorder.metrics) == 1:  # in step 1
             return found
         return [dataclasses.replace(one, reward=np.nan, reason="no_verdict") for one in found]
 
     run = fakes.Run(samplers.SAMPLERS["uniform"](), num_prompts=num_prompts)
-    run.score = scoring.Scorer(score)
+    run.score = fakes.scorer(judge)
     with pytest.raises(RewardFailure, match=message):
         run(6)
     assert run.recorder.saved[-1] == (1, True)

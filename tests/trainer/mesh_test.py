@@ -15,7 +15,7 @@ def test_minus_one_takes_the_remaining_devices():
     assert mesh.batch_size(devices) == 4
 
 
-@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1), (1, -2, 1)])
+@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1)])
 def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
     with pytest.raises(ValueError, match="does not fill 8 devices"):
         mesh.make(*axes)
@@ -38,5 +38,5 @@ def test_first_match_wins_and_no_match_is_an_error():
     assert mesh.shardings(devices, tree, rules)["a"]["kernel"].spec == P("fsdp")
     with pytest.raises(ValueError, match=r"no sharding rule matches a/kernel \(8, 4\)"):
         mesh.shardings(devices, tree, ((r"^b", P()),))
-    with pytest.raises(ValueError, match=r"a/kernel \(8, 4\): 4 is not divisible by mesh.fsdp=8"):
+    with pytest.raises(ValueError, match=r"'fsdp'.* axis 1 .* 8 times"):
         mesh.shardings(devices, tree, ((r"a/kernel", P(None, "fsdp")),))

@@ -61,7 +61,7 @@ def test_updates_of_1e_6_are_not_lost_as_plain_bfloat16_loses_them():
     stored = WEIGHTS.astype(jnp.bfloat16)
     expected, _ = many_steps(sgd, stored.astype(np.float32), optax.apply_updates)
     plain, _ = many_steps(sgd, stored, optax.apply_updates)
-    weight, state = many_steps(precision.of_bfloat16(sgd), stored, precision.replace)
+    weight, state = many_steps(precision.of_bfloat16(sgd), stored, lambda _, new: new)
     np.testing.assert_array_equal(precision.join(weight, state.low), expected)
     np.testing.assert_array_equal(weight, expected.astype(jnp.bfloat16))
     np.testing.assert_array_equal(plain[:3], stored[:3])  # 0.002 was asked for
@@ -99,10 +99,10 @@ def test_small_gradients_of_many_microbatches_add_up():
     def objective(logp_NT, micro, totals):
         return jnp.sum(logp_NT[:, 0] * micro.advantage_N), {}
 
-    step = update.make(logp, objective, optax.identity(), apply=precision.replace)
-    params = {"w": jnp.ones((), jnp.bfloat16)}
-    state, _ = jax.jit(step)(start(params, optax.identity()), batch)
-    assert state.params["w"] == 259
+    optimizer = precision.of_bfloat16(optax.identity())
+    step, params = update.make(logp, objective, optimizer), {"w": jnp.ones((), jnp.bfloat16)}
+    state, _ = jax.jit(step)(start(params, optimizer), batch)
+    assert state.params["w"] == 1 + 259
 
 
 def test_a_token_that_comes_often_has_its_whole_gradient():

@@ -51,7 +51,7 @@ def scored(score, engine):
 def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
-    score = scoring.make_scorer(decode, functions.by_rules("boxed", 0.1))
+    score = scoring.Scorer(decode, functions.by_rules("boxed", 0.1))
     found, clock = scored(score, Scripted([[0, 1, 2, 3], [4, 5]]))
     assert [one.text for one in found] == list(TEXTS)
     assert [one.extracted for one in found] == ["7", None, "7", "8", "B", "(b)"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer import small
 from vade_jax.models.qwen import model
-from vade_jax.trainer import mesh, objectives, update
+from vade_jax.trainer import mesh, update
 from vade_jax.types import TrainState
 
 pytestmark = pytest.mark.eight_devices
@@ -34,7 +34,7 @@ def program(devices, shape):
     )
     shardings = mesh.shardings(devices, jax.eval_shape(start, small.params(shape=shape)))
     return jax.jit(
-        update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER),
+        update.make(logp, update.group_rl(small.GSPO), OPTIMIZER),
         in_shardings=(shardings, mesh.batch_sharding(devices, axis=1)),
         out_shardings=(shardings, None),
         donate_argnums=0,

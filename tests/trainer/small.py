@@ -119,5 +119,4 @@ def advantages(num_answers: int, seed: int = 0) -> np.ndarray:
 def split(prompts, rollouts, advantage_N, *, map=loading.in_turn, **shape):
     """`minibatches.split` with rows of 4 answers and prompts in multiples of 32."""
     defaults = {"answers_per_row": 4, "length_multiple": 32}
-    shape = minibatches.Shape(**defaults | shape)
-    return minibatches.split(prompts, rollouts, advantage_N, shape, map=map)
+    return minibatches.split(prompts, rollouts, advantage_N, map=map, **defaults | shape)

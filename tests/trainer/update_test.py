@@ -15,7 +15,7 @@ from vade_jax import settings
 from vade_jax.models import logprobs
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import learner, minibatches, objectives, update
+from vade_jax.trainer import learner, minibatches, update
 from vade_jax.types import Batch, TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
@@ -25,7 +25,7 @@ model_logp = update.make_logp(
     small.merge, temperature=TEMPERATURE, banned=small.BANNED, chunk=16, remat=False
 )
 compiled = jax.jit(
-    update.make(model_logp, objectives.group_rl(small.GRPO), SGD),
+    update.make(model_logp, update.group_rl(small.GRPO), SGD),
     donate_argnums=0,
     compiler_options=small.FAST,
 )
@@ -105,7 +105,7 @@ def table_logp(params, batch):
 def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):
     rollouts = small.rollouts(UNEVEN)
     advantage_N = small.advantages(17)
-    step = jax.jit(update.make(table_logp, objectives.group_rl(loss), SGD))
+    step = jax.jit(update.make(table_logp, update.group_rl(loss), SGD))
     state = start({"w": jnp.asarray(TABLE)})
     one, metrics = step(state, split(rollouts, advantage_N, 4))
     more, more_metrics = step(state, split(rollouts, advantage_N, micro))
@@ -130,7 +130,7 @@ def test_entropy_is_the_mean_over_tokens_that_count_and_the_rate_is_the_schedule
         return logprobs.Tokens(entropy_NT * params["w"], entropy_NT)
 
     rollouts = small.rollouts(UNEVEN)
-    step = update.make(logp, objectives.group_rl(small.GRPO), SGD, learning_rate=lambda t: 0.5 * t)
+    step = update.make(logp, update.group_rl(small.GRPO), SGD, learning_rate=lambda t: 0.5 * t)
     state = start({"w": jnp.float32(-0.01)}).replace(step=jnp.int32(3))
     _, metrics = jax.jit(step)(state, split(rollouts, small.advantages(17)))
     mask_NT = minibatches.answer_mask(rollouts)
@@ -155,7 +155,7 @@ def test_the_gradient_is_that_of_the_loss():
             minibatches.answer_mask(rollouts),
         )
 
-    step = jax.jit(update.make(table_logp, objectives.group_rl(small.GRPO), SGD))
+    step = jax.jit(update.make(table_logp, update.group_rl(small.GRPO), SGD))
     state = start({"w": jnp.asarray(TABLE)})
     after, metrics = step(state, split(rollouts, advantage_N))
     gradient_V = (table - np.asarray(after.params["w"])) / 0.05
@@ -245,9 +245,9 @@ def test_banned_tokens_of_masked_answers_leave_the_update_finite(loss, level):
     )
     loss = dataclasses.replace(loss, importance=level)
     learn = learner.Learner(
-        update=jax.jit(update.make(logp, objectives.group_rl(loss), SGD)),
+        update=jax.jit(update.make(logp, update.group_rl(loss), SGD)),
         logprobs=jax.jit(lambda params, frozen, batch: update.make_logprobs(logp)(params, batch)),
-        shape=SHAPE,
+        split=SPLIT,
         reference={"w": jnp.full(5, -5.0)},
         old_logp="trainer" if level else "behaviour",
     )
@@ -271,7 +271,7 @@ def test_small_and_large_groups_equal_plain_rows():
         old_logp_NT=rollouts.logp_NT,
         ref_logp_NT=rollouts.logp_NT - 0.5,
     )
-    objective, totals = objectives.group_rl(small.GSPO), update.count(mask_NT[None])
+    objective, totals = update.group_rl(small.GSPO), update.count(mask_NT[None])
 
     def loss(params):
         logp_NT = plain_logp.__wrapped__(params, rows, rollouts.token_NT)
@@ -316,7 +316,8 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
 
 # ------------------------------------------------------------------------------ a whole step
 # Update and score write down what they were given.
-SHAPE = minibatches.Shape(
+SPLIT = functools.partial(
+    minibatches.split,
     prompts_per_minibatch=2,
     prompts_per_microbatch=1,
     answers_per_row=4,
@@ -343,7 +344,7 @@ class Journal:
 
 def run_learner(num_prompts=4, invalid=(), cut_off=None, equal=(), **options):
     journal = Journal()
-    learn = learner.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
+    learn = learner.Learner(update=journal.update, logprobs=journal.score, split=SPLIT, **options)
     rollouts = small.rollouts([4] * num_prompts)
     rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     if cut_off is not None:

@@ -4,9 +4,10 @@ import jax
 import numpy as np
 
 from tests.trainer import fakes
+from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.fake import FakeEngine
-from vade_jax.trainer import scoring, validation
+from vade_jax.trainer import validation
 from vade_jax.types import Item
 
 SAMPLING = Sampling(temperature=0.5, max_tokens=3)
@@ -59,13 +60,13 @@ def test_what_was_right_every_time_and_is_mostly_wrong_is_forgotten():
 def test_half_right_is_not_forgotten_and_no_verdict_counts_as_wrong():
     """Item 0 is right twice of four, item 1 once; of item 2 there is no verdict."""
 
-    def right(item, answers):
+    def right(item, texts, answers):
         times = {"0": 2, "1": 1, "2": 4}[item.uid]
         reward = np.nan if item.uid == "2" else 0.0
-        return [scoring.Scored("", None, reward, float(n < times)) for n in range(len(answers))]
+        return [functions.Judgement(reward, float(n < times)) for n in range(len(answers))]
 
     known = frozenset({"mine/0", "mine/1"})
-    validate = own("bars", "dots", "dots", score=scoring.Scorer(right))
+    validate = own("bars", "dots", "dots", score=fakes.scorer(right))
     metrics, _, _ = ask(validate, known, 0, 0, 0)
     found = [metrics[f"val-aux/mine/{name}forgotten"] for name in ("", "bars/", "dots/")]
     assert found == [1 / 2, 0, 1]

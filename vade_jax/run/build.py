@@ -7,8 +7,8 @@ everything below is plain functions of arrays.
 import functools
 import os
 import shutil
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,9 @@ from vade_jax.data import hub, loading, tokens
 from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
 from vade_jax.run import cluster
-from vade_jax.trainer import (
-    hardware,
-    learner,
-    mesh,
-    minibatches,
-    objectives,
-    precision,
-    processes,
-    scoring,
-    update,
-)
+from vade_jax.trainer import hardware, learner, mesh, minibatches, processes, scoring, update
 from vade_jax.trainer.policy import Policy, compute_dtype, place_policy
-from vade_jax.trainer.progress import Schedule
-from vade_jax.types import TrainState
+from vade_jax.types import Batch, Params, TrainState
 
 
 # ------------------------------------------------------------------------------ what a run starts from
@@ -50,18 +39,6 @@ def make_selector(run: settings.Run) -> samplers.Sampler:
         return spec(**{k: v for k, v in of_run.items() if k in spec.option_names} | dict(options))
     except ValueError as error:
         raise ValueError(f"selector.options of {spec.name}: {error}") from error
-
-
-def make_schedule(run: settings.Run, num_items: int) -> Schedule:
-    """Returns when a run over `num_items` items measures, validates and ends."""
-    return Schedule(
-        num_steps=run.num_steps,
-        eval_every=run.eval.every,
-        max_rollouts=run.max_rollouts,
-        measure=run.resolved_measure,
-        measures_first=make_selector(run).needs.passes == "first",
-        num_items=num_items,
-    )
 
 
 def checkpoint_of(run: settings.Run, workdir: str) -> str:
@@ -115,44 +92,63 @@ def make_learner(
         resumes: the state will be read from a checkpoint, so only its shapes and shardings are returned.
             Arrays would take the memory twice while the checkpoint is read.
     """
-    transform, shardings = make_optimizer(run, policy)
+    sizes, utilisation = batch_sizes(run, policy.mesh), make_utilisation(run, policy)
+    programs = make_programs(run, policy)
     reference = learner.reference_params(policy) if run.loss.kl_coef else None
     shares = reference is policy.params
     if resumes:
-        place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-        state = jax.tree.map(place, learner.abstract_state(policy, transform), shardings)
-        state = state.replace(frozen=policy.base)
+        state = programs.state.replace(frozen=policy.base)
         if not shares:  # as the first update would; the caller still holds the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
-        state, _ = learner.first_state(policy, transform, copy=shares)
-    improve, logprobs = make_programs(run, policy, transform, shardings)
-
+        state = learner.first_state(policy, programs.optimizer, copy=shares)
     return state, learner.Learner(
-        update=improve,
-        logprobs=logprobs,
-        shape=batch_shape(run, policy.mesh),
+        update=programs.update,
+        logprobs=programs.logprobs,
+        split=functools.partial(minibatches.split, map=map, **sizes),
         reference=reference,
         old_logp=run.loss.old_logp,
         mask_cut_off=run.loss.mask_cut_off,
         put=functools.partial(processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)),
-        map=map,
-        utilisation=make_utilisation(run, policy),
+        utilisation=utilisation,
     )
+
+
+class Programs(NamedTuple):
+    """What learns: the optimizer, the shapes of the first state, and the jitted programs of `learner`."""
+
+    optimizer: optax.GradientTransformation
+    state: TrainState
+    update: update.Update
+    logprobs: Callable[[Params, Params, Batch], jax.Array]
+
+
+def make_programs(run: settings.Run, policy: Policy) -> Programs:
+    """Returns the programs of a run; `policy` may be abstract."""
+    objective = update.group_rl(run.loss, run.sampling.max_tokens)
+    optimizer = update.make_optimizer(run.optimizer, run.model.param_dtype)
+    logp = update.make_logp(
+        policy.merge,
+        banned=policy.tokenizer.banned_ids,
+        temperature=run.sampling.temperature,
+        chunk=run.batch.vocab_chunk,
+        remat=run.batch.remat,
+    )
+    rate = update.schedule(run.optimizer)
+    step = update.make(logp, objective, optimizer, learning_rate=rate, whole=policy.whole)
+    state = learner.abstract_state(policy, optimizer)
+    improve = learner.compile_update(step, policy, state)
+    return Programs(optimizer, state, improve, learner.compile_logprobs(logp, policy))
 
 
 def make_utilisation(run: settings.Run, policy: Policy) -> functools.partial:
     """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
-    kind = policy.mesh.devices.flat[0].device_kind
-    peak = hardware.peak_tflops(kind, policy.dtype)
-    decoder, vision = forwards_of_an_update(run)
     return functools.partial(
         hardware.utilisation,
         shape=policy.shape,
-        forwards=decoder + scores,
-        vision_forwards=vision + scores,
-        peak=1e12 * peak * policy.mesh.size,
+        forwards=[x + scores for x in forwards_of_an_update(run)],
+        peak=hardware.peak_flops(policy.mesh, policy.dtype),
     )
 
 
@@ -165,79 +161,41 @@ def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
     return decoder, decoder if run.lora.vision else 1
 
 
-def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
-    """Returns how the rollouts of a step are cut for these devices."""
-    return minibatches.Shape(
-        prompts_per_minibatch=run.batch.prompts_per_minibatch,
-        prompts_per_microbatch=run.batch.prompts_per_microbatch,
-        answers_per_row=run.num_rollouts,
-        length_multiple=run.data.length_multiple,
-        ways=mesh.batch_size(devices),
-    )
-
-
-def make_programs(run: settings.Run, policy: Policy, transform, shardings: TrainState):
-    """Returns the jitted update and log-probs of a run, see `learner`; `policy` may be abstract."""
-    logp = update.make_logp(
-        policy.merge,
-        banned=policy.tokenizer.banned_ids,
-        temperature=run.sampling.temperature,
-        chunk=run.batch.vocab_chunk,
-        remat=run.batch.remat,
-    )
-    is_bfloat16 = run.model.param_dtype == "bfloat16"
-    step = update.make(
-        logp,
-        objectives.group_rl(run.loss, run.sampling.max_tokens),
-        transform,
-        learning_rate=update.schedule(run.optimizer),
-        apply=precision.replace if is_bfloat16 else optax.apply_updates,
-        whole=policy.whole,
-    )
-    improve = learner.compile_update(step, policy, shardings)
-    return improve, learner.compile_logprobs(logp, policy)
-
-
-def make_optimizer(
-    run: settings.Run, policy: Policy
-) -> tuple[optax.GradientTransformation, TrainState]:
-    """Returns the optimizer, and the state's shardings; `policy` may be abstract."""
-    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
-    state = learner.abstract_state(policy, transform)
-    return transform, mesh.shardings(policy.mesh, state)
+def batch_sizes(run: settings.Run, devices: jax.sharding.Mesh) -> dict[str, int]:
+    """Returns how the rollouts of a step are cut for these devices, for `minibatches.split`."""
+    return {
+        "prompts_per_minibatch": run.batch.prompts_per_minibatch,
+        "prompts_per_microbatch": run.batch.prompts_per_microbatch,
+        "answers_per_row": run.num_rollouts,
+        "length_multiple": run.data.length_multiple,
+        "ways": mesh.batch_size(devices),
+    }
 
 
 # ------------------------------------------------------------------------------ reward, validation
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the scorer of answers; validation uses only its `correct`."""
+    judge = make_judge(run, policy.tokenizer)
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
-    tag = opening(run.reward.format, run.data.template, policy.tokenizer)
-    make = functools.partial(
-        scoring.make_scorer,
-        policy.tokenizer.decode,
-        by_length=lambda length: functions.overlong_penalty(length, limit, buffer),
-    )
-    if run.reward.functions:
-        judge = make_judge(run.reward, tag)
-        return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
-    return make(functions.by_rules(run.reward.format, run.reward.format_weight, tag))
+    by_length = lambda length: functions.overlong_penalty(length, limit, buffer)
+    decode = policy.tokenizer.decode
+    return scoring.Scorer(decode, judge, by_length, judge.num_threads, judge.metrics)
 
 
-def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
-    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
-    return "" if form == "boxed" else tokenizer.opening(**template)
-
-
-def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`; imports nothing yet; `opening` as in `functions.by_rules`."""
+def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumOfJudges:
+    """Returns the judge of `reward.function`, by default the rules; imports nothing yet."""
+    reward, tag = run.reward, opening(run, tokenizer)
 
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
-            return functions.by_rules(reward.format, reward.format_weight, opening)
+            return functions.by_rules(reward.format, reward.format_weight, tag)
         return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
-    names = reward.functions
-    weights = reward.weights or [1.0] * len(names)
-    return functions.SumOfJudges(
-        [*map(make, names)], weights, reward.correct_above, reward.concurrency
-    )
+    judges = [make(name) for name in reward.functions or (functions.RULES,)]
+    weights = reward.weights or [1.0] * len(judges)
+    return functions.SumOfJudges(judges, weights, reward.correct_above, reward.concurrency)
+
+
+def opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:
+    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
+    return "" if run.reward.format == "boxed" else tokenizer.opening(**run.data.template)

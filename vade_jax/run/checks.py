@@ -6,13 +6,10 @@ files, sizes that do not fit each other. `job.train` calls them in the order of 
 """
 
 import contextlib
-import dataclasses
 import importlib.util
-import itertools
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, samplers, settings
@@ -22,7 +19,7 @@ from vade_jax.models.qwen.presets import PRESETS
 from vade_jax.rewards import answers, functions, trial, verify
 from vade_jax.run import build, gpus
 from vade_jax.run.datasets import Datasets
-from vade_jax.run.hooks import Hooks
+from vade_jax.run.hooks import NO_HOOKS, Hooks
 from vade_jax.trainer import mesh
 from vade_jax.trainer.policy import abstract_policy, compute_dtype
 
@@ -46,8 +43,8 @@ def user_errors() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------ settings
-def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (frozen)
-    """Checks names, packages and settings that depend on each other.
+def check(run: settings.Run, hooks: Hooks = NO_HOOKS) -> samplers.Sampler:
+    """Checks names, packages and settings that depend on each other; returns the selector.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -66,8 +63,9 @@ def check(run: settings.Run, hooks: Hooks = Hooks()) -> None:  # noqa: B008 (fro
     _check_selector(run, selector)
     _check_hooks(run, selector, hooks)
     if run.data.train == "procedural":
-        check_size(run, run.data.num_train)
+        check_size(run, selector.needs, run.data.num_train)
     gpus.check(run.layout, run.engine)
+    return selector
 
 
 def _check_model_names(run: settings.Run) -> None:
@@ -79,17 +77,17 @@ def _check_model_names(run: settings.Run) -> None:
             "Qwen2.5-VL, Qwen3-VL, Qwen2.5, Qwen3 or Llama checkpoint"
         )
     # Only tiny models may have random weights; of the others the size names the shape.
-    is_tiny = lambda name: name.startswith("tiny")
+    tiny = [name for name in PRESETS if name.startswith("tiny")]
     if model.preset:
-        fields.check_word("model.preset", model.preset, [*filter(is_tiny, PRESETS)])
+        fields.check_word("model.preset", model.preset, tiny)
     if model.size:
-        fields.check_word("model.size", model.size, [*itertools.filterfalse(is_tiny, PRESETS)])
+        fields.check_word("model.size", model.size, sorted(PRESETS.keys() - tiny))
     if run.lora.rank:
         peft.choose(run.lora, PRESETS.get(model.preset or model.size))
 
 
 def _check_data_names(data: settings.Data) -> None:
-    """Checks that there is training data, and validation data that are not the same."""
+    """Checks that there are training data, and validation data or a share that is held out."""
     if data.kind:
         fields.check_word("data.kind", data.kind, verify.KINDS)
     if not data.train:
@@ -105,13 +103,6 @@ def _check_data_names(data: settings.Data) -> None:
     for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
         if getattr(data, split) == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
-    if data.train == "procedural" and not data.validation:
-        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
-    if data.train != "procedural" and (data.mixture or data.wrong_golds):
-        raise ValueError(
-            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
-            f"leave them out with data.train={data.train!r}"
-        )
     try:
         procedural.expand_mixture(data.mixture)
     except (ValueError, TypeError) as error:
@@ -119,18 +110,16 @@ def _check_data_names(data: settings.Data) -> None:
 
 
 def _check_hooks(run: settings.Run, selector: samplers.Sampler, hooks: Hooks) -> None:
-    for name, is_needed in {
-        "benchmarks": bool(run.eval.benchmarks),  # by eval.benchmarks
-        "variants": selector.needs.variants,  # by the selector
-    }.items():
+    needs = {"benchmarks": bool(run.eval.benchmarks), "variants": selector.needs.variants}
+    for name, is_needed in needs.items():
         if is_needed and getattr(hooks, name) is None:
             raise ValueError(
                 f"eval.benchmarks={run.eval.benchmarks!r} or selector.name={run.selector.name!r} needs run.Hooks("
                 f"{name}=...): give experiments.hooks.ALL, as experiments.train does"
             )
-    if hooks.benchmarks is not None:
+    if needs["benchmarks"]:
         hooks.benchmarks.paths(run.eval)
-    if selector.needs.variants and hooks.variants is not None:
+    if needs["variants"]:
         hooks.variants.check(run)
 
 
@@ -162,23 +151,23 @@ def _check_selector(run: settings.Run, selector: samplers.Sampler) -> None:
         )
 
 
-def check_size(run: settings.Run, num_train: int) -> None:
+def check_size(run: settings.Run, needs: samplers.Needs, num_train: int) -> None:
     """Checks that the training set is large enough for a step, all rounds included, and the budget for one.
 
     Raises:
         ValueError: names the sizes and the fix.
     """
-    selector = build.make_selector(run)
-    num_items, rounds = run.num_prompts // selector.needs.places, selector.needs.rounds or 1
+    num_items, rounds = run.num_prompts // needs.places, needs.rounds or 1
     # A selector made for several rounds may need all of them: each round may drop all its groups.
     if num_items * rounds > num_train:
         of_rounds = f" in each of {run.selector.name}'s {rounds} rounds" * (rounds > 1)
         raise ValueError(
             f"num_prompts={run.num_prompts}{of_rounds} is larger than the training set of {num_train} usable "
-            f"items: lower num_prompts or give more data{selector.needs.or_remove('rounds')}"
+            f"items: lower num_prompts or give more data{needs.or_remove('rounds')}"
         )
-    run = run.with_items(num_train, selector.needs.places)
-    first_pass = build.make_schedule(run, num_train).pass_cost(0)
+    run = run.with_items(num_train, needs.places)
+    measures = run.measure.every > 0 or needs.passes == "first"
+    first_pass = measures * num_train * run.resolved_measure.num_rollouts
     least = first_pass + run.num_prompts * run.num_rollouts
     if run.budget and run.max_rollouts < least:
         raise ValueError(
@@ -199,16 +188,11 @@ def check_model(run: settings.Run, directory: str) -> None:
     micro = run.batch.prompts_per_microbatch
     mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
     shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
-    # Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape.
-    positions = {name: getattr(shape.text, name) for name in ("rope_theta", "max_positions")}
-    same = lambda preset: dataclasses.replace(preset.text, **positions) == shape.text
-    if run.model.size and not same(PRESETS[run.model.size]):
-        name = next(
-            (name for name, preset in PRESETS.items() if same(preset)), "none that is known"
-        )
+    size, of = run.model.size, lambda shape: (shape.text.width, shape.text.num_layers)
+    if size and of(PRESETS[size]) != of(shape):
         raise ValueError(
-            f"model.size={run.model.size!r}, but the checkpoint in {directory} has another shape ({name}): give "
-            "another one, or --config.model.size= for any"
+            f"model.size={size!r}, but the checkpoint in {directory} has another shape: give another one, or "
+            "--config.model.size= for any"
         )
     answer = max(run.sampling.max_tokens, run.eval.max_tokens)
     if run.data.max_prompt_length + answer > shape.text.max_positions:
@@ -217,13 +201,11 @@ def check_model(run: settings.Run, directory: str) -> None:
             f"than the {shape.text.max_positions} positions of the model (max_position_embeddings): lower "
             "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
         )
-    param_dtype = jnp.dtype(run.model.param_dtype)
-    # Called only for its errors.
-    build.make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
+    abstract_policy(shape, devices, dtype, run.lora)  # called only for its errors
 
 
 # ------------------------------------------------------------------------------ the data
-def check_data(run: settings.Run, data: Datasets) -> settings.Run:
+def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) -> settings.Run:
     """Checks the rows, and returns the run with `num_steps` for them.
 
     It prints what a user might not expect of lengths and sizes.
@@ -231,13 +213,8 @@ def check_data(run: settings.Run, data: Datasets) -> settings.Run:
     Raises:
         ValueError: names the sizes or the files, and the fix.
     """
-    num_train, selector = len(data.train), build.make_selector(run)
-    check_size(run, num_train)
-    if run.num_prompts // selector.needs.places == num_train:
-        print(
-            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
-            f"{run.selector.name} has nothing to choose: lower num_prompts"
-        )
+    num_train = len(data.train)
+    check_size(run, selector.needs, num_train)
     selector.init(num_train, **data.arrays)  # called only for its errors
     if not run.data.train == run.data.validation == "procedural":  # which are drawn apart
         _check_held_out(run.data, data)
@@ -249,11 +226,6 @@ def check_data(run: settings.Run, data: Datasets) -> settings.Run:
 
 def _check_held_out(data: settings.Data, usable: Datasets) -> None:
     """Prints how many validation questions are also trained on; raises ValueError if all are."""
-    if data.validation == "procedural":
-        print(
-            f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
-            "a file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
-        )
     asked = usable.validation.notes["asked"]
     num_trained = int(np.isin(asked, usable.train.notes["asked"]).sum())
     if num_trained == len(asked):
@@ -266,22 +238,14 @@ def _check_held_out(data: settings.Data, usable: Datasets) -> None:
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
-    form, target = run.reward.format, data.build_prompt.target
-    # A bare box is right as well, even without the end of the turn.
-    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
+    """Prints how many rows' own answers are cut."""
     for split, limits in {"train": run.sampling, "validation": run.eval}.items():
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
-        num_cut, longest = (length_I > most).sum(), length_I.max()
-        line = (
-            f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} rows, "
-            f"which take up to {longest} tokens in the asked form"
-        )
-        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
-        if by_rules and length_I.min() - not_needed > most:
-            raise ValueError(f"{line}, so nothing can be earned: raise it")
-        if num_cut:
-            print(line)
+        if num_cut := (length_I > most).sum():
+            print(
+                f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} "
+                f"rows, which take up to {length_I.max()} tokens in the asked form"
+            )
 
 
 def check_reward(run: settings.Run, data: Datasets) -> None:
@@ -294,6 +258,5 @@ def check_reward(run: settings.Run, data: Datasets) -> None:
         step = max(1, len(data.train) // NUM_TRIED)
         items = [data.train[i] for i in range(0, len(data.train), step)][:NUM_TRIED]
         tokenizer = data.build_prompt.tokenizer
-        opening = build.opening(run.reward.format, run.data.template, tokenizer)
-        judge = build.make_judge(run.reward, opening)
+        judge, opening = build.make_judge(run, tokenizer), build.opening(run, tokenizer)
         print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))

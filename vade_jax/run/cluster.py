@@ -43,16 +43,10 @@ def join(
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM: see StopSignal
     try:
         jax.distributed.initialize(*place, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S)
-    except (
-        ValueError,
-        IndexError,
-        RuntimeError,
-    ) as error:  # a HOST without a PORT is an IndexError
-        reason = str(error).strip().partition("\n")[0][:200]
+    except (ValueError, IndexError, RuntimeError) as error:
         raise ValueError(
-            f"the processes did not find each other ({reason}): start all of them, each with its own --process_id, "
-            "the same --num_processes, and as --coordinator_address HOST:PORT of process 0, or with --distributed "
-            "alone where the cluster describes them"
+            f"the processes did not find each other: give each its --process_id, all the same --num_processes, and as "
+            f"--coordinator_address HOST:PORT of process 0, or --distributed alone ({error!r:.200})"
         ) from error
 
 

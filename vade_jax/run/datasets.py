@@ -64,7 +64,7 @@ class Datasets:
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def identity(self) -> dict[str, int]:
-        """Returns the checksums named in `recorder.BEGINNING`."""
+        """Returns the checksums that `directory.begin` compares."""
         both = self.train, self.validation
         details = [zlib.crc32(of.notes["details"].tobytes()) for of in both]
         return {

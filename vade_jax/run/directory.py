@@ -10,7 +10,7 @@ import fcntl
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from vade_jax import atomic, settings
@@ -54,25 +54,9 @@ _MAY_CHANGE = {
 # What the path of a checkpoint must not have: orbax takes * ? [ ] for patterns and gs:/ for a bucket, and
 # tensorstore a backslash for a separator. A message with control characters would not be a line.
 _ODD = re.compile(r"[\\*?\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|gs:/")
-_locks: set[int] = set()  # open descriptors, each of which holds the lock of a directory
 
 
 # ------------------------------------------------------------------------------ the lock
-def _release(descriptor: int) -> None:
-    if descriptor in _locks:
-        _locks.remove(descriptor)
-        os.close(descriptor)
-
-
-def _release_all() -> None:
-    for descriptor in tuple(_locks):
-        _release(descriptor)
-
-
-# A process that a reward function forks would keep the lock, and if the run is killed nobody could go on.
-os.register_at_fork(after_in_child=_release_all)
-
-
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
     """Locks a directory for this run until the returned context ends or the process dies.
 
@@ -90,8 +74,7 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
         def lock():
             make(workdir, name)
             descriptor = os.open(workdir, os.O_RDONLY)
-            _locks.add(descriptor)
-            stack.callback(_release, descriptor)
+            stack.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -113,31 +96,26 @@ def make(directory: str | os.PathLike, name: str) -> None:
     """Makes a directory if it is missing; `name` is the setting that named it.
 
     Raises:
-        ValueError: it cannot be made, or checkpoints below it could not be read again.
+        ValueError: checkpoints below it could not be read again.
+        OSError: it cannot be made.
     """
     if odd := _ODD.search(os.path.abspath(directory) + "/"):
         raise ValueError(
             f"{name}={os.fspath(directory)!r} has {odd[0]!r}, and checkpoints below it could not be read again: "
             "give a directory without it"
         )
-    try:
-        os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"{name}={directory} cannot be made ({error.strerror}): give another directory"
-        ) from error
+    os.makedirs(directory, exist_ok=True)
 
 
 # ------------------------------------------------------------------------------ whose it is
-def check_settings(run: settings.Run, workdir: str, is_done: Callable[[], bool]) -> None:
+def check_settings(run: settings.Run, workdir: str) -> None:
     """Checks that a directory is a run's with these settings, or free.
 
     The processes of a run compare their settings here, because with different ones they would diverge.
 
     Raises:
-        ValueError: the run there was started with other values (names them), or the directory holds
-            something that is not a run.
-        Disagreement: the processes have different settings.
+        ValueError: the processes have different settings, the run there was started with other values (names
+            them), or the directory holds something that is not a run.
     """
     cluster.only_leader_prints()
     processes.agree("--config", repr(run))
@@ -158,7 +136,7 @@ def check_settings(run: settings.Run, workdir: str, is_done: Callable[[], bool])
             raise ValueError(
                 f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
             )
-        if run_file.is_done(content) and not (_has_checkpoint(workdir) or is_done()):
+        if run_file.is_done(content) and not (_has_checkpoint(workdir) or is_done(run, workdir)):
             raise ValueError(
                 f"{workdir} is of a finished run without checkpoints, so it cannot go on: put its checkpoints/ "
                 "back, or give another --workdir"
@@ -181,6 +159,16 @@ def _check_free(workdir: str) -> None:
 
 def _has_checkpoint(workdir: str) -> bool:
     return any(path.name.isdigit() for path in pathlib.Path(workdir, CHECKPOINTS).glob("*"))
+
+
+def is_done(run: settings.Run, workdir: str) -> bool:
+    """Returns whether a run of this length, or a longer one, has exported its policy; touches no device."""
+    content = run_file.read(workdir)
+    if not run_file.is_done(content):
+        return False
+    then, now = content["settings"], run.to_dict()
+    is_as_long = all(then[name] == now[name] for name in ("num_steps", "num_epochs", "budget"))
+    return is_as_long or (run.num_steps <= content["step"] and not run.num_epochs)
 
 
 def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_items: int) -> None:

@@ -14,7 +14,6 @@ from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import NamedTensors
 from vade_jax.run import gpus
-from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
 
 
@@ -28,26 +27,26 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: the server cannot serve this run.
         EngineFailure: vLLM does not start, or the server does not answer.
     """
-    sampling = Sampling(**run.sampling.to_dict())
-    if run.engine.name == "local":
-        # It must not hold a copy of the first weights.
-        policy, per_row = dataclasses.replace(policy, params=None), run.batch.answers_per_row
-        if per_row in (0, run.num_rollouts):
-            return local(run.engine, run.data, policy, sampling, run.num_rollouts)
-        # The most rows that the prompts of a call take with G answers each on average.
-        size = run.engine.prompts_per_call
+    return ENGINES[run.engine.name](run, policy, workdir, Sampling(**run.sampling.to_dict()))
+
+
+def _built_in(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -> Engine:
+    # It must not hold a copy of the first weights.
+    policy, size = dataclasses.replace(policy, params=None), run.engine.prompts_per_call
+    per_row, rows = run.batch.answers_per_row or run.num_rollouts, 0
+    if per_row < run.num_rollouts:  # the most rows that a call takes with G answers on average
         rows = size + size * (run.num_rollouts - 1) // per_row
-        return local(run.engine, run.data, policy, sampling, per_row, rows)
+    return local(run.engine, run.data, policy, sampling, per_row, rows)
+
+
+def _vllm(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -> Engine:
     longest = run.data.max_prompt_length + max(run.sampling.max_tokens, run.eval.max_tokens)
-    sections = run.engine, run.layout, run.data
-    start = functools.partial(_server, *sections, policy, workdir, sampling, longest)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
-    if not processes.several():
-        return start(tensors)
-    # Only the leader talks to the server; all processes together gather the tensors.
-    started = []
-    processes.on_leader(lambda: started.append(start(iter)))
-    return processes.LeaderEngine(started[0] if started else None, tensors)
+    sections = run.engine, run.layout, run.data
+    return _server(*sections, policy, workdir, sampling, longest, tensors)
+
+
+ENGINES = {"local": _built_in, "vllm_server": _vllm}  # by `engine.name`
 
 
 def frozen_server(

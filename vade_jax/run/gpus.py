@@ -12,7 +12,6 @@ import jax
 
 from vade_jax import settings
 from vade_jax.rollout.vllm import process
-from vade_jax.trainer import processes
 
 TRAIN_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # the share of a GPU's memory that JAX takes
 OLD_TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # the older name; JAX refuses both together
@@ -83,6 +82,10 @@ def check(layout: settings.Layout, engine: settings.Engine) -> None:
             raise ValueError(
                 f"{some} with engine.name='local': vLLM reads this: set engine.name='vllm_server', or leave it out"
             )
+    elif jax.distributed.is_initialized():
+        raise ValueError(
+            f"engine.name={engine.name!r} is of runs with one process: set engine.name='local', or train on one host"
+        )
     elif not engine.url:
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(
@@ -120,20 +123,8 @@ def shares(layout: settings.Layout) -> bool:
     return bool(set(train) & set(serve)) or not (train and serve)
 
 
-def overlaps(engine: settings.Engine, layout: settings.Layout) -> bool:
-    """Returns whether answers can be made while the policy learns: by vLLM on GPUs of its own."""
-    apart = bool(engine.url) or not (shares(layout) or layout.sleep)
-    return engine.name == "vllm_server" and apart and not processes.several()
-
-
 def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:
     """Returns how many devices only answer: those of a server elsewhere, and GPUs that do not train."""
     if engine.name == "local" or (not engine.url and shares(layout)):
         return 0
     return _num_serving(engine)
-
-
-def engine_devices(engine: settings.Engine, layout: settings.Layout) -> int:
-    """Returns how many devices of this run only answer; on a CPU there are none."""
-    num = num_apart(engine, layout)
-    return 0 if num and process.is_cpu_build() else num

@@ -15,22 +15,19 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from vade_jax import rewards, settings
+from vade_jax import rewards, samplers, settings
 from vade_jax.data import loading
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
-from vade_jax.run.hooks import Hooks, Vary
-from vade_jax.run.recorder import RunRecorder, checkpoints_of, restore
-from vade_jax.store import run_file
+from vade_jax.run.hooks import NO_HOOKS, Hooks, Vary
+from vade_jax.run.recorder import RunRecorder
 from vade_jax.trainer import choosing, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
-from vade_jax.trainer.progress import Progress
+from vade_jax.trainer.progress import Progress, Schedule
 from vade_jax.trainer.validation import Validate
-
-NO_HOOKS = Hooks()
 
 
 def train(
@@ -46,8 +43,7 @@ def train(
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
         workdir: the run directory, locked meanwhile; the run writes nowhere else.
         hooks: reports, benchmarks and variants, see `hooks.Hooks`.
-        stop: called after each step, and between the batches of a pass over all items; when it returns True,
-            the run saves and ends.
+        stop: called after each step; when it returns True, the run saves and ends.
 
     Returns:
         Whether all steps are done.
@@ -63,18 +59,24 @@ def train(
     workdir = os.path.abspath(os.path.expanduser(workdir))
     with contextlib.ExitStack() as owned:
         with checks.user_errors():
-            checks.check(run, hooks)
+            selector = checks.check(run, hooks)
             gpus.take(run.layout)
             owned.enter_context(directory.own(workdir))
-            directory.check_settings(run, workdir, lambda: is_done(run, workdir))
-        if processes.on_leader(lambda: is_done(run, workdir)):
+            directory.check_settings(run, workdir)
+        if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done already")
             return True
         compiled.keep()
-        return _train(run, workdir, hooks, stop)
+        return _train(run, selector, workdir, hooks, stop)
 
 
-def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], bool]) -> bool:
+def _train(
+    run: settings.Run,
+    selector: samplers.Sampler,
+    workdir: str,
+    hooks: Hooks,
+    stop: Callable[[], bool],
+) -> bool:
     """Checks, prepares, trains and exports, in that order; cheap checks come first."""
     benchmarks, vary = [], None
     with contextlib.ExitStack() as open_parts:
@@ -91,18 +93,20 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
                 reward=run.reward,
                 arrays=run.selector.arrays,
             )
-            sized = checks.check_data(run, data)
+            sized = checks.check_data(run, selector, data)
             processes.on_leader(lambda: checks.check_reward(run, data))
             if hooks.benchmarks is not None and run.eval.benchmarks:
                 tokenizer = data.build_prompt.tokenizer
                 benchmarks = hooks.benchmarks.make(run.eval, run.data, tokenizer)
-            if hooks.variants is not None and build.make_selector(run).needs.variants:
+            if hooks.variants is not None and selector.needs.variants:
                 vary = hooks.variants.make(sized, data.train, data.build_prompt)
             directory.begin(run, workdir, _identity(run, data, checkpoint), len(data.train))
             policy = build.load_policy(run, checkpoint)
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
-            loop, progress = prepare(sized, policy, data, workdir, threads.map, benchmarks, vary)
+            loop, progress = prepare(
+                sized, selector, policy, data, workdir, threads.map, benchmarks, vary
+            )
         # Closed also if the run fails, so that a save under way is completed.
         open_parts.callback(loop.collect.engine.close)
         open_parts.callback(loop.recorder.close)
@@ -137,6 +141,7 @@ def _identity(run: settings.Run, data: datasets.Datasets, checkpoint: str) -> di
 
 def prepare(
     run: settings.Run,
+    selector: samplers.Sampler,
     policy: Policy,
     data: datasets.Datasets,
     workdir: str,
@@ -148,17 +153,16 @@ def prepare(
 
     The caller closes the loop's engine and recorder.
     """
-    selector, num_items = build.make_selector(run), len(data.train)
-    pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
-    usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
+    num_items = len(data.train)
     with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
-        saved = checkpoints_of(run.checkpoint, workdir)
-        if_failed.callback(saved.close)
-        resumes = saved.latest_step() is not None
-        values = states.of_items(run, selector, policy, data, map, resumes=resumes)
+        recorder = RunRecorder(workdir, run.to_dict())
+        if_failed.callback(recorder.close)
+        resumes = recorder.latest_step is not None
+        values = states.for_selector(run, selector, policy, data, map, resumes=resumes)
         state, learn = build.make_learner(run, policy, map, resumes=resumes)
+        pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
         begun = Progress(state, selector.init(num_items, **values), np.zeros(num_items, np.int32))
-        progress = restore(saved, begun, pool)
+        progress = recorder.restore(begun, pool)
         score = build.make_scorer(run, policy)
         held_out = validation.of_items(  # before vLLM takes the GPUs
             "validation",
@@ -171,8 +175,7 @@ def prepare(
         )
         engine = engines.make(run, policy, workdir)
         if_failed.callback(engine.close)
-        recorder = RunRecorder(workdir, saved, run.to_dict(), progress.step)
-        if_failed.callback(recorder.close)
+        usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
         collect = Collector(
             selector=selector,
             pool=pool,
@@ -183,26 +186,25 @@ def prepare(
             advantage=vary.advantage if vary else usual,
             refill=run.refill,
         )
+        schedule = Schedule(
+            num_steps=run.num_steps,
+            eval_every=run.eval.every,
+            max_rollouts=run.max_rollouts,
+            measure=run.resolved_measure,
+            measures_first=selector.needs.passes == "first",
+            num_items=num_items,
+        )
+        num_apart = gpus.num_apart(run.engine, run.layout)
         loop = Loop(
             collect=collect,
             learn=learn,
             validate=[held_out, *benchmarks],
             recorder=recorder,
-            schedule=build.make_schedule(run, num_items),
+            schedule=schedule,
             lag=run.engine.max_lag,
-            overlaps=gpus.overlaps(run.engine, run.layout),
-            engine_devices=gpus.engine_devices(run.engine, run.layout),
-            weights=policy.weights,
+            overlaps=num_apart > 0 and not run.layout.sleep,
+            engine_devices=num_apart,
+            whole=policy.whole,
         )
         if_failed.pop_all()
     return loop, progress
-
-
-def is_done(run: settings.Run, workdir: str) -> bool:
-    """Returns whether a run of this length, or a longer one, has exported its policy; touches no device."""
-    content = run_file.read(workdir)
-    if not run_file.is_done(content):
-        return False
-    then, now = content["settings"], run.to_dict()
-    is_as_long = all(then[name] == now[name] for name in ("num_steps", "num_epochs", "budget"))
-    return is_as_long or (run.num_steps <= content["step"] and not run.num_epochs)

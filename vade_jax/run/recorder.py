@@ -12,10 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
-import tqdm
 
-from vade_jax import settings
 from vade_jax.run import directory
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import processes
@@ -25,91 +22,88 @@ from vade_jax.trainer.progress import Progress
 from vade_jax.types import Metrics
 
 EXAMPLE = 300  # characters of the first prompt and answer
-# With all of its numbers it fits a terminal of 80 columns.
-BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
-# Metrics that the bar shows, by the start of their name; the last value stays in sight.
+# Metrics that are printed, by the start of their name.
 SHOWN = {
-    "val/validation/": "valid",
+    "val/validation/": "validation",
     "critic/score/mean": "score",
     "vade/trained_effective_ratio_correct": "effective",
+    "timing_s/step": "seconds",
 }
 # Fields of `Progress` that a checkpoint has as JSON.
 COUNTERS = ("step", "rollouts_total", "tokens_total", "validated", "skipped_updates", "visits")
 
 
-def checkpoints_of(section: settings.Checkpoint, workdir: str) -> ocp.CheckpointManager:
-    """Returns the manager of a run's checkpoints."""
-    path = os.path.join(workdir, directory.CHECKPOINTS)
-    return checkpoints.manager_of(path, keep=section.keep, is_sole=True)
-
-
 class RunRecorder:
-    """Implements `loop.Recorder` for a run directory."""
+    """Implements `loop.Recorder` for a run directory, and restores a run from it."""
 
-    def __init__(
-        self,
-        workdir: str,
-        saved: ocp.CheckpointManager,
-        config: Mapping[str, Any],
-        step: int,
-    ):
-        """Starts after `step`: records of later steps are removed, because those steps are taken again.
-
-        `config` has all settings.
-
-        Raises:
-            ValueError: the metrics end before `step`, so there would be a gap.
-        """
-        self._workdir, self._saved, self._config = workdir, saved, config
+    def __init__(self, workdir: str, config: Mapping[str, Any]):
+        """Opens the directory; `config` has all settings."""
+        self._workdir, self._config = workdir, config
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(workdir, wandb=config["wandb"], config=config)
-            self._metrics.resume_after(step)
-            rollout_log.remove_after(workdir, step)
-        self._bar = tqdm.tqdm(
-            disable=not processes.is_leader(),
-            total=config["num_steps"],
-            initial=step,
-            bar_format=BAR,
-            smoothing=0.5,  # of the latest steps: the first one compiles
-        )
-        self._shown: dict[str, str] = {}
-        self._bar.set_postfix_str("compiling")  # the first step does, without other output
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
         self._log_written = futures.Future()
         self._log_written.set_result(None)
+        path, keep = os.path.join(workdir, directory.CHECKPOINTS), config["checkpoint"]["keep"]
+        self._checkpoints = checkpoints.manager_of(path, keep=keep, is_sole=True)
+        self.latest_step = self._checkpoints.latest_step()  # None: nothing is saved
+        self._recorded = self.latest_step  # the step of the last line of metrics
 
-    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
+    def restore(self, progress: Progress, pool: Pool) -> Progress:
+        """Returns the progress of the latest checkpoint, or `progress` itself if there is none.
+
+        Records of later steps are removed, because those steps are taken again.
+
+        Args:
+            progress: gives the shapes.
+            pool: builds the prompts of a batch that waits.
+
+        Raises:
+            ValueError: the checkpoint is damaged, or the metrics end before it, so there would be a gap.
+        """
+        step = self.latest_step or 0
+        if self._metrics is not None:
+            self._metrics.resume_after(step)
+            rollout_log.remove_after(self._workdir, step)
+        if not step:
+            return progress
+        examples = _trees(progress) | {"waiting": None}
+        content, trees = checkpoints.restore(self._checkpoints, step, examples)
+        waits = "waiting" in trees
+        print(f"resuming after step {step}" + ", 1 made ahead" * waits)
+        selector, counters = trees["selector"], content["progress"]
+        return Progress(
+            state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
+            # Not committed to a device, as a fresh one is: it meets arrays on any mesh.
+            posterior=jax.tree.map(jnp.asarray, selector["posterior"]),
+            visited_I=selector["visited_I"],
+            waiting=StepData.unpack(trees["waiting"], content["waiting"], pool) if waits else None,
+            known=frozenset(counters["known"]),
+            **{name: counters[name] for name in COUNTERS},
+        )
+
+    def record(self, step: int, metrics: Metrics, data: StepData | None = None) -> None:
         """See `loop.Recorder`."""
         if self._metrics is None:
             return
-        self._metrics.write(step, metrics)
-        self._show(metrics)
+        write = self._metrics.add if step == self._recorded else self._metrics.write
+        write(step, metrics)
+        self._recorded = step
+        show(step, metrics)
         if data is None:
             return
         self._log_written.result()
         path = rollout_log.path(self._workdir, step)
         self._log_written = self._log_thread.submit(lambda: rollout_log.write(path, *tables(data)))
-        self._bar.update()
         if step == 1:
-            self._bar.write(first_answer(data))
-
-    def add(self, step: int, metrics: Metrics) -> None:
-        """See `loop.Recorder`."""
-        if self._metrics is not None:
-            self._metrics.add(step, metrics)
-            self._show(metrics)
-
-    def _show(self, values: Metrics) -> None:
-        for start, label in SHOWN.items():
-            if numbers := [x for name, x in values.items() if name.startswith(start)]:
-                self._shown[label] = f"{numbers[0]:.3f}"
-        self._bar.set_postfix_str(", ".join(f"{k}={v}" for k, v in self._shown.items()))
+            print(first_answer(data))
 
     def save(self, progress: Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
-        if not last and progress.step % self._config["checkpoint"]["every"]:
+        step, every = progress.step, self._config["checkpoint"]["every"]
+        if step == 0 or not (last or step % every == 0):
             return
         self._log_written.result()  # the answers of a checkpoint are written before it
         counters = {name: getattr(progress, name) for name in COUNTERS}
@@ -120,9 +114,9 @@ class RunRecorder:
         trees = _trees(progress)
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
-        checkpoints.save(self._saved, progress.step, trees, content)
+        checkpoints.save(self._checkpoints, step, trees, content)
         if last:
-            self._saved.wait_until_finished()
+            self._checkpoints.wait_until_finished()
 
     def close(self) -> None:
         """Completes pending writes and closes the files; raises what kept answers from being written."""
@@ -130,39 +124,9 @@ class RunRecorder:
         with contextlib.ExitStack() as stack:
             if self._metrics is not None:
                 stack.callback(self._metrics.close)
-            stack.callback(self._saved.close)
+            stack.callback(self._checkpoints.close)
             stack.callback(self._log_written.result)
             stack.callback(self._log_thread.shutdown)
-            stack.callback(self._bar.close)
-
-
-def restore(saved: ocp.CheckpointManager, progress: Progress, pool: Pool | None = None) -> Progress:
-    """Returns the latest checkpoint's progress, or `progress` when there is none.
-
-    Args:
-        saved: the run's checkpoints.
-        progress: gives the shapes.
-        pool: builds the prompts of a batch that waits; needed if one does.
-    """
-    step = saved.latest_step()
-    if step is None:
-        return progress
-    content, trees = checkpoints.restore(saved, step, _trees(progress) | {"waiting": None})
-    batch = None
-    if "waiting" in trees:
-        assert pool is not None
-        batch = StepData.unpack(trees["waiting"], content["waiting"], pool)
-    print(f"resuming after step {step}" + (", 1 made ahead" if batch else ""))
-    selector, counters = trees["selector"], content["progress"]
-    return Progress(
-        state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
-        # Not committed to a device, as a fresh one is: it meets arrays on any mesh.
-        posterior=jax.tree.map(jnp.asarray, selector["posterior"]),
-        visited_I=selector["visited_I"],
-        waiting=batch,
-        known=frozenset(counters["known"]),
-        **{name: counters[name] for name in COUNTERS},
-    )
 
 
 def _trees(progress: Progress) -> dict[str, Any]:
@@ -174,6 +138,18 @@ def _trees(progress: Progress) -> dict[str, Any]:
         # With a value for every item, too large for JSON.
         "selector": {"posterior": progress.posterior, "visited_I": progress.visited_I},
     }
+
+
+def show(step: int, values: Metrics) -> None:
+    """Prints the metrics of a step that a user follows."""
+    shown = [
+        f"{label} {x:.3f}"
+        for start, label in SHOWN.items()
+        for name, x in values.items()
+        if name.startswith(start)
+    ]
+    if shown:
+        print(f"step {step}: {', '.join(shown)}", flush=True)
 
 
 def first_answer(data: StepData) -> str:

@@ -24,7 +24,7 @@ from vade_jax.types import Array, Params, Prompts
 NUM_FEATURES = 64  # random directions of a state; a selector keeps the components that vary most
 
 
-def of_items(
+def for_selector(
     run: settings.Run,
     selector: samplers.Sampler,
     policy: Policy,

@@ -70,20 +70,14 @@ def choose(
     num_prompts: int,
     used: AbstractSet[int] = frozenset(),
 ) -> Chosen:
-    """Returns what a round rolls out, chosen by the posterior before it.
+    """Returns what a round rolls out, chosen with `key` by the posterior before it.
+
+    It is `num_prompts`, or fewer where the data has not as many items that this step has not `used`.
 
     A selector does not know what its step has used. If it names used items, it is asked again
     with the same key, so with the same draws, for so many that enough others are left. The
     number is one of few sizes, because each compiles. That larger batch is in random order, so the
     places that used items leave are filled at random from it: not strictly by the next best.
-
-    Args:
-        selector: the selector's functions.
-        pool: the items, and how they become prompts.
-        posterior: the selector's state.
-        key: of its draws.
-        num_prompts: how many; fewer, or none, where the data has not as many that are unused.
-        used: items that this step has rolled out already; none of them comes again.
     """
 
     def ask(number: int) -> Proposal:
@@ -106,12 +100,10 @@ def choose(
 def _check(proposal: Proposal, number: int, num_items: int, *, has_variants: bool) -> None:
     """Raises ValueError if a selector, which may be a user's own, breaks its contract."""
     index_M, num_M = proposal.index_M, proposal.num_rollouts_M
-    sizes = index_M.shape if has_variants else (number,)
-    keeps = index_M.dtype.kind == "i" and index_M.shape == num_M.shape == sizes
+    keeps = index_M.dtype.kind == "i" and index_M.shape == num_M.shape
     keeps = keeps and np.all((index_M >= 0) & (index_M < num_items) & (num_M >= 1))
-    if not keeps or (len(np.unique(index_M)) < len(index_M) and not has_variants):
+    if not keeps or not (has_variants or len(set(index_M.tolist())) == len(index_M) == number):
         raise ValueError(
-            f"the selector proposed the items {index_M.dtype}{index_M[:20].tolist()} with "
-            f"{num_M[:20].tolist()} answers: give int32 indices of {number} different items, from 0 to "
-            f"{num_items - 1}, and 1 answer or more to each"
+            f"the selector proposed the items {index_M!r:.99} with {num_M!r:.99} answers: give int32 indices of "
+            f"{number} different items, below {num_items}, and 1 answer or more to each"
         )

@@ -8,8 +8,8 @@ posterior is updated after every round, so a selector's decays are per round.
 import collections
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -130,11 +130,8 @@ class Collector:
         keys, clock = rng.step_keys(self.key, step), Clock()
         version = step - 1 if version is None else version
         rounds, used, num_kept = [], set(), 0
-        most_rounds = self.refill.max_rounds or math.inf
-        while num_kept < self.num_prompts and len(rounds) < most_rounds:
-            number, size = len(rounds), self.num_prompts
-            if self.refill.ask == "missing":
-                size -= num_kept
+        for number in range(self.refill.max_rounds or sys.maxsize):
+            size = self.num_prompts - (num_kept if self.refill.ask == "missing" else 0)
             # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped.
             with clock("select"):
                 select_key = rng.round_key(keys.select, number)
@@ -142,10 +139,8 @@ class Collector:
             if not chosen.items:
                 break
             # Generate the answers, score them, and compare each with its group (Eq. 2).
-            answer_key, when = rng.round_key(keys.rollouts, number), f"step {step}"
-            rollouts, scored, feedback = self._answer(
-                chosen, answer_key, version, when, clock, number
-            )
+            key, when = rng.round_key(keys.rollouts, number), f"step {step}"
+            rollouts, scored, feedback = self._answer(chosen, key, version, when, clock, number)
             # Update the posterior (Eq. 5, 6).
             with clock("adv"):
                 belief = jax.device_get(dict(self.selector.believe(posterior, chosen.proposal)))
@@ -156,32 +151,25 @@ class Collector:
             rounds.append((chosen, rollouts, scored, feedback, keep_M, belief))
             num_kept += int(keep_M.sum())
             used.update(np.asarray(feedback.index_M).tolist())
+            if num_kept >= self.num_prompts:
+                break
         return join_rounds(rounds, self.num_prompts, clock.seconds), posterior
 
-    def measure(
-        self, step: int, section: settings.Measure, stop: Callable[[], bool] = lambda: False
-    ) -> Feedback | None:
-        """Returns the feedback on all items, each answered for the selector alone; None if stopped.
+    def measure(self, step: int, section: settings.Measure) -> Feedback:
+        """Returns the feedback on all items, each answered for the selector alone.
 
         Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1
-        (arXiv 2509.21268) computes its weights from a pass every T steps.
-
-        Args:
-            step: the step after the pass.
-            section: the number of answers to an item, and of items in a batch; the last batch may be smaller.
-            stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
+        (arXiv 2509.21268) computes its weights from a pass every T steps. `step` is the one after the pass;
+        `section` has the number of answers to an item, and of items in a batch.
         """
         index_I = np.arange(len(self.pool.items), dtype=np.int32)
         batches = np.split(index_I, range(section.num_prompts, len(index_I), section.num_prompts))
         take = functools.partial(self.pool.take, num_rollouts=section.num_rollouts)
         # What the selector needs from the answers' tokens, such as MMR1's diversity.
-        needed = self.selector.needs.named("measured")
-        names = [name for name in needed if name in samplers.FROM_TOKENS]
+        names = samplers.FROM_TOKENS.keys() & self.selector.needs.named("measured")
         measured = []
         with loading.Threads(1) as thread:  # builds the next prompts meanwhile
             for number, chosen in enumerate(thread.stream(take, batches)):
-                if number and stop():
-                    return None
                 key, when = rng.pass_key(self.key, step, number), f"the pass before step {step}"
                 rollouts, _, feedback = self._answer(chosen, key, step - 1, when, Clock(), number)
                 arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N
@@ -196,8 +184,8 @@ class Collector:
     ) -> tuple[Rollouts, list[Scored], Feedback]:
         """Generates and scores the answers to the chosen prompts, and compares those of a group.
 
-        Answers without a verdict are returned as invalid. They do not count, like answers that the engine
-        could not make. `key` is that of these answers, `number` that of the call in a step or pass.
+        Answers without a verdict are returned as invalid: they do not count, like those that the engine could
+        not make. `key` is that of these answers, `number` that of the call in a step or pass.
         """
         # Every process has made its own choice.
         asked = np.asarray(chosen.proposal.index_M).tolist(), [x.text for x in chosen.prompts]
@@ -205,9 +193,7 @@ class Collector:
         rollouts, scored = scoring.generate(self.engine, self.score, chosen, key, version, clock)
         # The ratio would take answers of older weights for draws of the current policy.
         if (held := int(rollouts.params_version)) != version:
-            raise EngineFailure(
-                f"the engine answered with weights {held} instead of {version}: its sync did not take"
-            )
+            raise EngineFailure(f"the engine answered with weights {held} instead of {version}")
         valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
         # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
         # one prompt may lack all, where others came before.
@@ -215,7 +201,7 @@ class Collector:
             reasons = dict(collections.Counter(one.reason for one in scored))
             raise RewardFailure(
                 f"{when}: of {len(valid_N)} answers none came, or none has a verdict ({reasons}): look at the "
-                "engine, the reward function and the server that it asks"
+                "engine and the reward function"
             )
         rollouts = rollouts.replace(valid_N=valid_N)
         with clock("adv"):
@@ -249,15 +235,8 @@ def join_rounds(
 
 
 def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
-    """Returns several `Rollouts`, or several `Feedback`, as one.
-
-    Args:
-        made: of the same weights; fields are joined along their first axis.
-        num_groups: groups of each; `group_N` counts on.
-    """
+    """Returns `Rollouts` or `Feedback`, of so many groups each, as one: `group_N` counts on."""
     first_groups = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
-    shifted = [
-        one.replace(group_N=np.asarray(one.group_N) + first)
-        for one, first in zip(made, first_groups, strict=True)
-    ]
+    pairs = zip(made, first_groups, strict=True)
+    shifted = [one.replace(group_N=np.asarray(one.group_N) + first) for one, first in pairs]
     return jax.tree.map(lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted)

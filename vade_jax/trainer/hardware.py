@@ -6,6 +6,7 @@ valid answer, three forwards for an update and one for each set of log-probs. Pa
 waiting add seconds but no useful work, so they lower it.
 """
 
+import collections
 import contextlib
 import re
 import time
@@ -24,7 +25,8 @@ class Clock:
 
     def __init__(self):
         self._start = time.perf_counter()
-        self.seconds: dict[str, float] = {}
+        # Parts that other threads timed, which overlap with the rest of a step, are added to it.
+        self.seconds = collections.defaultdict[str, float](float)
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -33,21 +35,15 @@ class Clock:
         try:
             yield
         finally:
-            self.add(**{name: time.perf_counter() - start})
-
-    def add(self, **seconds: float) -> None:
-        """Adds seconds to parts. Parts that other threads timed overlap with the rest of the step."""
-        for name, more in seconds.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + more
+            self.seconds[name] += time.perf_counter() - start
 
     def metrics(
-        self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int = 0
+        self, prompts: Sequence[Prompt], rollouts: Rollouts, engine_devices: int
     ) -> Metrics:
         """Returns `timing_s/*`, and the tokens a second of the whole step.
 
         As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
-        one training device. Device-seconds are of these and of the `engine_devices` that only answer: a
-        device that waits is paid for.
+        one training device. Device-seconds are of these and of the `engine_devices` that only answer.
         """
         step = time.perf_counter() - self._start
         context = np.array([prompt.length for prompt in prompts])[rollouts.group_N]
@@ -75,10 +71,11 @@ PEAK_TFLOPS = {
 }
 
 
-def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
-    """Returns the peak TFLOP/s of a device, by its name; 0 if it is not known."""
-    fitting = (x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", device_kind))
-    return next(fitting, 0.0) if dtype == jnp.bfloat16 else 0.0
+def peak_flops(devices: jax.sharding.Mesh, dtype: jnp.dtype) -> float:
+    """Returns the peak FLOP/s of all devices together; 0 if it is not known."""
+    kind = devices.devices.flat[0].device_kind
+    fitting = [x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", kind)]
+    return 1e12 * fitting[0] * devices.size if fitting and dtype == jnp.bfloat16 else 0.0
 
 
 def utilisation(
@@ -87,26 +84,24 @@ def utilisation(
     seconds: float,
     *,
     shape: config.Config,
-    forwards: int,
-    vision_forwards: int,
+    forwards: Sequence[int],
     peak: float,
 ) -> Metrics:
     """Returns `perf/mfu` of learning from these answers in this many seconds.
 
-    Learning costs `forwards` of the decoder and `vision_forwards` of the vision tower. `peak` is FLOP/s of
-    all devices together; 0: unknown, so there is no MFU.
+    Learning costs so many `forwards` of the decoder, and of the vision tower. `peak` is FLOP/s of all devices
+    together; 0: unknown, so there is no MFU.
     """
     if not peak:
         return {}
     length_M = [prompt.length for prompt in prompts]
     answers = rollouts.length_N[rollouts.valid_N], rollouts.group_N[rollouts.valid_N]
-    work = forwards * flops.decoder(shape.text, np.array(length_M), *answers)
+    work = forwards[0] * flops.decoder(shape.text, np.array(length_M), *answers)
     for prompt in prompts:
         for image in prompt.images:
             assert shape.vision is not None
             n = image[..., 0].size // prompt.patch**2
-            tower = flops.vision(shape.vision, shape.text.width, n, image_patches=n)
-            work += vision_forwards * tower
+            work += forwards[1] * flops.vision(shape.vision, shape.text.width, n, image_patches=n)
     return {"perf/mfu": work / (peak * seconds)}
 
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from vade_jax.data import loading
 from vade_jax.losses import importance
-from vade_jax.trainer import mesh, minibatches, update
+from vade_jax.trainer import mesh, update
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
@@ -26,24 +25,22 @@ class Learner:
     Attributes:
         update: the compiled update.
         logprobs: the compiled log-probs of a batch, from trained and frozen parameters.
-        shape: how the rollouts are cut into batches.
+        split: cuts prompts, rollouts and advantages into batches, such as `minibatches.split`.
         reference: parameters of the reference policy; None without a KL term.
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
         put: places a batch on the mesh (`processes.put`): one after another, so that only one is there.
-        map: maps a function over micro-batches, for example in threads.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
 
     update: update.Update
     logprobs: Callable[[Params, Params, Batch], jax.Array]
-    shape: minibatches.Shape
+    split: Callable[[Sequence[Prompt], Rollouts, np.ndarray], list[Batch]]
     reference: Params | None = None
     old_logp: str = "behaviour"
     mask_cut_off: bool = False
     put: Callable[[Batch], Batch] = lambda batch: batch
-    map: loading.Map = loading.in_turn
     utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
 
     def __call__(
@@ -65,8 +62,7 @@ class Learner:
         start = time.perf_counter()
         if self.mask_cut_off:
             rollouts = rollouts.replace(valid_N=rollouts.valid_N & rollouts.finished_N)
-        cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
-        cut = [batch for batch in cut if self._teaches(batch)]
+        cut = [x for x in self.split(prompts, rollouts, advantage_N) if self._teaches(x)]
         if not cut:
             return state, {}
         # All old log-probs are computed before the first update: with the weights that made the answers, or
@@ -114,26 +110,29 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 # ------------------------------------------------------------------------------ the first state
 def first_state(
     policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
-) -> tuple[TrainState, TrainState]:
-    """Returns the first state and its shardings.
-
-    The state owns the policy's arrays, which the first update deletes; with `copy` it has its own parameters.
-    """
-    where = mesh.shardings(policy.mesh, abstract_state(policy, optimizer))
+) -> TrainState:
+    """Returns the first state, with the policy's arrays, which an update deletes, or with `copy` its own."""
+    where = _places(abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
     params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params
-    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base), where
+    return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base)
 
 
 def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the shapes of the first state; the policy may be abstract."""
+    """Returns the shapes of the first state, each with its sharding; the policy may be abstract."""
 
     def state(params: Params, frozen: Params) -> TrainState:
         opt_state = optimizer.init(params)
         return TrainState(params=params, opt_state=opt_state, step=jnp.int32(0), frozen=frozen)
 
-    return jax.eval_shape(state, policy.params, policy.base)
+    shapes = jax.eval_shape(state, policy.params, policy.base)
+    place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+    return jax.tree.map(place, shapes, mesh.shardings(policy.mesh, shapes))
+
+
+def _places(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x.sharding, state)
 
 
 def reference_params(policy: Policy) -> Params:
@@ -149,12 +148,13 @@ def reference_params(policy: Policy) -> Params:
 
 
 # ------------------------------------------------------------------------------ programs
-def compile_update(step: update.Update, policy: Policy, shardings: TrainState) -> update.Update:
-    """Returns the jitted update. It donates the state: the new one takes its memory."""
+def compile_update(step: update.Update, policy: Policy, state: TrainState) -> update.Update:
+    """Returns the jitted update of states placed like `state`. It donates: the new one takes its memory."""
+    where = _places(state)
     return jax.jit(
         step,
-        in_shardings=(shardings, mesh.batch_sharding(policy.mesh, axis=1)),
-        out_shardings=(shardings, None),
+        in_shardings=(where, mesh.batch_sharding(policy.mesh, axis=1)),
+        out_shardings=(where, None),
         donate_argnums=0,
     )
 

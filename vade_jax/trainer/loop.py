@@ -12,7 +12,6 @@ nothing is under way between two steps, and a checkpoint with the batch that wai
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Protocol
@@ -38,11 +37,8 @@ FAILURES = (EngineFailure, RewardFailure, OSError, RejectedItem)
 class Recorder(Protocol):
     """Writes down what a run does."""
 
-    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
-        """Records the metrics of a step and its answers."""
-
-    def add(self, step: int, metrics: Metrics) -> None:
-        """Adds metrics to the latest step, which is already recorded."""
+    def record(self, step: int, metrics: Metrics, data: StepData | None = None) -> None:
+        """Records metrics of a step, in addition to those that it may have already, and its answers."""
 
     def save(self, progress: Progress, *, last: bool) -> None:
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
@@ -64,10 +60,9 @@ class Loop:
         recorder: takes metrics, rollouts and checkpoints.
         schedule: when items are measured, the policy is validated, and the run ends.
         lag: 0 or 1, the most steps between the weights that answer and those that learn.
-        overlaps: whether, with a lag, a batch is made in a thread while the policy learns. Otherwise the two
-            take turns, with the same numbers.
+        overlaps: whether a batch ahead is made while the policy learns, or before it, with the same numbers.
         engine_devices: devices that only the engine has, to count what a step costs.
-        weights: all parameters of a state, which the engine gets.
+        whole: (trained, frozen parameters) -> all, which the engine gets.
     """
 
     collect: Collector
@@ -78,7 +73,7 @@ class Loop:
     lag: int = 0
     overlaps: bool = False
     engine_devices: int = 0
-    weights: Callable[[TrainState], Params] = lambda state: state.params
+    whole: Callable[[Params, Params], Params] = lambda params, frozen: params
 
     def run(self, progress: Progress, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Trains until the run is over or `stop()` is true, and saves the latest step before it returns.
@@ -87,38 +82,36 @@ class Loop:
 
         Args:
             progress: where the run starts or goes on.
-            stop: asked after each step, and between the batches of a pass over all items.
+            stop: asked after each step.
 
         Raises:
             NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
-            EngineFailure: the engine makes no more answers; all steps taken are saved. A pass before a step
-                that was not taken is not: a resumed run makes it again.
-            RewardFailure: a reward function failed; all steps taken are saved.
+            EngineFailure, RewardFailure: no more answers, or rewards, come; all steps taken are saved. A pass
+                before a step that was not taken is not: a resumed run makes it again.
             OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
         """
         clock = Clock()
         if progress.step == 0:
-            self.recorder.step(0, progress.metrics(), None)
+            self.recorder.record(0, progress.metrics())
         with futures.ThreadPoolExecutor(1, "ahead") as ahead:
             while True:
                 # The engine gets the weights of the latest step, and where that is due they are validated.
                 with self._saved(progress):
                     with clock("update_weights"):
-                        self.collect.engine.sync(self.weights(progress.state), progress.step)
+                        state = progress.state
+                        params = self.whole(state.params, state.frozen)
+                        self.collect.engine.sync(params, progress.step)
                     progress = self._validated(progress, clock)
                 # Asked once, so that what ends the loop is also what was saved.
                 ends = self.schedule.is_over(progress.step, progress.rollouts_total) or stop()
                 with clock("save_checkpoint"):
-                    self._save(progress, last=ends)
+                    self.recorder.save(progress, last=ends)
                 if ends:
                     return progress
 
                 with self._saved(progress):
                     # Lines 1-4 of Algorithm 1: where a pass is due, all items are answered for the posterior.
-                    ready = self._measured(progress, clock, stop)
-                    if ready is None:  # stopped in the pass: a resumed run begins it again
-                        self._save(progress, last=True)
-                        return progress
+                    ready = self._measured(progress, clock)
                     # Roll out the B items with the greatest I(p), and update the posterior.
                     if ready.waiting is None:
                         ready = ready.made(*self.collect(ready.posterior, ready.step + 1))
@@ -144,29 +137,23 @@ class Loop:
         is_due = self.schedule.validates(step, progress.rollouts_total)
         if not is_due or 0 < step <= progress.validated:
             return progress
-        key = (
-            rng.step_keys(run_key, step).validation
-            if step
-            else rng.untrained_validation_key(run_key)
-        )
+        key = rng.step_keys(run_key, step).validation
+        if step == 0:
+            key = rng.untrained_validation_key(run_key)
         metrics, known = {}, progress.known
         with clock("testing"):
             for validate in self.validate:
                 of_one, known = validate(self.collect.engine, key, step, known)
                 metrics |= of_one
-        self.recorder.add(step, metrics)
+        self.recorder.record(step, metrics)
         return dataclasses.replace(progress, known=known, validated=step)
 
-    def _measured(
-        self, progress: Progress, clock: Clock, stop: Callable[[], bool]
-    ) -> Progress | None:
-        """Returns the progress after the pass that is due before the next step, if any; None if stopped."""
+    def _measured(self, progress: Progress, clock: Clock) -> Progress:
+        """Returns the progress after the pass that is due before the next step, if any."""
         if not self.schedule.measures(progress.step):
             return progress
         with clock("measure"):
-            feedback = self.collect.measure(progress.step + 1, self.schedule.measure, stop)
-        if feedback is None:
-            return None
+            feedback = self.collect.measure(progress.step + 1, self.schedule.measure)
         posterior = self.collect.selector.update(progress.posterior, feedback)
         return progress.measured(feedback, posterior)
 
@@ -176,17 +163,16 @@ class Loop:
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        make = functools.partial(self.collect, ready.posterior, step + 1, version=ready.step)
-        if self.overlaps:
-            return ahead.submit(make)
-        done = futures.Future()  # in this thread, as of several processes all make it
-        done.set_result(make())
-        return done
+        made = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
+        if not self.overlaps:
+            futures.wait([made])
+        return made
 
     # -------------------------------------------------------------------------- records
     def _record(self, progress: Progress, data: StepData, losses: Metrics, clock: Clock) -> None:
         """Records the latest step, and what it has cost so far; raises NotFinite if a loss is not finite."""
-        clock.add(**data.seconds)
+        for name, seconds in data.seconds.items():
+            clock.seconds[name] += seconds
         metrics = losses | step_metrics.of_step(data, self.collect.num_prompts)
         if measured := self.schedule.measured(progress.step):
             metrics["vade/measured_rollouts"] = measured
@@ -195,12 +181,8 @@ class Loop:
             metrics["training/off_policy/trajectory_staleness/mean"] = staleness
         metrics |= self.collect.score.metrics() | hardware.memory()
         metrics |= clock.metrics(data.prompts, data.rollouts, self.engine_devices)
-        self.recorder.step(progress.step, metrics | progress.metrics(), data)
+        self.recorder.record(progress.step, metrics | progress.metrics(), data)
         scoring.check_losses(f"step {progress.step}", losses)
-
-    def _save(self, progress: Progress, *, last: bool) -> None:
-        if progress.step:
-            self.recorder.save(progress, last=last)
 
     @contextlib.contextmanager
     def _saved(self, progress: Progress) -> Iterator[None]:
@@ -210,5 +192,5 @@ class Loop:
         except FAILURES as error:
             # A row that one process cannot read: the other processes would not take part in the saving.
             if not (isinstance(error, OSError | RejectedItem) and processes.several()):
-                self._save(progress, last=True)
+                self.recorder.save(progress, last=True)
             raise

@@ -52,17 +52,16 @@ RULES: Rules = (
 
 def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     """Returns a (data, fsdp, tensor) mesh; one axis may be -1: all remaining devices."""
-    devices = jax.devices() if devices is None else devices
-    shape = np.array([data, fsdp, tensor])
-    if (shape == -1).sum() == 1:
-        shape[shape == -1] = len(devices) // max(int(np.prod(shape[shape != -1])), 1)
-    if (shape < 1).any() or np.prod(shape) != len(devices):
+    devices = np.asarray(jax.devices() if devices is None else devices)
+    try:
+        grid = devices.reshape(data, fsdp, tensor)
+    except ValueError as error:
         raise ValueError(
-            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {len(devices)} devices: give axes whose "
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill {devices.size} devices: give axes whose "
             "product is their number, one of them may be -1 for all remaining devices"
-        )
+        ) from error
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
-    return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def shardings(mesh: Mesh, tree, rules: Rules = RULES):
@@ -80,13 +79,9 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         spec = _spec(name, rules) if leaf.ndim else P()
         if spec is None:
             raise ValueError(f"no sharding rule matches {name} {leaf.shape}")
-        for size, axes in zip(leaf.shape, spec, strict=False):
-            ways = math.prod(mesh.shape[axis] for axis in np.atleast_1d(axes or ()))
-            if size % ways:
-                raise ValueError(
-                    f"{name} {tuple(leaf.shape)}: {size} is not divisible by mesh.{axes}={ways}: choose a divisor"
-                )
-        return NamedSharding(mesh, spec)
+        sharding = NamedSharding(mesh, spec)
+        sharding.shard_shape(leaf.shape)  # called only for its error
+        return sharding
 
     return jax.tree_util.tree_map_with_path(place, tree)
 
@@ -196,10 +191,8 @@ def batch_size(mesh: Mesh) -> int:
 
 def check_batch(mesh: Mesh, name: str, size: int) -> None:
     """Raises ValueError when the `size` prompts of the field `name` cannot be split evenly."""
-    if size % batch_size(mesh):
-        raise ValueError(
-            f"{name}={size} is not divisible by {batch_size(mesh)}, mesh.data x mesh.fsdp: choose a multiple"
-        )
+    if size % (ways := batch_size(mesh)):
+        raise ValueError(f"{name}={size} is not a multiple of mesh.data x mesh.fsdp={ways}")
 
 
 def check_model(mesh: Mesh, shape) -> None:
@@ -207,8 +200,7 @@ def check_model(mesh: Mesh, shape) -> None:
     ways, heads, kv_heads = mesh.shape["tensor"], shape.text.num_heads, shape.text.num_kv_heads
     if math.gcd(heads, kv_heads) % ways:
         raise ValueError(
-            f"mesh.tensor={ways} does not divide the model's {heads} heads and {kv_heads} key/value heads: "
-            f"choose a divisor of {math.gcd(heads, kv_heads)}, and more mesh.fsdp"
+            f"mesh.tensor={ways} does not divide {heads} heads and {kv_heads} key/value heads: give more mesh.fsdp"
         )
 
 

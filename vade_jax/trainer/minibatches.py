@@ -9,7 +9,6 @@ between steps are rounded up to a few values. Answers of similar length are put 
 can run a shorter program (`in_shortest`).
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -26,48 +25,44 @@ T = TypeVar("T")
 MIN_LENGTH = 16  # tokens; a program for shorter answers would not be worth its compilation
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """The sizes into which a step's rollouts are cut.
-
-    Attributes:
-        prompts_per_minibatch: prompts of one optimizer update.
-        prompts_per_microbatch: rows in memory at once, each with a prompt; divides the former.
-        answers_per_row: G, the answers that share one copy of their prompt.
-        length_multiple: prompts are padded to one of a few multiples of this many tokens.
-        ways: the number of devices that share the batch; images are padded to a multiple of it.
-    """
-
-    prompts_per_minibatch: int
-    prompts_per_microbatch: int
-    answers_per_row: int
-    length_multiple: int
-    ways: int = 1
-
-
 def split(
     prompts: Sequence[Prompt],
     rollouts: Rollouts,
     advantage_N: np.ndarray,
-    shape: Shape,
     *,
+    prompts_per_minibatch: int,
+    prompts_per_microbatch: int,
+    answers_per_row: int,
+    length_multiple: int,
+    ways: int = 1,
     map: loading.Map = loading.in_turn,
 ) -> list[Batch]:
     """Returns one Batch for each optimizer update; its leaves have a leading micro-batch axis.
 
     Invalid answers and empty places of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
     copies of the engine's log-probs. Empty rows fill the micro-batches; they cost nothing if a whole
-    micro-batch is empty, because `update` skips it. `map` maps over micro-batches: cutting images into
-    patches takes time.
+    micro-batch is empty, because `update` skips it.
+
+    Args:
+        prompts: M prompts.
+        rollouts: the answers to them.
+        advantage_N: of each answer.
+        prompts_per_minibatch: prompts of one optimizer update.
+        prompts_per_microbatch: rows in memory at once, each with a prompt; divides the former.
+        answers_per_row: G, the answers that share one copy of their prompt.
+        length_multiple: prompts are padded to one of a few multiples of this many tokens.
+        ways: the number of devices that share the batch; images are padded to a multiple of it.
+        map: maps over micro-batches, for example in threads: cutting images into patches takes time.
     """
-    prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), shape.answers_per_row)
+    prompt_R, answer_RG = _rows(rollouts.group_N, len(prompts), answers_per_row)
     of_rows = [prompts[m] for m in prompt_R.tolist()]
-    microbatches = _microbatches(prompt_R, answer_RG, rollouts, shape)
+    sizes = prompts_per_minibatch, prompts_per_microbatch
+    microbatches = _microbatches(prompt_R, answer_RG, rollouts, *sizes)
     sizes = batching.shapes(
         *[[of_rows[r] for r in rows] for update in microbatches for rows in update],
-        multiple=shape.length_multiple,
+        multiple=length_multiple,
     )
-    sizes["num_images"] += -sizes["num_images"] % shape.ways
+    sizes["num_images"] += -sizes["num_images"] % ways
     advantage_N, mask_NT = np.asarray(advantage_N, np.float32), answer_mask(rollouts)
     # The last answer is empty: -1 in `answer_RG`.
     token_NT, mask_NT, advantage_N, logp_NT = (
@@ -104,14 +99,13 @@ def _rows(group_N: Array, num_prompts: int, G: int) -> tuple[np.ndarray, np.ndar
 
 
 def _microbatches(
-    prompt_R: np.ndarray, answer_RG: np.ndarray, rollouts: Rollouts, shape: Shape
+    prompt_R: np.ndarray, answer_RG: np.ndarray, rollouts: Rollouts, size: int, per_micro: int
 ) -> list[np.ndarray]:
-    """Returns the rows of every micro-batch of every update: [micro-batches, rows].
+    """Returns the rows of every micro-batch, of `per_micro`, of every update, of `size` prompts.
 
     Within an update rows are sorted by their longest answer, if that saves work; their order does not change
     the gradient.
     """
-    size, per_micro = shape.prompts_per_minibatch, shape.prompts_per_microbatch
     num_updates, empty = -(-(prompt_R[-1] + 1) // size), len(prompt_R) - 1
     updates = [np.flatnonzero(prompt_R[:empty] // size == i) for i in range(num_updates)]
     # Their number is a shape, and uneven groups change it every step.
@@ -154,20 +148,14 @@ def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
         lengths = ladder(batch.mask_NT.shape[1])
         if len(lengths) == 1:
             return run(batch)
-        branches = [functools.partial(lambda x, batch: run(cut(batch, x)), x) for x in lengths]
-        index = jnp.searchsorted(jnp.array(lengths), longest(batch.mask_NT))
-        return jax.lax.switch(index, branches, batch)
+        names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
+
+        def cut(length: int, batch: Batch) -> T:
+            return run(batch.replace(**{x: getattr(batch, x)[:, :length] for x in names}))
+
+        branches = [functools.partial(cut, length) for length in lengths]
+        place_T = jnp.arange(1, 1 + lengths[-1])
+        longest = jnp.max(jnp.where(batch.mask_NT > 0, place_T, 0))
+        return jax.lax.switch(jnp.searchsorted(jnp.array(lengths), longest), branches, batch)
 
     return shortest
-
-
-def longest(mask_NT: Array) -> jax.Array:
-    """Returns the number of tokens of the longest answer, int32."""
-    place_T = jnp.arange(1, mask_NT.shape[1] + 1)
-    return jnp.max(jnp.where(mask_NT > 0, place_T, 0))
-
-
-def cut(batch: Batch, length: int) -> Batch:
-    """Returns the batch with the first `length` tokens of every answer."""
-    names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
-    return batch.replace(**{name: getattr(batch, name)[:, :length] for name in names})

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.trainer import mesh
-from vade_jax.types import Params, TrainState
+from vade_jax.types import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Policy:
 
     directory: str
     shape: config.Config
-    graphdef: model.GraphDef
+    merge: Callable[[Params], Any]  # all parameters -> the model
+    whole: Callable[[Params, Params], Params]  # trained and frozen -> all parameters
     params: Params
     shardings: Params
     tokenizer: tokens.Tokenizer
@@ -32,26 +34,6 @@ class Policy:
     base: Params = dataclasses.field(default_factory=dict)
     base_shardings: Params = dataclasses.field(default_factory=dict)
     adapter: lora.Adapter | None = None
-
-    # The functions that these return hold no arrays of this policy.
-    @property
-    def merge(self):
-        """The function from all parameters to the model."""
-        return functools.partial(model.merge, self.graphdef)
-
-    @property
-    def whole(self) -> Callable[[Params, Params], Params]:
-        """The function from trained and frozen to all parameters."""
-        scale = self.adapter.scale if self.adapter else None
-        if scale is None:
-            return lambda params, frozen: params
-        return lambda params, frozen: lora.join(frozen, params, scale)
-
-    @property
-    def weights(self) -> Callable[[TrainState], Params]:
-        """The function from a state to all parameters, for an engine."""
-        whole = self.whole
-        return lambda state: whole(state.params, state.frozen)
 
 
 def place_policy(
@@ -93,13 +75,17 @@ def abstract_policy(
     mesh.check_model(devices, shape)
     adapter = peft.choose(wanted, shape) if wanted.rank else None
     params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}
+    whole = lambda params, frozen: params
     if adapter is not None:
+        whole = lambda params, frozen: lora.join(frozen, params, adapter.scale)
         base, params = lora.split(params)
         base = jax.tree.map(lambda x: x.update(dtype=dtype), base)
+    graph = model.graph(shape, dtype=dtype, place=mesh.Place(devices), adapter=adapter)
     return Policy(
         directory="",
         shape=shape,
-        graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices), adapter=adapter),
+        merge=functools.partial(model.merge, graph),
+        whole=whole,
         params=params,
         shardings=mesh.shardings(devices, params),
         tokenizer=None,  # pyright: ignore[reportArgumentType] (it comes with the weights)

@@ -52,7 +52,7 @@ def join(weight: Array, low: Array) -> jax.Array:
 def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """Returns an optimizer of bfloat16 weights that does to their float32 what `inner` does.
 
-    Its `update` returns the new weights and not what is to be added: see `replace`.
+    Its `update` returns the new weights and not what is to be added: its state, a `State`, tells.
     """
 
     def init(params: Params) -> State:
@@ -70,11 +70,6 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
         return weight, State(low, inner_state)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def replace(params: Params, weights: Params) -> Params:
-    """Returns `weights`: what `of_bfloat16` returns are the new weights already, not changes to add."""
-    return weights
 
 
 def to_float32(tree: Params) -> Params:

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import Any
 
 import jax
 import numpy as np
@@ -47,50 +46,36 @@ class Scored:
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
-    """Scores all answers to one question.
+    """Scores all answers to one question: `score(item, answers)`.
 
     Attributes:
-        score: (item, tokens of the answers, the end included) -> the scores of each.
-        num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
-        metrics: what happened since the last call: failures, costs.
-    """
-
-    score: Callable[[Item, Sequence[np.ndarray]], list[Scored]]
-    num_threads: int = 1
-    metrics: Callable[[], Metrics] = dict
-
-
-def make_scorer(
-    decode: Callable[[np.ndarray], str],
-    judge: functions.Judge,
-    by_length: Callable[[int], float] = lambda length: 0.0,
-    **of_judge: Any,
-) -> Scorer:
-    """Returns the scorer that decodes answers and asks a judge what they are worth.
-
-    Args:
         decode: tokens to text, special tokens left out.
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
-        **of_judge: the other fields of the `Scorer`.
+        num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
+        metrics: what happened since the last call: failures, costs.
     """
 
-    def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        texts = [decode(tokens) for tokens in answers]
-        judgements = judge(item, texts, answers)
+    decode: Callable[[np.ndarray], str]
+    judge: functions.Judge
+    by_length: Callable[[int], float] = lambda length: 0.0
+    num_threads: int = 1
+    metrics: Callable[[], Metrics] = dict
+
+    def __call__(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
+        texts = [self.decode(tokens) for tokens in answers]
+        judgements = self.judge(item, texts, answers)
         return [
             Scored(
                 text=text,
                 extracted=judgement.extracted,
-                reward=judgement.reward + by_length(len(tokens)),
+                reward=judgement.reward + self.by_length(len(tokens)),
                 correct=math.nan if judgement.correct is None else judgement.correct,
                 reason=judgement.reason,
             )
             for tokens, text, judgement in zip(answers, texts, judgements, strict=True)
         ]
-
-    return Scorer(score, **of_judge)
 
 
 def generate(
@@ -117,7 +102,7 @@ def generate(
 
     def on_group(m: int, answers: Sequence[np.ndarray]) -> None:
         came.append(time.perf_counter())
-        groups[m] = threads.submit(score.score, asked.items[m], answers)
+        groups[m] = threads.submit(score, asked.items[m], answers)
 
     def lead() -> list[tuple[float, float]]:
         for m in sorted(groups):
@@ -142,7 +127,7 @@ def generate(
         threads.shutdown(wait=False, cancel_futures=True)
     assert len(numbers) == len(rollouts.group_N), "an answer was not reported"
     if came:  # from the median group to the last one, in which most of the engine waits
-        clock.add(gen_tail=max(came) - statistics.median(came))
+        clock.seconds["gen_tail"] += max(came) - statistics.median(came)
     return rollouts, scored or [Scored("", None, *pair) for pair in numbers]
 
 
@@ -192,10 +177,7 @@ def feedback_of(
     valid_N = np.asarray(rollouts.valid_N)
     numbers = [(x.reward, x.correct) if x.is_known else (0, 0) for x in scored]
     reward_N, correct_N = np.array(numbers, np.float32).reshape(-1, 2).T
-
-    def count(x_N: np.ndarray) -> np.ndarray:
-        return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
-
+    count = lambda x_N: np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
     advantage_N = np.asarray(advantage(reward_N, group_N, M, valid_N, proposal.extra_M))
     if proposal.weight_M is not None:
         advantage_N = advantage_N * np.asarray(proposal.weight_M)[group_N]

@@ -15,10 +15,9 @@ def of_step(data: StepData, num_prompts: int) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
     `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
-    differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor
-    all wrong. `critic/score/trained_mean` is of the
-    answers in all groups that the policy learns from; without such groups it is left out. A selector that
-    drops groups moves it towards the groups that it likes, whatever the policy does.
+    differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor all
+    wrong. `critic/score/trained_mean` is of their answers, if there are any; a selector that drops groups
+    moves it towards the groups that it likes, whatever the policy does.
     """
     feedback, num_kept = data.feedback, int(data.keep_M.sum())
     trained_M = data.learned_M[data.keep_M[data.learned_M]]
@@ -82,9 +81,6 @@ def of_answers(feedback: Feedback, rollouts: Rollouts) -> Metrics:
 
 
 def varied(feedback: Feedback) -> np.ndarray:
-    """Returns which groups have training rewards that are not all equal.
-
-    On the host: rounds of any size compile nothing.
-    """
+    """Returns which groups have training rewards that are not all equal, computed on the host."""
     reward_N, group_N, valid_N = feedback.reward_N, feedback.group_N, feedback.valid_N
     return np.asarray(arrays.varies(np.asarray(reward_N), group_N, len(feedback.index_M), valid_N))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from vade_jax import settings
+from vade_jax.losses import importance, kl, policy, ratios
 from vade_jax.models import logprobs
 from vade_jax.trainer import mesh, minibatches, precision
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
@@ -27,9 +28,79 @@ class Totals(NamedTuple):
 
 
 Forward = Callable[[Params, Batch], logprobs.Tokens]
-LogProbs = Callable[[Params, Batch], jax.Array]
 Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+
+
+# ------------------------------------------------------------------------------ objectives
+def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
+    """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike.
+
+    GRPO is `loss.ratio` "token" with "token-mean", as in verl; its paper averages each answer first, which
+    is "seq-mean-token-mean". GSPO is "sequence" with "seq-mean-token-mean" and bounds near 3e-4.
+
+    Args:
+        loss: the settings. A weight of `importance` needs old log-probs from the trainer.
+        max_tokens: the limit of an answer, which is the constant of "seq-mean-token-sum-norm".
+    """
+    log_ratio = {"token": ratios.token, "sequence": ratios.sequence}[loss.ratio]
+
+    def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
+        old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
+
+        def reduce(x_NT):
+            return policy.aggregate(
+                x_NT, mask_NT, loss.aggregate, **totals._asdict(), scale=max_tokens
+            )
+
+        clipped = policy.clipped(
+            log_ratio(logp_NT, old_NT, mask_NT),
+            batch.advantage_N,
+            clip_low=loss.clip_low,
+            clip_high=loss.clip_high,
+            dual_clip=loss.dual_clip or None,
+        )
+        loss_NT, token_NT = clipped.loss_NT, ratios.token(logp_NT, old_NT)
+        metrics = policy.metrics(clipped, token_NT, mask_NT, totals.num_tokens)
+        metrics |= agreement(logp_NT, batch, totals)
+        if loss.importance not in settings.UNWEIGHTED:
+            weight_NT = importance.weights(
+                loss.importance,
+                old_NT,
+                batch.rollout_logp_NT,
+                mask_NT,
+                cap=loss.importance_cap,
+            )
+            loss_NT *= weight_NT
+            metrics |= importance.metrics(weight_NT, mask_NT, totals.num_tokens)
+        policy_loss = reduce(loss_NT)
+        metrics["actor/pg_loss"] = policy_loss
+        if not loss.kl_coef:  # without it the batch has no reference log-probs
+            return policy_loss, metrics
+        divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
+        metrics["actor/kl_loss"] = divergence
+        return policy_loss + loss.kl_coef * divergence, metrics
+
+    return objective
+
+
+def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
+    """Returns the differences between trainer and engine, in probability and in log-probability.
+
+    They are rounding errors in the first mini-batch of a step, when both have the same weights.
+    """
+    metrics, engine_NT = {}, batch.rollout_logp_NT
+    differences = {"probs": jnp.exp(logp_NT) - jnp.exp(engine_NT), "logprobs": logp_NT - engine_NT}
+    for name, difference_NT in differences.items():
+        distance_NT = jnp.abs(difference_NT) * batch.mask_NT
+        metrics[f"training/rollout_{name}_diff_mean"] = jnp.sum(distance_NT) / totals.num_tokens
+        metrics[f"training/rollout_{name}_diff_max"] = jnp.max(distance_NT)
+    return metrics
+
+
+def likelihood(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
+    """Returns the mean negative log-likelihood of the answers' tokens; an `Objective`."""
+    return -jnp.sum(logp_NT * batch.mask_NT) / totals.num_tokens, {}
 
 
 # ------------------------------------------------------------------------------ programs
@@ -67,7 +138,7 @@ def make_logp(
     return logp
 
 
-def make_logprobs(logp: Forward) -> LogProbs:
+def make_logprobs(logp: Forward) -> Callable[[Params, Batch], jax.Array]:
     """Returns (params, batch) -> `logp_ANT` over the micro-batches, without gradients."""
 
     def of_batch(params: Params, batch: Batch) -> jax.Array:
@@ -90,7 +161,6 @@ def make(
     optimizer: optax.GradientTransformation,
     *,
     learning_rate: optax.Schedule | None = None,
-    apply: Callable[[Params, Params], Params] = optax.apply_updates,
     whole: Callable[[Params, Params], Params] = lambda params, frozen: params,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
@@ -105,7 +175,6 @@ def make(
         objective: the function to minimise.
         optimizer: turns its gradient into an update.
         learning_rate: the schedule, to report the rate; None: not reported.
-        apply: (parameters, the optimizer's result) -> new parameters.
         whole: (trained parameters, the state's frozen ones) -> all parameters, which `logp` takes.
     """
 
@@ -130,7 +199,9 @@ def make(
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
-        params = apply(state.params, updates)
+        # An optimizer of bfloat16 weights returns the new ones.
+        is_new = isinstance(opt_state, precision.State)
+        params = updates if is_new else optax.apply_updates(state.params, updates)
         metrics["actor/param_norm"] = optax.tree.norm(precision.to_float32(params))
         state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
         return state, metrics
@@ -183,8 +254,7 @@ def make_optimizer(
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
     Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the rates at which
-    the memories of linear layers fade. For bfloat16 weights the results are to be applied with
-    `precision.replace`.
+    the memories of linear layers fade. For bfloat16 weights it is a `precision.of_bfloat16`.
     """
 
     def decays(params: Params) -> Params:

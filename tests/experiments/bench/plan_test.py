@@ -69,8 +69,8 @@ def test_a_planned_batch_is_what_a_run_makes_of_groups():
     planned, lengths = workload.abstract_batch(run, policy), workload.largest(run)
     rollouts = small.rollouts([4] * 8, T=lengths.answer)
     prompts = workload.full_prompts(policy.shape, lengths, 8)
-    shape = build.batch_shape(run, policy.mesh)
-    (batch,) = minibatches.split(prompts, rollouts, small.advantages(32), shape)
+    cut = build.batch_sizes(run, policy.mesh)
+    (batch,) = minibatches.split(prompts, rollouts, small.advantages(32), **cut)
     sizes = lambda batch: jax.tree.map(lambda x: (x.shape, x.dtype), batch)
     assert sizes(planned) == sizes(batch)
 

@@ -31,11 +31,10 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
         eval=settings.Eval(benchmarks=benchmarks, benchmark_items=2, num_samples=4, max_tokens=9),
     )
     tokenizer = tiny_tokenizer.build(tmp_path / "tokens", TEXTS, 512)
-    made = in_training.make(run.eval, run.data, tokenizer)
-    validations = [own(""), *made]
     # the fake engine's token 1 stands for what is right for the first items
     say = lambda ids: r"so \boxed{B}" if ids[0] == 1 else "who knows"
     monkeypatch.setattr(tokenizer, "decode", say)
+    validations = [own(""), *in_training.make(run.eval, run.data, tokenizer)]
     for rate, right in ((1.0, 0.5), (0.0, 0.0)):
         uids = ["chartqa:chart:0", "chartqa:chart:1", "mathvista:1", "mathvista:2"]
         engine = Engine({"0": 0.0} | dict.fromkeys(uids, rate), version=7)

@@ -130,12 +130,10 @@ def difference(setup, params, rollouts, prompts, temperature=1.0):
         prompts,
         rollouts,
         np.zeros(len(rollouts.length_N)),
-        minibatches.Shape(
-            prompts_per_minibatch=len(prompts),
-            prompts_per_microbatch=len(prompts),
-            answers_per_row=4,
-            length_multiple=16,
-        ),
+        prompts_per_minibatch=len(prompts),
+        prompts_per_microbatch=len(prompts),
+        answers_per_row=4,
+        length_multiple=16,
     )
     logp = update.make_logp(
         setup.merge,
