@@ -12,7 +12,7 @@ order of windows, but the language model needs them row by row. `cell_MP` theref
 each token shows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import jax
@@ -62,10 +62,6 @@ def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
         ValueError: the prompts do not fit the sizes.
     """
     sizes = shapes(prompts) | sizes
-    if (longest := max(p.length for p in prompts)) > sizes["prompt_length"]:
-        raise ValueError(
-            f"a prompt of {longest} tokens does not fit in prompt_length={sizes['prompt_length']}"
-        )
     # With right padding, attention needs only lengths for its masks, and answers can directly follow their
     # prompt. Padding has token 0 and position 0, which are never used.
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
@@ -101,22 +97,15 @@ def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows:
         # cell could not be found this way, so `prompts.PromptBuilder` makes at least two cells per image.
         same = np.diff(prompt.position_PX[:, 0]) == 0
         is_image = np.concatenate([same, [False]]) | np.concatenate([[False], same])
-        if is_image.sum() != sum(map(len, cells)):
-            raise ValueError(
-                f"{prompt.uid}: {is_image.sum()} image tokens, "
-                f"{sum(map(len, cells))} merged cells; build prompts with PromptBuilder"
-            )
         cell_MP[m, : prompt.length][is_image] = np.concatenate([[], *flat])
         first += num_windows * images.CELLS * len(cells)
     return cell_MP
 
 
-def stack_micro(batches: Sequence[T]) -> T:
-    """Stacks micro-batches of equal sizes along a new leading axis, for a scan over them.
+def stack_micro(batches: Iterable[T]) -> T:
+    """Stacks micro-batches, collated with the sizes of all, along a new leading axis for a scan over them.
 
     Raises:
         ValueError: their sizes differ.
     """
-    if len({tuple(np.shape(x) for x in jax.tree.leaves(b)) for b in batches}) != 1:
-        raise ValueError("micro-batches differ in size; collate them with shapes(*all)")
     return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)

@@ -79,7 +79,7 @@ def load(
     data: settings.Data,
     checkpoint: str,
     workdir: str,
-    stream: loading.Stream = loading.in_turn,
+    stream: loading.Map = map,
     *,
     seed: int,
     reward: settings.Reward,
@@ -99,7 +99,7 @@ def load(
     Raises:
         ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
     """
-    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
+    build_prompt = prompt_builder(data, tokens.Tokenizer(checkpoint))
 
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward, arrays)

@@ -178,8 +178,8 @@ class Collector:
         needed = self.selector.needs.named("measured")
         names = [name for name in needed if name in samplers.FROM_TOKENS]
         measured = []
-        with loading.Threads(1) as thread:  # builds the next prompts meanwhile
-            for number, chosen in enumerate(thread.stream(take, batches)):
+        with loading.threads(1) as ahead:  # builds the next prompts meanwhile
+            for number, chosen in enumerate(ahead(take, batches)):
                 if number and stop():
                     return None
                 key, when = rng.pass_key(self.key, step, number), f"the pass before step {step}"

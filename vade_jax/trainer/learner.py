@@ -43,7 +43,7 @@ class Learner:
     old_logp: str = "behaviour"
     mask_cut_off: bool = False
     put: Callable[[Batch], Batch] = lambda batch: batch
-    map: loading.Map = loading.in_turn
+    map: loading.Map = map
     utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
 
     def __call__(

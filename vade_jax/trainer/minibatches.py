@@ -51,7 +51,7 @@ def split(
     advantage_N: np.ndarray,
     shape: Shape,
     *,
-    map: loading.Map = loading.in_turn,
+    map: loading.Map = map,
 ) -> list[Batch]:
     """Returns one Batch for each optimizer update; its leaves have a leading micro-batch axis.
 

@@ -68,7 +68,7 @@ def build(
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return tokens.Tokenizer.load(directory)
+    return tokens.Tokenizer(directory)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
