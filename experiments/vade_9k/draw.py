@@ -64,8 +64,8 @@ class Drawn:
 class Drawer:
     """Draws subsets one after the other; a question about the same image is taken once in all.
 
-    `in_threads` maps over rows, `check` makes an item's prompt, at most `per_row` questions are taken of a row,
-    and `asked` returns the uid of a benchmark's item that asks a question too, or None.
+    `check` makes an item's prompt, at most `per_row` questions are taken of a row, `in_threads` maps over
+    rows, and `asked` returns the uid of a benchmark's item that also asks a question, or None.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, name, text):
     named = "bad chat template" if name.endswith("jinja") else name
     with pytest.raises(ValueError, match=named):
         tokens.Tokenizer(tmp_path)
-    with pytest.raises(ValueError, match=r"tokenizer\.json does not exist"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer"):
         tokens.Tokenizer(tmp_path / "none")
 
 

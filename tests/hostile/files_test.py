@@ -38,10 +38,10 @@ def audit(path, builder, **options):
     """Returns what becomes of each row of a file."""
     with cpu_limit(SECONDS):
         source = sources.rows(path, **options)
-        kept, report = prompts.audit(source, builder)
-    assert len(kept) + sum(report.counts.values()) == report.num_items == len(source)
-    listed = {row["index"]: row["reason"] for row in report.rejects}
-    assert len(json.dumps(report.rejects)) < 1_000 * (1 + len(report.rejects))
+        kept, _, rejects = prompts.audit(source, builder)
+    assert len(kept) + len(rejects) == len(source)
+    listed = {row["index"]: row["reason"] for row in rejects}
+    assert len(json.dumps(rejects)) < 1_000 * (1 + len(rejects))
     return [listed.get(i, "ok") for i in range(len(source))]
 
 
@@ -122,7 +122,7 @@ ROWS = {
     ],
     "missing_field": ["{}", '{"question": "q"}', {"question": None}, {"prompt": [[]], "reward_model": {}}],
     "bad_question": [{"question": x} for x in ([], {}, ["q"], {"q": 1}, float("nan"), float("inf"))],
-    "empty_question": [{"question": x} for x in ("", "\n\t", "<image>", "<|im_<|im_end|>end|>")],
+    "empty_question": [{"question": x} for x in ("", "\n\t", "<image>", "<|im_end|>")],
     "too_long": [{"question": "many " * 10_000}, {"question": "x" * 20_000_000}, {"images": ["inner/a.png"] * 1_000}],
     "bad_text": [{"question": "\ud83d"}, {"question": "a\udc00b"}],
     "image_count": [{"question": "<image>?"}, {"question": "<image>" * 9 + "?", "image": "inner/a.png"}],

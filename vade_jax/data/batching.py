@@ -33,13 +33,8 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
         *batches: batches of prompts, with at least one prompt in total.
         multiple: the prompt length is rounded up to one of a few multiples of this; a larger value gives
             fewer sizes.
-
-    Raises:
-        ValueError: there are no prompts.
     """
     prompts = [prompt for batch in batches for prompt in batch]
-    if not prompts:
-        raise ValueError("a batch needs at least one prompt")
     windows = [images.count_windows(image, p.patch) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
     # At least one image slot, padded if need be, so that batches with and without images share a program.
@@ -67,8 +62,6 @@ def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
     position_MPX = arrays.stack([p.position_PX for p in prompts], token_MP.shape[1])
     pictures = [image for prompt in prompts for image in prompt.images]
-    patches = {prompt.patch for prompt in prompts}
-    assert len(patches) == 1, "prompts of one model"
     return types.Prompts(
         token_MP=token_MP,
         length_M=np.asarray([p.length for p in prompts], np.int32),
@@ -76,7 +69,7 @@ def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
         # Not the length: an image of r x c cells has r * c tokens, but advances positions by max(r, c).
         next_position_M=position_MPX.max((1, 2)) + np.int32(1),
         cell_MP=_cells(prompts, token_MP.shape, sizes["num_windows"]),
-        images=images.layout(pictures, patches.pop(), sizes["num_images"], sizes["num_windows"]),
+        images=images.layout(pictures, prompts[0].patch, sizes["num_images"], sizes["num_windows"]),
     )
 
 

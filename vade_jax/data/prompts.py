@@ -4,12 +4,9 @@ The checkpoint's own chat template renders the text, with one image pad per imag
 once for every merged cell of its image, and every token gets its M-RoPE position.
 """
 
-import collections
-import dataclasses
 import functools
 import hashlib
 import json
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,9 +35,6 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
         token_P: token ids, with one image pad per merged cell.
         grids: (rows, columns) of merged cells of each image, in order.
         image_pad: the id of the image pad.
-
-    Raises:
-        ValueError: the number of image pads does not match the grids.
     """
     position_PX = np.empty((len(token_P), 3), np.int32)
     pads = np.flatnonzero(np.asarray(token_P) == image_pad)
@@ -54,8 +48,6 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
         position_PX[first : first + size] = position + np.stack([0 * row, row, col], -1)
         position += max(rows, cols)
         token, used = first + size, used + size
-    if used != len(pads):
-        raise ValueError(f"{len(pads)} image pads do not match the grids {list(grids)}")
     position_PX[token:] = (position + np.arange(len(token_P) - token))[:, None]
     return position_PX
 
@@ -114,15 +106,18 @@ class PromptBuilder:
                 "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        # Rejected before it is tokenized, because counting the tokens of such a text would take minutes.
-        if len(text) > _CHARACTERS * self.max_length:
-            raise self._too_long(item, f"{len(text):,} characters")
-        pictures = self._pictures(item)
+        # Rejected before the work, as counting the tokens of such a text would take minutes.
+        if len(text) > _CHARACTERS * self.max_length or 2 * len(item.images) > self.max_length:
+            raise self._too_long(item, f"{len(text):,} characters, {len(item.images)} images")
         try:
             text.encode()  # fails for a lone surrogate, which JSON can contain
         except UnicodeEncodeError as error:
-            detail = f"the text is no Unicode: {error}"
+            detail = f"the text is not Unicode: {error}"
             raise RejectedItem(item.uid, "bad_text", detail) from error
+        try:
+            pictures = [self._load(image) for image in item.images]
+        except ValueError as error:
+            raise RejectedItem(item.uid, "bad_image", str(error)) from error
         grids = [images.grid(picture, self.tokenizer.patch) for picture in pictures]
         short = np.asarray(self.tokenizer.encode(text), np.int32)
         is_pad = short == self.tokenizer.image_pad
@@ -160,21 +155,6 @@ class PromptBuilder:
     @functools.cached_property
     def _opening(self) -> str:
         return self.tokenizer.opening(**self._template)
-
-    def _pictures(self, item: types.Item) -> list[np.ndarray]:
-        """Returns the resized images; rejects the item as soon as they do not fit into a prompt."""
-        pictures, num_tokens = [], 0
-        for image in item.images:
-            try:
-                pictures.append(self._load(image))
-            except ValueError as error:
-                raise RejectedItem(item.uid, "bad_image", str(error)) from error
-            num_tokens += math.prod(images.grid(pictures[-1], self.tokenizer.patch))
-            if num_tokens > self.max_length:
-                raise self._too_long(
-                    item, f"its first {len(pictures)} images are {num_tokens} tokens"
-                )
-        return pictures
 
     def on_pictures(self, size_I4: np.ndarray) -> str:
         """Returns a line if the policy was taught with such pictures in much another size, else "".
@@ -255,16 +235,6 @@ NOTE = np.dtype(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The result of an audit."""
-
-    num_items: int  # rows checked
-    counts: dict[str, int]  # number of rejected rows by reason
-    rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} of each rejected row
-    notes: np.ndarray  # `NOTE` [kept]
-
-
 def audit(
     source: sources.Source,
     builder: PromptBuilder,
@@ -272,8 +242,10 @@ def audit(
     *,
     has_rules: bool = True,
     form: str = "boxed",
-) -> tuple[np.ndarray, Report]:
-    """Returns the indices of the rows that can be trained on, int32 [kept], and a report.
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """Returns the indices of the rows that can be trained on, their notes, and the rejected rows.
+
+    These are int32 [kept], `NOTE` [kept], and {"index", "uid", "reason", "detail"} of each.
 
     A row is kept if it can be read, its prompt can be built, its own answer verifies, and no earlier row
     has the same id. Ids must be unique because rollouts and the report name items by them.
@@ -311,13 +283,7 @@ def audit(
                 continue
             verdict = RejectedItem(uid, "same_id", f"row {kept[uid]} also has this id")
         rejects.append({"index": index, **vars(verdict)})
-    report = Report(
-        num_items=len(source),
-        counts=dict(collections.Counter(why["reason"] for why in rejects)),
-        rejects=rejects,
-        notes=np.array(notes, NOTE),
-    )
-    return np.asarray(list(kept.values()), np.int32), report
+    return np.array([*kept.values()], np.int32), np.array(notes, NOTE), rejects
 
 
 def _note(item: types.Item, pictures: Sequence[np.ndarray], length: int) -> tuple[Any, ...]:

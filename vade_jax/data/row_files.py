@@ -48,9 +48,7 @@ class Table(NamedTuple):
 def format_of(file: pathlib.Path) -> str:
     """Returns a value of `FORMATS` that a file's name says, or "": "json" of rows.jsonl.gz."""
     *_, inner, last = ("", "", *(suffix.lower() for suffix in file.suffixes))
-    if last in _COMPRESSED:
-        return FORMATS[inner] if FORMATS.get(inner) in ("json", "csv", "tsv") else ""
-    return FORMATS.get(last, "")
+    return FORMATS.get(inner if last in _COMPRESSED else last, "")
 
 
 def open_files(files: Sequence[pathlib.Path]) -> Table:
@@ -68,10 +66,8 @@ def open_files(files: Sequence[pathlib.Path]) -> Table:
         match kinds[0]:
             case "json":
                 return _json(files)
-            case "csv":
-                return _csv(files, ",")
-            case "tsv":
-                return _csv(files, "\t")
+            case "csv" | "tsv" as kind:
+                return _csv(files, "," if kind == "csv" else "\t")
             case kind:
                 return of_table(_load(kind, files))
 

@@ -48,9 +48,7 @@ class Rows(Sequence[types.Item]):
     table: row_files.Table
     directory: pathlib.Path  # paths of images are relative to it and must not leave it
     name: str  # of the data; begins the uid of a row without an id
-    has_rules: bool = (
-        True  # the built-in rules judge; if not, a row needs no answer and no known kind
-    )
+    has_rules: bool = True  # the built-in rules judge; else rows need no answer and no known kind
     keeps_rows: bool = False  # items get all columns, for reward functions
     kind: str = ""  # the kind of rows that name none, and whose answer could be of several kinds
     image_root: str = ""  # another directory that paths of images may lead to

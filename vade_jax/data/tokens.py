@@ -101,8 +101,7 @@ class Tokenizer:
         for name in filter(None, names):
             if (index := self._tokenizer.token_to_id(name)) is not None:
                 return index
-        named = " and no ".join(dict.fromkeys(filter(None, names)))
-        raise ValueError(f"the tokenizer has no {named}: name its end token as eos_token")
+        raise ValueError(f"the tokenizer has none of {names}: name its end token as eos_token")
 
     def __len__(self) -> int:
         """Number of ids that have a token; the embedding may have more rows."""
@@ -228,15 +227,10 @@ def _read_patch(directory: pathlib.Path) -> int:
 def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
     """Returns the limits of preprocessor_config.json in either form; None if it has none."""
     found = _read_json(directory / PREPROCESSOR)
-    size = found.get("size")
-    size = size if isinstance(size, dict) else {}  # despite its names, the values are areas
-    low, high = (
-        found.get(name) or size.get(of_size)
-        for name, of_size in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
-    )
-    if isinstance(low, int) and isinstance(high, int) and 0 < low <= high:
-        return low, high
-    return None
+    size = found.get("size") or {}  # despite its names, the values are areas
+    low = found.get("min_pixels") or size.get("shortest_edge")
+    high = found.get("max_pixels") or size.get("longest_edge")
+    return (low, high) if low and high else None
 
 
 def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:

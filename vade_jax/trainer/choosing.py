@@ -47,8 +47,7 @@ class Pool:
         if self.expand is None or key is None:
             made = [*self.map(lambda i: self._built(self.items[i]), index_M)]
         else:
-            items = [*self.map(self.items.__getitem__, index_M)]
-            items, proposal = self.expand(items, proposal, key)
+            items, proposal = self.expand([self.items[i] for i in index_M], proposal, key)
             made = [*self.map(self._built, items)]
         items, prompts = [item for item, _ in made], [prompt for _, prompt in made]
         return Chosen(proposal, items, prompts)
