@@ -61,7 +61,7 @@ def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_
     file.save(str(tmp_path / "tokenizer.json"))
     build = _builder(tokens.Tokenizer(tmp_path), "Think in <think> </think>.")
     prompt = build(_item("<think>How many?"))
-    assert ">How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
+    assert "> How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
 
 
 @pytest.mark.parametrize("sizes", [(), ((112, 112),), ((56, 168), (28, 140), (84, 84))])

@@ -12,6 +12,7 @@ import shutil
 import struct
 import zlib
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -200,7 +201,7 @@ def arrow_file(path, table):
 
 
 FORMS = {
-    "mapped.arrow": arrow_file,
+    "a.arrow": arrow_file,
     "a.parquet": lambda path, table: parquet.write_table(table, path),
 }
 
@@ -219,8 +220,9 @@ def damaged(data, rng):
 
 
 @pytest.mark.parametrize("name", FORMS)
+@pytest.mark.skipif(datasets.__version__ < "5.1", reason="before, it did not validate Arrow files")
 def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
-    """A wrong offset, mapped into memory, would end the process."""
+    """A wrong offset would end the process."""
     rows = [GOOD | {"id": str(i), "images": [PLAIN], "choices": ["7"] * (i % 3)} for i in range(20)]
     FORMS[name](tmp_path / name, pa.Table.from_pylist(rows))
     whole, rng = (tmp_path / name).read_bytes(), np.random.default_rng(7)

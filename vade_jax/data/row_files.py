@@ -68,8 +68,9 @@ def open_files(files: Sequence[pathlib.Path]) -> Table:
                 return _json(files)
             case "csv" | "tsv" as kind:
                 return _csv(files, "," if kind == "csv" else "\t")
-            case kind:
-                return of_table(_load(kind, files))
+            case kind:  # by itself `datasets` reads no .parquet file without rows
+                options = {"batch_size": 1000} if kind == "parquet" else {}
+                return of_table(_load(kind, files, **options))
 
 
 def open_saved(path: pathlib.Path, split: str) -> Table:

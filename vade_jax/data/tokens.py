@@ -227,7 +227,7 @@ def _read_patch(directory: pathlib.Path) -> int:
 def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
     """Returns the limits of preprocessor_config.json in either form; None if it has none."""
     found = _read_json(directory / PREPROCESSOR)
-    size = found.get("size") or {}  # despite its names, the values are areas
+    size = found.get("size") or {}
     low = found.get("min_pixels") or size.get("shortest_edge")
     high = found.get("max_pixels") or size.get("longest_edge")
     return (low, high) if low and high else None
@@ -237,18 +237,10 @@ def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int
     """Writes the limits of `Tokenizer.pixels` into preprocessor_config.json, if there is one."""
     path = pathlib.Path(directory) / PREPROCESSOR
     if found := _read_json(path):
-        found |= limits(min_pixels, max_pixels)
-        path.write_text(json.dumps(found, indent=2) + "\n")
-
-
-def limits(min_pixels: int, max_pixels: int) -> dict[str, Any]:
-    """Returns limits as `preprocessor_config.json` names them."""
-    return {
-        "min_pixels": min_pixels,
-        "max_pixels": max_pixels,
+        found |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
         # The same limits as newer files name them; despite these names they are areas.
-        "size": {"shortest_edge": min_pixels, "longest_edge": max_pixels},
-    }
+        found["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from vade_jax.data import sources
 from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes, texts
 from vade_jax.rewards import verify
 
-HANDWRITTEN = "handwritten"
 # name: (function, number of levels, stratum)
 FAMILIES: dict[str, tuple[Callable[..., canvas.Sample], int, str]] = {
     "color": (scenes.color, 4, "graded"),
@@ -45,8 +44,8 @@ FAMILIES: dict[str, tuple[Callable[..., canvas.Sample], int, str]] = {
     "story": (texts.story, 1, "text"),
     "numbers": (texts.numbers, 4, "text"),
     # Which scans these use depends on the split: (rng, level, split) -> Sample.
-    "read": (handwriting.read, 1, HANDWRITTEN),
-    "spell": (handwriting.spell, 3, HANDWRITTEN),
+    "read": (handwriting.read, 1, "handwritten"),
+    "spell": (handwriting.spell, 3, "handwritten"),
 }
 PARTS = {
     f"{family}_{level}": (family, level)
@@ -142,7 +141,7 @@ class Procedural(Sequence[types.Item]):
 
 def _make(family: str, rng: np.random.Generator, level: int, split: str) -> canvas.Sample:
     make, _, stratum = FAMILIES[family]
-    return make(rng, level, split) if stratum == HANDWRITTEN else make(rng, level)
+    return make(rng, level, split) if stratum == "handwritten" else make(rng, level)
 
 
 def _mislabelled(item: types.Item, rng: np.random.Generator) -> types.Item:
