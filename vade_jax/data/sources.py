@@ -157,6 +157,7 @@ def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
         inside = [x for x in sorted(path.glob(pattern)) if row_files.format_of(x) and x.is_file()]
         described = [x for x in inside if x.suffix != ".json"]
         if files := described or [x for x in inside if x.name not in _NO_ROWS]:
-            found = {file: _SPLIT.search(str(file.relative_to(path))) for file in files}
+            texts = (" ".join(file.relative_to(path).parts[::-1]) for file in files)
+            found = dict(zip(files, map(_SPLIT.search, texts), strict=True))
             return {file: match and _SPLITS[match[1].lower()] for file, match in found.items()}
     return {}
