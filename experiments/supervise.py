@@ -65,9 +65,9 @@ def _is_made(directory: str, decisive: dict) -> bool:
 def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
     """Returns the training rows whose answer a run could give."""
     limit = run.sampling.max_tokens
-    with loading.Threads(run.data.num_threads) as threads:
+    with loading.threads(run.data.num_threads) as threads:
         options = {"seed": run.seed, "reward": run.reward}
-        train = datasets.load(run.data, base, start, threads.stream, **options).train
+        train = datasets.load(run.data, base, start, threads, **options).train
     rows = train.teachable(limit)
     print(f"{len(rows):,} of {len(train):,} rows have an answer of up to {limit} tokens")
     if not len(rows):

@@ -142,7 +142,7 @@ class Data(Section):
     max_prompt_length: int = number(8192, at_least=1)
     # Prompts are padded to a few multiples of this many tokens
     length_multiple: int = number(128, at_least=1)
-    num_threads: int = number(4, at_least=0)  # Threads that decode images; 0: the main thread does
+    num_threads: int = number(4, at_least=1)  # Threads that decode images
 
 
 # ------------------------------------------------------------------------------ rollouts

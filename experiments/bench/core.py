@@ -144,7 +144,7 @@ SIZE = (1200, 900)  # of an image in a file; resized, it has just under 1 MP
 def data(quick: bool) -> Iterator[timing.Table]:
     """Yields a table of rows with a JPEG each: read into prompts, by threads or not, and cut to patches."""
     count = 4 if quick else 64
-    with tempfile.TemporaryDirectory() as folder, loading.Threads(os.cpu_count() or 1) as pool:
+    with tempfile.TemporaryDirectory() as folder, loading.threads(os.cpu_count() or 1) as pool:
         path = pathlib.Path(folder, "rows.jsonl")
         rng = np.random.default_rng(0)
         for number in range(count):
@@ -153,7 +153,7 @@ def data(quick: bool) -> Iterator[timing.Table]:
         row = {"question": "What is shown?", "answer": "7"}
         rows = [json.dumps(row | {"images": [f"{number}.jpg"]}) for number in range(count)]
         path.write_text("\n".join(rows))
-        tokenizer, limits = tokens.Tokenizer.load(tiny_checkpoint.READER_FILES), settings.Data()
+        tokenizer, limits = tokens.Tokenizer(tiny_checkpoint.READER_FILES), settings.Data()
         build = prompts.PromptBuilder(
             tokenizer,
             instruction="",
@@ -163,9 +163,9 @@ def data(quick: bool) -> Iterator[timing.Table]:
         )
         source = sources.rows(path)
         make = lambda index: build(source[index])
-        built = pool.map(make, range(count))
+        built = list(map(make, range(count)))
         cases = {
-            f"prompts, {os.cpu_count()} threads": lambda: pool.map(make, range(count)),
+            f"prompts, {os.cpu_count()} threads": lambda: list(pool(make, range(count))),
             "prompts, one after the other": lambda: list(map(make, range(count))),
             "cut to patches": lambda: [batching.collate(built[i::4]) for i in range(4)],
         }

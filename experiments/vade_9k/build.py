@@ -28,13 +28,13 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     sources = open_sources(settings)
     limits = dataclasses.asdict(settings.data)
     limits["max_length"] = limits.pop("max_prompt_length")
-    check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
+    check = prompts.PromptBuilder(tokens.Tokenizer(settings.checkpoint), **limits)
     unfinished = _empty(target)
     asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
-    with loading.Threads(settings.num_threads) as pool:
-        drawer = draw.Drawer(check, pool=pool, asked=asked, **order)
+    with loading.threads(settings.num_threads) as in_threads:
+        drawer = draw.Drawer(check, in_threads=in_threads, asked=asked, **order)
         for name, (subset, source) in sources.items():
             drawn.append(one := drawer.draw(name, subset, source))
             print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")

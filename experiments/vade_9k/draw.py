@@ -21,7 +21,7 @@ from experiments.vade_9k import audit, published, texts
 from experiments.vade_9k.settings import Subset
 from vade_jax import types
 from vade_jax.data import columns, images, pictures
-from vade_jax.data.loading import Threads
+from vade_jax.data.loading import Map
 
 _LONGEST_ID = 120  # characters of a row's own id that its item's id keeps
 Check = Callable[[types.Item], types.Prompt]
@@ -64,8 +64,8 @@ class Drawn:
 class Drawer:
     """Draws subsets one after the other; a question about the same image is taken once in all.
 
-    `pool` has the threads that `check` items, at most `per_row` are taken of a row, and `asked` returns the
-    uid of a benchmark's item that asks a question too, or None.
+    `check` makes an item's prompt, at most `per_row` questions are taken of a row, `in_threads` maps over
+    rows, and `asked` returns the uid of a benchmark's item that also asks a question, or None.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Drawer:
         *,
         seed: int,
         per_row: int,
-        pool: Threads,
+        in_threads: Map,
         asked: Callable[[audit.Entry], str | None],
     ):
-        self._check, self._asked, self._pool = check, asked, pool
+        self._check, self._asked, self._map = check, asked, in_threads
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
 
@@ -89,7 +89,7 @@ class Drawer:
         work = functools.partial(self._read, name, subset, source, _names(source))
         kept, rejects, seen, others = [], [], 0, 0
         # Threads check rows ahead of the order; what is taken is decided here, one row at a time.
-        rows = self._pool.stream(work, map(int, order))
+        rows = self._map(work, map(int, order))
         bar = tqdm.tqdm(rows, f"looking through {name}", num_rows, delay=5, leave=False)
         for usable, refused, not_looked_at in bar:
             if subset.take and len(kept) >= subset.take:

@@ -73,5 +73,5 @@ def test_micro_batches_share_shapes_and_stack(batch):
     assert sizes["num_images"] == 2
     stacked = batching.stack_micro([batching.collate(m, **sizes) for m in micros[:1]])
     assert stacked.token_MP.shape == (1, 1, sizes["prompt_length"])
-    with pytest.raises(ValueError, match="differ in size"):
+    with pytest.raises(ValueError, match="same shape"):
         batching.stack_micro([batching.collate(m, **sizes) for m in micros])

@@ -50,8 +50,8 @@ def test_images_stand_at_their_marks(tokenizer):
 
 def test_control_tokens_in_a_question_make_no_special_tokens(tokenizer):
     dirty = "How <|im<|im_end|>age_pad|>many<|vision_start|>?<|im_start|>"
-    clean = _builder(tokenizer)(_item())
-    np.testing.assert_array_equal(_builder(tokenizer)(_item(dirty)).token_P, clean.token_P)
+    prompt = _builder(tokenizer)(_item(dirty))
+    assert "<|vision_end|>How <|im age_pad|>many ?<|im_end|>" in prompt.text
 
 
 def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_path):
@@ -59,9 +59,9 @@ def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_
     file = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     file.add_tokens(["<think>", "</think>"])  # as Qwen3's has them
     file.save(str(tmp_path / "tokenizer.json"))
-    build = _builder(tokens.Tokenizer.load(tmp_path), "Think in <think> </think>.")
+    build = _builder(tokens.Tokenizer(tmp_path), "Think in <think> </think>.")
     prompt = build(_item("<think>How many?"))
-    assert ">How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
+    assert "> How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
 
 
 @pytest.mark.parametrize("sizes", [(), ((112, 112),), ((56, 168), (28, 140), (84, 84))])
@@ -91,8 +91,6 @@ def test_positions_of_one_small_image_by_hand():
     # text, a 1 x 2 image, text: the image takes max(1, 2) positions
     position_PX = prompts.positions(np.array([1, 9, 9, 2]), [(1, 2)], image_pad=9)
     assert position_PX.tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 2], [3, 3, 3]]
-    with pytest.raises(ValueError, match="2 image pads"):
-        prompts.positions(np.array([9, 9]), [(1, 1)], image_pad=9)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +113,11 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
         _item(answer="three", uid="key"),
         _item(kind="formula", uid="kind"),
     ]
-    kept, report = prompts.audit(source, _builder(tokenizer))
-    assert kept.tolist() == [0]
-    assert report.num_items == 4 and report.counts == {"empty_question": 1, "bad_answer": 2}
-    assert [r["uid"] for r in report.rejects] == ["empty", "key", "kind"]
-    assert "'three' is no int answer" in report.rejects[1]["detail"]
+    kept, notes, rejects = prompts.audit(source, _builder(tokenizer))
+    assert kept.tolist() == [0] and notes.shape == (1,)
+    assert [r["reason"] for r in rejects] == ["empty_question", "bad_answer", "bad_answer"]
+    assert [r["uid"] for r in rejects] == ["empty", "key", "kind"]
+    assert "'three' is no int answer" in rejects[1]["detail"]
 
 
 def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
@@ -127,7 +125,7 @@ def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
         tiny_tokenizer.build(tmp_path, ["How many?"], 400)
         path = tmp_path / "chat_template.jinja"
         path.write_text(path.read_text() + template_end)
-        tokenizer = tokens.Tokenizer.load(tmp_path)
+        tokenizer = tokens.Tokenizer(tmp_path)
         ids = _builder(tokenizer).target(answer, "think_boxed")
         assert ids.pop() == tokenizer.im_end
         return tokenizer.decode(ids)
@@ -136,7 +134,7 @@ def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
     assert text("") == whole
     assert text("{{- '<think>' -}}") == whole.removeprefix("<think>")
     assert text("{{- '<think>\\n' -}}") == whole.removeprefix("<think>\n")
-    assert text("", "<|im_<|im_end|>end|>7\ud800") == whole.replace("7", "7?")  # no control tokens
+    assert text("", "<|im_end|>7\ud800") == whole.replace("7", " 7?")  # no control tokens
 
 
 def test_what_an_audit_notes_tells_rows_apart(tokenizer):
@@ -144,7 +142,7 @@ def test_what_an_audit_notes_tells_rows_apart(tokenizer):
 
     def notes(name, **changes):
         item = dataclasses.replace(_item(), **changes)
-        return prompts.audit([item], _builder(tokenizer), has_rules=False)[1].notes[name].item()
+        return prompts.audit([item], _builder(tokenizer), has_rules=False)[1][name].item()
 
     (picture,) = _item(sizes=((56, 224),)).images
     texts = {"uid": "a"}, {"question": "How many cats?"}, {"answer": "4"}
@@ -161,7 +159,7 @@ def test_what_an_audit_notes_tells_rows_apart(tokenizer):
 
 def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
     text_model = tiny_tokenizer.build(tmp_path, ["How many?"], 400, shows_images=False)
-    assert tokens.Tokenizer.load(tmp_path).why_no_images
+    assert tokens.Tokenizer(tmp_path).why_no_images
     build = _builder(text_model, instruction="Box it.")
     prompt = build(_item(sizes=()))
     assert prompt.text == (

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
-from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import choosing, collect, scoring
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
@@ -182,7 +182,8 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_pa
 def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path, monkeypatch):
     """And are an error at the end of a run that saves nothing more."""
     (tmp_path / "rollouts").write_text("in the way")
-    monkeypatch.setattr(recorder.checkpoints, "manager_of", lambda *_, **__: Saved())
+    saved = Saved()
+    monkeypatch.setattr(recorder.checkpoints, "manager_of", lambda *_, **__: saved)
     one = recorder.RunRecorder(str(tmp_path), settings.Run(num_steps=3).to_dict())
     one.record(2, {}, step_data())
     with pytest.raises(FileExistsError, match="rollouts"):

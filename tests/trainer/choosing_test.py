@@ -40,8 +40,8 @@ def build_prompt(item):
 @pytest.mark.parametrize("num_threads", [0, 3])
 def test_items_lose_their_images_and_prompts_have_them(num_threads):
     items = Items()
-    with loading.Threads(num_threads) as threads:
-        pool = choosing.Pool(items, build_prompt, threads.map)
+    with loading.threads(num_threads or 1) as in_threads:
+        pool = choosing.Pool(items, build_prompt, in_threads if num_threads else map)
         chosen = choosing.choose(SAMPLER, pool, SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
     index_M = np.asarray(chosen.proposal.index_M)
     assert [item.uid for item in chosen.items] == [str(i) for i in index_M]

@@ -7,7 +7,6 @@ import numpy as np
 
 from tests.models.qwen import inputs, oracle
 from vade_jax import settings
-from vade_jax.data import loading
 from vade_jax.models.qwen import config, model, presets, weights
 from vade_jax.trainer import minibatches
 from vade_jax.types import Prompt, Rollouts
@@ -116,7 +115,7 @@ def advantages(num_answers: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=num_answers).astype(np.float32)
 
 
-def split(prompts, rollouts, advantage_N, *, map=loading.in_turn, **shape):
+def split(prompts, rollouts, advantage_N, *, map=map, **shape):
     """`minibatches.split` with rows of 4 answers and prompts in multiples of 32."""
     defaults = {"answers_per_row": 4, "length_multiple": 32}
     return minibatches.split(prompts, rollouts, advantage_N, map=map, **defaults | shape)

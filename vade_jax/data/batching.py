@@ -12,7 +12,7 @@ order of windows, but the language model needs them row by row. `cell_MP` theref
 each token shows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import jax
@@ -33,13 +33,8 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
         *batches: batches of prompts, with at least one prompt in total.
         multiple: the prompt length is rounded up to one of a few multiples of this; a larger value gives
             fewer sizes.
-
-    Raises:
-        ValueError: there are no prompts.
     """
     prompts = [prompt for batch in batches for prompt in batch]
-    if not prompts:
-        raise ValueError("a batch needs at least one prompt")
     windows = [images.count_windows(image, p.patch) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
     # At least one image slot, padded if need be, so that batches with and without images share a program.
@@ -62,17 +57,11 @@ def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
         ValueError: the prompts do not fit the sizes.
     """
     sizes = shapes(prompts) | sizes
-    if (longest := max(p.length for p in prompts)) > sizes["prompt_length"]:
-        raise ValueError(
-            f"a prompt of {longest} tokens does not fit in prompt_length={sizes['prompt_length']}"
-        )
     # With right padding, attention needs only lengths for its masks, and answers can directly follow their
     # prompt. Padding has token 0 and position 0, which are never used.
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
     position_MPX = arrays.stack([p.position_PX for p in prompts], token_MP.shape[1])
     pictures = [image for prompt in prompts for image in prompt.images]
-    patches = {prompt.patch for prompt in prompts}
-    assert len(patches) == 1, "prompts of one model"
     return types.Prompts(
         token_MP=token_MP,
         length_M=np.asarray([p.length for p in prompts], np.int32),
@@ -80,7 +69,7 @@ def collate(prompts: Sequence[types.Prompt], **sizes: int) -> types.Prompts:
         # Not the length: an image of r x c cells has r * c tokens, but advances positions by max(r, c).
         next_position_M=position_MPX.max((1, 2)) + np.int32(1),
         cell_MP=_cells(prompts, token_MP.shape, sizes["num_windows"]),
-        images=images.layout(pictures, patches.pop(), sizes["num_images"], sizes["num_windows"]),
+        images=images.layout(pictures, prompts[0].patch, sizes["num_images"], sizes["num_windows"]),
     )
 
 
@@ -101,22 +90,15 @@ def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows:
         # cell could not be found this way, so `prompts.PromptBuilder` makes at least two cells per image.
         same = np.diff(prompt.position_PX[:, 0]) == 0
         is_image = np.concatenate([same, [False]]) | np.concatenate([[False], same])
-        if is_image.sum() != sum(map(len, cells)):
-            raise ValueError(
-                f"{prompt.uid}: {is_image.sum()} image tokens, "
-                f"{sum(map(len, cells))} merged cells; build prompts with PromptBuilder"
-            )
         cell_MP[m, : prompt.length][is_image] = np.concatenate([[], *flat])
         first += num_windows * images.CELLS * len(cells)
     return cell_MP
 
 
-def stack_micro(batches: Sequence[T]) -> T:
-    """Stacks micro-batches of equal sizes along a new leading axis, for a scan over them.
+def stack_micro(batches: Iterable[T]) -> T:
+    """Stacks micro-batches, collated with the sizes of all, along a new leading axis for a scan over them.
 
     Raises:
         ValueError: their sizes differ.
     """
-    if len({tuple(np.shape(x) for x in jax.tree.leaves(b)) for b in batches}) != 1:
-        raise ValueError("micro-batches differ in size; collate them with shapes(*all)")
     return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)

@@ -8,7 +8,7 @@ import decimal
 import math
 import pathlib
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, R
 BROKEN += (pa.ArrowException,)
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
-_UNREAD = ("videos", "video", "audios", "audio")  # columns that only other frameworks can use
 _LONGEST_UID = 200
 _LONGEST_TEXT = 40  # characters; for a longer answer, "text" (compared by spelling) is not inferred
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
@@ -68,8 +67,7 @@ _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA
 
 def is_read(name: str) -> bool:
     """Returns whether a column with this name is read, under our name or another."""
-    known = (*_COLUMNS, *_UNREAD, *_VERL)
-    return _ALIASES.get(name, name) in known or pictures.is_column(name)
+    return _ALIASES.get(name, name) in (*_COLUMNS, *_VERL) or pictures.is_column(name)
 
 
 # ------------------------------------------------------------------------------ names
@@ -83,31 +81,14 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     for alias, name in _ALIASES.items():  # the alias fills a column that is empty
         if alias in columns and not pictures.listed(row.get(name)):
             row[name] = columns[alias]
-    if is_verl(row):
-        row |= of_verl(row)
+    if "prompt" in row and "reward_model" in row:  # of verl
+        row["question"] = (row.get("extra_info") or {}).get("question")  # without an instruction
+        row["answer"] = (row["reward_model"] or {}).get("ground_truth")
+        row["subset"] = row.get("data_source")
     if not row.get("question") and (asked := pictures.asked(columns)[0]):
         row["question"] = asked
     row["images"] = pictures.listed(row.get("images")) or pictures.elsewhere(columns)
     return _answered({name: value for name, value in row.items() if value is not None})
-
-
-def is_verl(columns: Container[str]) -> bool:
-    """Returns whether rows with these columns have the form of verl's data sets."""
-    return "prompt" in columns and "reward_model" in columns
-
-
-def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a row of verl under our names.
-
-    The question is `extra_info.question` if the row has it, else that of the chat, which may contain an
-    instruction. The system's turn is left out.
-    """
-    asked, _ = pictures.asked({"prompt": row["prompt"]})
-    return {
-        "question": (row.get("extra_info") or {}).get("question") or asked or None,
-        "answer": (row["reward_model"] or {}).get("ground_truth"),
-        "subset": row.get("data_source"),
-    }
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:
@@ -171,9 +152,6 @@ def images_of(
     Raises:
         RejectedItem: an image cannot be opened, or a column that is not read holds one.
     """
-    if unread := [name for name in _UNREAD if pictures.listed(row.get(name))]:
-        detail = f"the row has {unread[0]}: images are all that is read"
-        raise RejectedItem(uid, "not_an_image", detail)
     if not row["images"] and (name := pictures.unseen(columns, directory)):
         detail = f"the column {name!r:.80} holds a picture and is not read: name it images"
         raise RejectedItem(uid, "unread_image", detail)

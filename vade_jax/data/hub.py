@@ -7,33 +7,24 @@ A setting of this form is a name on the hub, unless a file or directory of this 
 revision it is the newest commit. Files are kept in the hub's own cache (HF_HOME).
 """
 
-import dataclasses
 import os
 import pathlib
 import re
-from typing import Any
+from typing import NamedTuple
 
 from vade_jax.data import row_files
 
-WEIGHTS = ("*.json", "*.safetensors", "*.txt", "*.jinja")
-_NAME = re.compile(
-    r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>\w[\w.-]*))?"
-    r"(?:@(?P<revision>[^:@]+))?(?::(?P<split>\w+))?"
-)
+_WEIGHTS = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
+_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:/(\w[\w.-]*))?(?:@([^:@]+))?(?::(\w+))?")
 
 
-@dataclasses.dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """The name of a model or a data set on the hub."""
 
     repo: str  # owner/name
-    config: str = ""  # of a data set; "": the only one, or the default
-    revision: str = ""  # a branch, a tag or a commit; "": the newest commit
-    split: str = ""  # of a data set
-
-    def __str__(self) -> str:
-        marks = (("/", self.config), ("@", self.revision), (":", self.split))
-        return self.repo + "".join(mark + part for mark, part in marks if part)
+    config: str | None  # of a data set; None: the only one, or the default
+    revision: str | None  # a branch, a tag or a commit; None: the newest commit
+    split: str | None  # of a data set
 
 
 def parse(text: str) -> Name | None:
@@ -41,7 +32,7 @@ def parse(text: str) -> Name | None:
     if os.path.exists(text) or row_files.format_of(pathlib.Path(text)):
         return None
     match = _NAME.fullmatch(text)
-    return match and Name(**match.groupdict(""))
+    return match and Name(*match.groups())
 
 
 def model(text: str) -> str:
@@ -50,39 +41,32 @@ def model(text: str) -> str:
     Raises:
         ValueError: the hub does not have the name, or cannot be reached and no copy is in its cache.
     """
-    name = parse(text)
-    return text if name is None else _snapshot(name, "model", list(WEIGHTS))
+    if (name := parse(text)) is None:
+        return text
+    with row_files.one_line(_label(text)):
+        import huggingface_hub
+
+        return huggingface_hub.snapshot_download(
+            name.repo, revision=name.revision, allow_patterns=_WEIGHTS
+        )
 
 
-def table(name: Name, split: str) -> row_files.Table:
-    """Returns the rows of a data set, of `split` if the name has none; images are not decoded.
+def table(name: Name, split: str) -> tuple[row_files.Table, pathlib.Path]:
+    """Returns the rows of a data set, of `split` if the name has none, and the hub's cache.
+
+    Images are not decoded; their paths lead to the cache.
 
     Raises:
         ValueError: as in `model`, or the data set has no such configuration or split.
     """
-    with row_files.one_line(_label(name)):
+    with row_files.one_line(_label(name.repo)):
         import datasets
+        from huggingface_hub import constants
 
-        options: dict[str, Any] = {"revision": name.revision or None, "split": name.split or split}
-        rows = datasets.load_dataset(name.repo, name.config or None, **options)
-        return row_files.of_table(rows.data.table)
-
-
-def cache() -> pathlib.Path:
-    """Returns the directory of the hub's cache."""
-    from huggingface_hub import constants
-
-    return pathlib.Path(constants.HF_HOME)
+        split = name.split or split
+        rows = datasets.load_dataset(name.repo, name.config, revision=name.revision, split=split)
+        return row_files.of_table(rows.data.table), pathlib.Path(constants.HF_HOME)
 
 
-def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
-    with row_files.one_line(_label(name)):
-        import huggingface_hub
-
-        return huggingface_hub.snapshot_download(
-            name.repo, repo_type=kind, revision=name.revision or None, allow_patterns=patterns
-        )
-
-
-def _label(name: Name) -> str:
-    return f"{name} is not a path here, and as a name on the hub it"
+def _label(text: str) -> str:
+    return f"{text} is not a path here, and as a name on the hub it"

@@ -138,13 +138,10 @@ def load(image: Image.Image, *, patch: int, min_pixels: int, max_pixels: int) ->
     """Returns the resized image as uint8 [height, width, 3]; both sides are whole cells of 2 x 2 patches.
 
     Raises:
-        ValueError: the file is damaged, its values have more than 8 bits, a side has less than 2 pixels, or
-            the aspect ratio is over 200.
+        ValueError: the file is damaged, its values have more than 8 bits, or the aspect ratio is over 200.
     """
     limits = {"patch": patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
     height, width = image.height, image.width
-    if min(height, width) < 2:
-        raise ValueError(f"an image of {width} x {height} pixels shows nothing; replace the file")
     # Bad shapes are known from the header. They are rejected before decoding, which may take seconds and
     # gigabytes.
     smart_resize(height, width, **limits)
@@ -162,12 +159,8 @@ def load(image: Image.Image, *, patch: int, min_pixels: int, max_pixels: int) ->
 
 def grid(image: np.ndarray, patch: int) -> tuple[int, int]:
     """Returns how many (rows, columns) of merged cells a resized image has."""
-    (height, width), cell = image.shape[:2], cell_side(patch)
-    if height % cell or width % cell or image.shape[2:] != (3,):
-        raise ValueError(
-            f"{image.shape} is no image that was resized to cells of {cell} pixels; call images.load first"
-        )
-    return height // cell, width // cell
+    height, width, _ = image.shape
+    return height // cell_side(patch), width // cell_side(patch)
 
 
 def count_windows(image: np.ndarray, patch: int) -> int:
@@ -186,10 +179,7 @@ def cells(image: np.ndarray, patch: int) -> np.ndarray:
 
 
 def layout(
-    images: Sequence[np.ndarray],
-    patch: int,
-    num_images: int | None = None,
-    num_windows: int | None = None,
+    images: Sequence[np.ndarray], patch: int, num_images: int, num_windows: int
 ) -> types.Images:
     """Returns resized images cut into windows of 64 slots, in arrays of fixed sizes.
 
@@ -199,40 +189,26 @@ def layout(
     Args:
         images: each uint8 [height, width, 3]; without images, the result is padding only.
         patch: pixels per side of a patch.
-        num_images: B; by default the number of images, at least 1.
-        num_windows: W; by default the number of windows of the largest image.
+        num_images: B, at least the number of images.
+        num_windows: W, at least the number of windows of the largest image.
 
     Raises:
-        ValueError: the images do not fit the given sizes.
+        IndexError, ValueError: the images do not fit the sizes.
     """
-    most = max([1, *(count_windows(image, patch) for image in images)])
-    num_images = max(1, len(images)) if num_images is None else num_images
-    num_windows = most if num_windows is None else num_windows
-    if len(images) > num_images or most > num_windows:
-        raise ValueError(
-            f"{len(images)} images of up to {most} windows do not fit in "
-            f"{num_images} images of {num_windows} windows"
-        )
     shape = (num_images, num_windows, SLOTS)
-    patch_BWSE = np.zeros((*shape, 3 * patch * patch), np.uint8)
-    row_BWS, col_BWS = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    valid_BWS = np.zeros(shape, bool)
-    for b, image in enumerate(images):
-        _cut(image, patch, patch_BWSE[b], row_BWS[b], col_BWS[b], valid_BWS[b])
-    return types.Images(
-        patch_BWSE=patch_BWSE, row_BWS=row_BWS, col_BWS=col_BWS, valid_BWS=valid_BWS
+    out = types.Images(
+        patch_BWSE=np.zeros((*shape, 3 * patch * patch), np.uint8),
+        row_BWS=np.zeros(shape, np.int32),
+        col_BWS=np.zeros(shape, np.int32),
+        valid_BWS=np.zeros(shape, bool),
     )
+    for b, image in enumerate(images):
+        _cut(image, patch, b, out)
+    return out
 
 
-def _cut(
-    image: np.ndarray,
-    patch: int,
-    patch_WSE: np.ndarray,
-    row_WS: np.ndarray,
-    col_WS: np.ndarray,
-    valid_WS: np.ndarray,
-) -> None:
-    """Cuts one image into windows, and writes them to the first windows of arrays of zeros.
+def _cut(image: np.ndarray, patch: int, b: int, out: types.Images) -> None:
+    """Cuts an image into windows, and writes them to the first windows of image b in arrays of zeros.
 
     It writes straight into the batch: a separate array and a copy of it would double the time.
     """
@@ -243,7 +219,7 @@ def _cut(
     # Each side is split into (window, cell, patch, pixel). The new order: windows row by row; in each the
     # cells row by row; in each the four patches; in each (channel, y, x).
     split = canvas.reshape(rows, WINDOW, 2, patch, cols, WINDOW, 2, patch, 3)
-    windows = patch_WSE[: rows * cols]
+    windows = out.patch_BWSE[b, : rows * cols]
     windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, patch, patch)
     windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
     # The row and column of each patch in its image, in the same order.
@@ -253,5 +229,5 @@ def _cut(
     row, col = (np.broadcast_to(x, slots).reshape(-1, SLOTS) for x in (row, col))
     height, width = (2 * cells for cells in grid(image, patch))  # in patches
     valid = (row < height) & (col < width)
-    row_WS[: len(row)], col_WS[: len(row)] = row * valid, col * valid
-    valid_WS[: len(row)] = valid
+    out.row_BWS[b, : len(row)], out.col_BWS[b, : len(row)] = row * valid, col * valid
+    out.valid_BWS[b, : len(row)] = valid

@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
+from vade_jax import lfs
 from vade_jax.data import images
 
 CHATS = ("messages", "message", "conversations", "conversation", "prompt")
@@ -48,18 +49,15 @@ def listed(value: Any) -> list[Any]:
 
 def is_column(name: str) -> bool:
     """Returns whether pictures are looked for in a column with this name."""
-    is_chat = name in CHATS
-    return is_chat or any(pattern.fullmatch(name) for pattern in (_NUMBERED, _NAMED))
+    return bool(name in CHATS or _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))
 
 
 def elsewhere(row: Mapping[str, Any]) -> list[Any]:
     """Returns the pictures of numbered columns, in order, else of another column, else of the chat."""
     numbers = {int(match[1]): name for name in row if (match := _NUMBERED.fullmatch(name))}
-    if shown := [x for number in sorted(numbers) for x in listed(row[numbers[number]])]:
-        return shown
-    names = [name for name in row if _NAMED.fullmatch(name)]
-    shown = next((shown for name in names if (shown := listed(row[name]))), None)
-    return asked(row)[1] if shown is None else shown
+    numbered = [x for number in sorted(numbers) for x in listed(row[numbers[number]])]
+    named = (listed(row[name]) for name in row if _NAMED.fullmatch(name))
+    return numbered or next(filter(None, named), None) or asked(row)[1]
 
 
 def asked(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -125,12 +123,8 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
         return value
     if not isinstance(value, str):
         raise TypeError(f"{image!r:.80} is not a path, bytes, or a mapping with one of {_KEYS}")
-    if value.startswith("data:"):
-        return base64.b64decode(value.partition(",")[2], validate=True)
-    if _is_base64(value):
-        return base64.b64decode("".join(value.split()), validate=True)
-    if value.startswith(("http://", "https://")):
-        raise ValueError(f"{value!r:.200} is not fetched: download the pictures, and give paths")
+    if value.startswith("data:") or _is_base64(value):
+        return base64.b64decode("".join(value.rpartition(",")[2].split()), validate=True)
     if value.startswith("file://"):
         value = urllib.parse.unquote(urllib.parse.urlsplit(value).path)
     place = pathlib.Path(os.path.realpath(directory / value))
@@ -142,10 +136,11 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
         )
     if not os.path.isfile(place):  # reading a pipe or a device might never end
         raise FileNotFoundError(f"there is no file {value!r:.200}")
-    with place.open("rb") as opened:
-        file = opened.read(_MAX_FILE + 1)
-    if len(file) > _MAX_FILE:
+    if os.path.getsize(place) > _MAX_FILE:
         raise ValueError(f"{value!r:.200} has over {_MAX_FILE >> 20} MB")
+    file = place.read_bytes()
+    if lfs.is_pointer(file):
+        raise ValueError(f"{value!r:.200} is a Git LFS pointer, not the picture: git lfs pull")
     return file
 
 

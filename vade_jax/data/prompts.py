@@ -4,12 +4,9 @@ The checkpoint's own chat template renders the text, with one image pad per imag
 once for every merged cell of its image, and every token gets its M-RoPE position.
 """
 
-import collections
-import dataclasses
 import functools
 import hashlib
 import json
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,9 +35,6 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
         token_P: token ids, with one image pad per merged cell.
         grids: (rows, columns) of merged cells of each image, in order.
         image_pad: the id of the image pad.
-
-    Raises:
-        ValueError: the number of image pads does not match the grids.
     """
     position_PX = np.empty((len(token_P), 3), np.int32)
     pads = np.flatnonzero(np.asarray(token_P) == image_pad)
@@ -54,8 +48,6 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
         position_PX[first : first + size] = position + np.stack([0 * row, row, col], -1)
         position += max(rows, cols)
         token, used = first + size, used + size
-    if used != len(pads):
-        raise ValueError(f"{len(pads)} image pads do not match the grids {list(grids)}")
     position_PX[token:] = (position + np.arange(len(token_P) - token))[:, None]
     return position_PX
 
@@ -72,8 +64,7 @@ class PromptBuilder:
         max_length: length of the longest prompt in tokens, image tokens included.
 
     Raises:
-        ValueError: impossible limits, a template variable called "messages", or an instruction that
-            contains a vision token.
+        ValueError: impossible limits.
     """
 
     def __init__(
@@ -95,21 +86,12 @@ class PromptBuilder:
             )
         self.tokenizer = tokenizer
         self.max_length = max_length
-        self._limits = {
-            "patch": tokenizer.patch,
-            "min_pixels": min_pixels,
-            "max_pixels": max_pixels,
-        }
-        if "messages" in template:
-            raise ValueError("data.template: 'messages' are the prompt's own: leave them out")
+        limits = {"patch": tokenizer.patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
+        self._load = functools.partial(images.load, **limits)
         self._template = dict(template)
         # Control tokens are not removed from the instruction: its author may want them, such as Qwen3's
         # <think>.
         self._instruction = instruction.strip()
-        if marks := [name for name in tokens.VISION if name in instruction]:
-            raise ValueError(
-                f"instruction={instruction!r:.200} has {marks[0]}, which stands for an image: leave it out"
-            )
 
     def __call__(self, item: types.Item) -> types.Prompt:
         """Returns the prompt of `item`.
@@ -124,15 +106,18 @@ class PromptBuilder:
                 "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        # Rejected before it is tokenized, because counting the tokens of such a text would take minutes.
-        if len(text) > _CHARACTERS * self.max_length:
-            raise self._too_long(item, f"{len(text):,} characters")
-        pictures = self._pictures(item)
+        # Rejected before the work, as counting the tokens of such a text would take minutes.
+        if len(text) > _CHARACTERS * self.max_length or 2 * len(item.images) > self.max_length:
+            raise self._too_long(item, f"{len(text):,} characters, {len(item.images)} images")
         try:
             text.encode()  # fails for a lone surrogate, which JSON can contain
         except UnicodeEncodeError as error:
-            detail = f"the text is no Unicode: {error}"
+            detail = f"the text is not Unicode: {error}"
             raise RejectedItem(item.uid, "bad_text", detail) from error
+        try:
+            pictures = [self._load(image) for image in item.images]
+        except ValueError as error:
+            raise RejectedItem(item.uid, "bad_image", str(error)) from error
         grids = [images.grid(picture, self.tokenizer.patch) for picture in pictures]
         short = np.asarray(self.tokenizer.encode(text), np.int32)
         is_pad = short == self.tokenizer.image_pad
@@ -170,21 +155,6 @@ class PromptBuilder:
     @functools.cached_property
     def _opening(self) -> str:
         return self.tokenizer.opening(**self._template)
-
-    def _pictures(self, item: types.Item) -> list[np.ndarray]:
-        """Returns the resized images; rejects the item as soon as they do not fit into a prompt."""
-        pictures, num_tokens = [], 0
-        for image in item.images:
-            try:
-                pictures.append(images.load(image, **self._limits))
-            except ValueError as error:
-                raise RejectedItem(item.uid, "bad_image", str(error)) from error
-            num_tokens += math.prod(images.grid(pictures[-1], self.tokenizer.patch))
-            if num_tokens > self.max_length:
-                raise self._too_long(
-                    item, f"its first {len(pictures)} images are {num_tokens} tokens"
-                )
-        return pictures
 
     def on_pictures(self, size_I4: np.ndarray) -> str:
         """Returns a line if the policy was taught with such pictures in much another size, else "".
@@ -254,11 +224,10 @@ def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict
 NOTE = np.dtype(
     [
         ("checksum", np.uint32),  # of the id, question and answer
-        (
-            "details",
-            np.uint32,
-        ),  # of what else the verdict may depend on: kind, metadata, other columns
-        ("asked", np.uint64),  # hash of the question and of its images, as the policy sees them
+        # Of what else a verdict may depend on: kind, metadata, and the texts and numbers in the row.
+        ("details", np.uint32),
+        # Hash of the question and of its images, as the policy sees them, whatever the id.
+        ("asked", np.uint64),
         ("length", np.int32),  # tokens of the row's own answer, see `target`; 0: it has none
         # Height and width of the first image, in its file and as the policy sees it; 0: it has none.
         ("size", np.int32, 4),
@@ -266,25 +235,17 @@ NOTE = np.dtype(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The result of an audit."""
-
-    num_items: int  # rows checked
-    counts: dict[str, int]  # number of rejected rows by reason
-    rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} of each rejected row
-    notes: np.ndarray  # `NOTE` [kept]
-
-
 def audit(
     source: sources.Source,
     builder: PromptBuilder,
-    stream: loading.Stream = loading.in_turn,
+    stream: loading.Map = map,
     *,
     has_rules: bool = True,
     form: str = "boxed",
-) -> tuple[np.ndarray, Report]:
-    """Returns the indices of the rows that can be trained on, int32 [kept], and a report.
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """Returns the indices of the rows that can be trained on, their notes, and the rejected rows.
+
+    These are int32 [kept], `NOTE` [kept], and {"index", "uid", "reason", "detail"} of each.
 
     A row is kept if it can be read, its prompt can be built, its own answer verifies, and no earlier row
     has the same id. Ids must be unique because rollouts and the report name items by them.
@@ -292,8 +253,7 @@ def audit(
     Args:
         source: the rows.
         builder: the run's prompt builder.
-        stream: maps over the rows, for example in threads. It should return results one by one, or the
-            progress bar stands still.
+        stream: maps over the rows, for example in threads.
         has_rules: whether each row's own answer is verified. A user's reward function may accept answers
             that the built-in rules do not.
         form: the form of an answer that is asked for, a key of `answers.FORMATS`.
@@ -305,11 +265,8 @@ def audit(
             prompt = builder(item)
             if has_rules:
                 check_answer(item)
-            text = f"{item.uid}\n{item.question}\n{item.answer}"
-            checksum = zlib.crc32(text.encode("utf-8", "replace"))
             length = len(builder.target(item.answer, form)) if item.answer else 0
-            asked = _hash(item.question, prompt.images)
-            return item.uid, (checksum, _details(item), asked, length, _size(item, prompt))
+            return item.uid, _note(item, prompt.images, length)
         except RejectedItem as error:
             return error
 
@@ -324,38 +281,26 @@ def audit(
                 kept[uid] = index
                 notes.append(note)
                 continue
-            verdict = RejectedItem(uid, "same_id", f"row {kept[uid]} has this id, too")
-        why = {"uid": verdict.uid, "reason": verdict.reason, "detail": verdict.detail}
-        rejects.append({"index": index, **why})
-    report = Report(
-        num_items=len(source),
-        counts=dict(collections.Counter(why["reason"] for why in rejects)),
-        rejects=rejects,
-        notes=np.array(notes, NOTE),
-    )
-    return np.asarray(list(kept.values()), np.int32), report
+            verdict = RejectedItem(uid, "same_id", f"row {kept[uid]} also has this id")
+        rejects.append({"index": index, **vars(verdict)})
+    return np.array([*kept.values()], np.int32), np.array(notes, NOTE), rejects
 
 
-def _size(item: types.Item, prompt: types.Prompt) -> tuple[int, int, int, int]:
-    if not item.images:
-        return 0, 0, 0, 0
-    (before, *_), (after, *_) = item.images, prompt.images
-    return before.height, before.width, *after.shape[:2]
-
-
-def _details(item: types.Item) -> int:
-    """Returns a checksum of an item's kind and metadata, and of the texts and numbers in its row."""
-    told = {name: x for name, x in item.columns.items() if columns.is_label(x)}
-    text = json.dumps([item.kind, item.metadata, told], sort_keys=True, default=str)
-    return zlib.crc32(text.encode("utf-8", "replace"))
-
-
-def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:
-    """Returns a 64-bit hash of a question and its images, to recognise it in other data under another id."""
-    found = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=8)
+def _note(item: types.Item, pictures: Sequence[np.ndarray], length: int) -> tuple[Any, ...]:
+    """Returns the `NOTE` of an item with these resized images, and an answer of `length` tokens."""
+    checksum = lambda text: zlib.crc32(text.encode("utf-8", "replace"))
+    labels = {name: x for name, x in item.columns.items() if columns.is_label(x)}
+    asked = hashlib.blake2b(item.question.encode("utf-8", "replace"), digest_size=8)
     for picture in pictures:
-        found.update(f"\n{picture.shape}".encode() + picture.tobytes())
-    return int.from_bytes(found.digest())
+        asked.update(f"\n{picture.shape}".encode() + picture.tobytes())
+    sizes = [(x.height, x.width, *y.shape[:2]) for x, y in zip(item.images, pictures, strict=True)]
+    return (
+        checksum(f"{item.uid}\n{item.question}\n{item.answer}"),
+        checksum(json.dumps([item.kind, item.metadata, labels], sort_keys=True, default=str)),
+        int.from_bytes(asked.digest()),
+        length,
+        (*sizes, (0, 0, 0, 0))[0],
+    )
 
 
 def check_answer(item: types.Item) -> None:

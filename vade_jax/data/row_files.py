@@ -7,7 +7,6 @@ a data set may be larger than the memory. Here is what it does not do:
 - A line of JSON stays text until its row is read. One broken line is one rejected row, and no type of a
   column changes a value: Arrow would make a date of the answer "2020-01-15".
 - Values of a .csv file stay texts: pandas would make 1 of "01".
-- Arrow files are mapped where they lie, not copied.
 - A number of a float32 column keeps the digits that were written.
 """
 
@@ -20,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute, parquet
+from pyarrow import compute
+
+from vade_jax import lfs
 
 # What the name of a file says about its content, and the builder of `datasets` that reads it.
 FORMATS = {
@@ -47,34 +48,29 @@ class Table(NamedTuple):
 def format_of(file: pathlib.Path) -> str:
     """Returns a value of `FORMATS` that a file's name says, or "": "json" of rows.jsonl.gz."""
     *_, inner, last = ("", "", *(suffix.lower() for suffix in file.suffixes))
-    if last in _COMPRESSED:
-        return FORMATS[inner] if FORMATS.get(inner) in ("json", "csv", "tsv") else ""
-    return FORMATS.get(last, "")
+    return FORMATS.get(inner if last in _COMPRESSED else last, "")
 
 
 def open_files(files: Sequence[pathlib.Path]) -> Table:
     """Returns the rows of files, all of one format.
 
     Raises:
-        ValueError: a file cannot be read, or the files differ in format or columns.
+        ValueError: a file cannot be read or is a Git LFS pointer, or the files differ in format or columns.
     """
     kinds = sorted({format_of(file) for file in files})
     if len(kinds) > 1:
         raise ValueError(f"{files[0].parent} has {' and '.join(kinds)} files: name one of them")
+    for file in files:
+        lfs.refuse_pointer(file)
     with one_line(str(files[0]) + f" (one of {len(files)} files)" * (len(files) > 1)):
         match kinds[0]:
             case "json":
                 return _json(files)
-            case "csv":
-                return _csv(files, ",")
-            case "tsv":
-                return _csv(files, "\t")
-            case "parquet":  # `datasets` does not read a file without rows
-                filled = [file for file in files if parquet.read_metadata(file).num_rows] or files
-                return of_table(_load("parquet", filled))
-            case _:
-                tables = [open_arrow(file) for file in files]
-                return of_table(pa.concat_tables(tables, promote_options="default"))
+            case "csv" | "tsv" as kind:
+                return _csv(files, "," if kind == "csv" else "\t")
+            case kind:  # by itself `datasets` reads no .parquet file without rows
+                options = {"batch_size": 1000} if kind == "parquet" else {}
+                return of_table(_load(kind, files, **options))
 
 
 def open_saved(path: pathlib.Path, split: str) -> Table:
@@ -83,6 +79,8 @@ def open_saved(path: pathlib.Path, split: str) -> Table:
     Raises:
         ValueError: a file is missing or damaged, or there are several splits and not this one.
     """
+    for file in path.rglob("*.arrow"):
+        lfs.refuse_pointer(file)
     with one_line(str(path)):
         import datasets
 
@@ -125,10 +123,9 @@ def _json(files: Sequence[pathlib.Path]) -> Table:
     """Returns the rows of files with a row a line, or of files that are arrays of rows."""
     lines = _load("text", files, encoding="utf-8-sig").column("text")
     is_filled = compute.match_substring_regex(lines, r"\S")  # pyright: ignore[reportAttributeAccessIssue]
-    place = np.flatnonzero(is_filled.to_numpy())
-    rows, read = place, lambda index: json.loads(lines[int(place[index])].as_py())
-    ends = [lines[int(i)].as_py().strip() for i in (*place[:1], *place[-1:])]
-    if ends and ends[0].startswith("[") and ends[-1].endswith("]"):
+    rows = place = np.flatnonzero(is_filled.to_numpy())
+    read = lambda index: json.loads(lines[int(place[index])].as_py())
+    if len(place) and lines[int(place[0])].as_py().lstrip().startswith("["):
         texts = _load("text", files, encoding="utf-8-sig", sample_by="document").column("text")
         rows = [row for text in texts for row in json.loads(text.as_py())]
         read = rows.__getitem__
@@ -151,43 +148,19 @@ def _csv(files: Sequence[pathlib.Path], sep: str) -> Table:
     return of_table(_load("csv", files, sep=sep, features=texts, **options))
 
 
-def open_arrow(path: pathlib.Path) -> pa.Table:
-    """Maps an Arrow IPC file, or an IPC stream as Hugging Face writes them, without copying it."""
-    mapped = pa.memory_map(str(path))
-    try:
-        table = pa.ipc.open_file(mapped).read_all()
-    except pa.ArrowInvalid:
-        mapped.seek(0)
-        table = pa.ipc.open_stream(mapped).read_all()
-    table.validate(full=True)  # a damaged offset would crash the process when its row is read
-    return table
-
-
 def of_table(rows: pa.Table) -> Table:
-    """Returns the rows of an Arrow table, of which reading one converts no other to Python objects."""
-    from datasets import table
+    """Returns the rows of an Arrow table; reading one converts no other to Python objects.
 
-    indexed = table.InMemoryTable(rows)  # a slice of Arrow's own goes through all of its batches
-    kind = pa.struct(rows.schema)
-    read = lambda index: _value(indexed.fast_slice(index, 1).to_pylist()[0], kind)
-    return Table(len(rows), rows.column_names, read)
-
-
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """Returns a value of an Arrow type as it was written.
-
-    A float32 becomes the shortest decimal that rounds to it, 45.67 and not 45.66999816894531, and a value of
-    a column of several types, which `datasets` keeps as JSON, is parsed.
+    Images are not decoded, and a float32 is the shortest decimal that rounds to it: 45.67 and not
+    45.66999816894531.
     """
-    if value is None:
-        return None
-    if isinstance(kind, pa.JsonType):
-        return json.loads(value)
-    if pa.types.is_float32(kind):
-        return float(str(np.float32(value)))
-    if pa.types.is_struct(kind):
-        return value | {field.name: _value(value[field.name], field.type) for field in kind}
-    inner = getattr(kind, "value_type", None)  # of lists and dictionaries
-    if not isinstance(inner, pa.DataType):
-        return value
-    return [_value(x, inner) for x in value] if isinstance(value, list) else _value(value, inner)
+    import datasets
+
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_float32(field.type):
+            decimals = rows.column(i).cast(pa.string()).cast(pa.float64())
+            rows = rows.set_column(i, field.name, decimals)
+    # The metadata say which columns are images.
+    plain = datasets.table.InMemoryTable(rows.replace_schema_metadata())
+    read = datasets.Dataset(plain, fingerprint="rows").__getitem__
+    return Table(len(rows), rows.column_names, read)

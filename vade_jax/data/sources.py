@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from vade_jax import types
 from vade_jax.data import columns, hub, row_files
@@ -27,15 +27,8 @@ _SPLIT = re.compile(rf"(?<![a-z])({'|'.join(_SPLITS)})(?![a-z])", re.IGNORECASE)
 _NO_ROWS = ("dataset_info.json", "dataset_infos.json", "config.json")
 
 
-class Source(Protocol):
-    """Items by row number. Access is random, because a selector chooses the order during the run.
-
-    `source[i]` raises `RejectedItem` for a row that cannot become an item.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> types.Item: ...
+# Items by row number; `source[i]` raises `RejectedItem` for a row that cannot become an item.
+Source = Sequence[types.Item]
 
 
 # ------------------------------------------------------------------------------ a user's rows
@@ -55,9 +48,7 @@ class Rows(Sequence[types.Item]):
     table: row_files.Table
     directory: pathlib.Path  # paths of images are relative to it and must not leave it
     name: str  # of the data; begins the uid of a row without an id
-    has_rules: bool = (
-        True  # the built-in rules judge; if not, a row needs no answer and no known kind
-    )
+    has_rules: bool = True  # the built-in rules judge; else rows need no answer and no known kind
     keeps_rows: bool = False  # items get all columns, for reward functions
     kind: str = ""  # the kind of rows that name none, and whose answer could be of several kinds
     image_root: str = ""  # another directory that paths of images may lead to
@@ -95,15 +86,14 @@ class Rows(Sequence[types.Item]):
     def row(self, index: int) -> Mapping[str, Any]:
         """Returns a row as the file has it; a row of verl also has our names."""
         row = self.table.read(index)
-        return {**columns.of_verl(row), **row} if columns.is_verl(row) else row
+        return {**columns.named(row), **row} if "reward_model" in row else row
 
 
 def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
     """Opens a user's data: a file, a directory, or a name on the hub.
 
     A file is one of `row_files.FORMATS`, JSON and CSV also compressed. A directory is one of `save_to_disk`,
-    or holds files of one format, itself or in its folder data/ or in folders named after splits. For names
-    on the Hugging Face hub see `hub`.
+    or holds files of one format, itself or in its folders. For names on the Hugging Face hub see `hub`.
 
     Args:
         path: of the file or directory, or a name on the hub.
@@ -117,8 +107,9 @@ def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
     """
     name, place = str(path), pathlib.Path(os.path.expanduser(path))
     if parsed := hub.parse(name):
-        table, directory, label = hub.table(parsed, split or "train"), hub.cache(), parsed.repo
-    elif _is_saved(place):
+        (table, directory), label = hub.table(parsed, split or "train"), parsed.repo
+    # What `save_to_disk` wrote, of a data set or of several splits.
+    elif any((place / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
         table, directory, label = row_files.open_saved(place, split or "train"), place, place.name
     else:
         files = files_of(place, split)
@@ -156,26 +147,17 @@ def files_of(path: pathlib.Path, split: str) -> list[pathlib.Path]:
     return kept
 
 
-def _is_saved(path: pathlib.Path) -> bool:
-    """Returns whether a directory is one of `save_to_disk`, of a data set or of several splits."""
-    return any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-
-
 def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
     """Returns the files of rows in a directory, and the split that the name or the folder of each says.
 
-    They are in the directory itself, else in its folder data/, else in folders named after splits. Files
-    called .json are rows only where there are no others: many describe the rest.
+    They are in the directory itself, else in its folders, else in theirs. Files called .json are rows only
+    where there are no others: many describe the rest.
     """
-    homes = [home for home in (path, path / "data") if home.is_dir()]
-    folders = [x for home in homes for x in home.iterdir() if x.is_dir() and x.name in _SPLITS]
-    for places in (*([home] for home in homes), folders):
-        inside = sorted(x for place in places for x in place.iterdir() if row_files.format_of(x))
-        # `datasets` leaves cache-*.arrow where rows were mapped or shuffled.
-        inside = [x for x in inside if x.is_file() and not x.name.startswith((".", "cache-"))]
+    for pattern in ("[!.]*", "[!.]*/[!.]*", "[!.]*/[!.]*/[!.]*"):
+        inside = [x for x in sorted(path.glob(pattern)) if row_files.format_of(x) and x.is_file()]
         described = [x for x in inside if x.suffix != ".json"]
         if files := described or [x for x in inside if x.name not in _NO_ROWS]:
-            texts = (f"{x.name} {x.parent.name if places is folders else ''}" for x in files)
-            found = zip(files, map(_SPLIT.search, texts), strict=True)
-            return {file: match and _SPLITS[match[1].lower()] for file, match in found}
+            texts = (" ".join(file.relative_to(path).parts[::-1]) for file in files)
+            found = dict(zip(files, map(_SPLIT.search, texts), strict=True))
+            return {file: match and _SPLITS[match[1].lower()] for file, match in found.items()}
     return {}

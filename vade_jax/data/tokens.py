@@ -13,6 +13,7 @@ import jinja2.ext
 import jinja2.sandbox
 import tokenizers
 
+from vade_jax import lfs
 from vade_jax.data import images
 
 # Added tokens in the published order. `PLAIN` are in the vocabulary but not marked as special.
@@ -28,12 +29,8 @@ PLAIN = (
 )
 VISION = SPECIAL[9:14]
 PREPROCESSOR = "preprocessor_config.json"
-# Special tokens that a chat template may name, and their values if a Qwen checkpoint does not define them.
-_TOKENS = (
-    *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
-)
+# Special tokens that a chat template may name where a Qwen checkpoint does not define them.
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
-_NESTED = 8  # passes in which `clean` removes control tokens that are nested in each other
 _BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
 # What a template gets that asks for today: Llama 3.2's own where there is no clock. With the true day a run
 # that is resumed tomorrow would have other prompts.
@@ -48,7 +45,7 @@ class Tokenizer:
         im_end: id that ends a turn; "<|im_end|>" where there is one.
         vision_start, vision_end, image_pad, video_pad: ids of these tokens; -1 where there is none, as in
             many text models.
-        stop_ids: ids that end an answer (the end of the turn, the end of the text).
+        stop_ids: ids that end an answer: of the turn, of the text, and those of generation_config.json.
         banned_ids: ids that must never be sampled: all vision tokens. A sampled image pad, for example,
             would need image features that do not exist. Unused rows of the embedding are not banned,
             because the softmax runs over all rows, as in vLLM.
@@ -56,22 +53,22 @@ class Tokenizer:
         pixels: the fewest and the most pixels of an image in the model's own preprocessor; None: unknown.
     """
 
-    def __init__(
-        self,
-        tokenizer: tokenizers.Tokenizer,
-        template: str,
-        special: Mapping[str, str] = {},
-        patch: int = images.PATCH,
-        end_ids: Sequence[int] = (),
-        pixels: tuple[int, int] | None = None,
-    ):
-        """Makes it from a tokenizer, the text of a template, and the special tokens that it may name.
+    def __init__(self, directory: str | pathlib.Path):
+        """Reads tokenizer.json, the chat template and the ids of ends of a checkpoint directory.
 
-        `end_ids` are further ids that end an answer.
+        Raises:
+            ValueError: tokenizer or template is missing, or a file cannot be read.
         """
-        self._tokenizer, self.patch, self.pixels = tokenizer, patch, pixels
-        self._template = _environment().from_string(_GENERATION.sub(r"\1\2with\3", template))
-        self._special = dict(special)
+        directory = pathlib.Path(directory)
+        tokenizer = self._tokenizer = _read_tokenizer(directory / "tokenizer.json")
+        self.patch, self.pixels = _read_patch(directory), _read_pixels(directory)
+        try:
+            template = _GENERATION.sub(r"\1\2with\3", _read_template(directory))
+            self._template = _environment().from_string(template)
+            self._special = special = _read_special(directory)
+        # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
+        except (*_BROKEN, jinja2.TemplateError) as error:
+            raise ValueError(f"{directory}: bad chat template: {error!s:.500}") from error
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
         # Longest first, so that a token that starts with another one is matched whole. Without any added
@@ -81,7 +78,7 @@ class Tokenizer:
         self.im_end = self._first_id("<|im_end|>", eos)
         text_end = self._first_id("<|endoftext|>", eos)
         self.pad = self._first_id("<|endoftext|>", special.get("pad_token", ""), eos)
-        self.stop_ids = tuple(dict.fromkeys((self.im_end, text_end, *end_ids)))
+        self.stop_ids = tuple(dict.fromkeys((self.im_end, text_end, *_read_ends(directory))))
         of_vision = [tokenizer.token_to_id(name) for name in VISION]
         self.banned_ids = tuple(index for index in of_vision if index is not None)
         self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
@@ -104,47 +101,14 @@ class Tokenizer:
         for name in filter(None, names):
             if (index := self._tokenizer.token_to_id(name)) is not None:
                 return index
-        named = " and no ".join(dict.fromkeys(filter(None, names)))
-        raise ValueError(f"the tokenizer has no {named}: name its end token as eos_token")
+        raise ValueError(f"the tokenizer has none of {names}: name its end token as eos_token")
 
     def __len__(self) -> int:
         """Number of ids that have a token; the embedding may have more rows."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
-    @classmethod
-    def load(cls, directory: str | pathlib.Path) -> "Tokenizer":
-        """Reads tokenizer.json, the chat template and the ids of ends of a checkpoint directory.
-
-        Raises:
-            ValueError: tokenizer or template is missing, or a file cannot be read.
-        """
-        path = pathlib.Path(directory) / "tokenizer.json"
-        if not path.is_file():
-            raise ValueError(f"{path} does not exist; give a checkpoint directory")
-        try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"{path} is not a tokenizer: {error}") from error
-        # A training tool may have saved truncation and padding in the file. transformers ignores both too.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        patch, ends = _read_patch(path.parent), _read_ends(path.parent)
-        pixels = _read_pixels(path.parent)
-        try:
-            template, special = _read_template(path.parent), _read_special(path.parent)
-            return cls(tokenizer, template, special, patch, ends, pixels)
-        # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
-        except (*_BROKEN, jinja2.TemplateError) as error:
-            raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
-
     def clean(self, text: str) -> str:
-        """Returns `text` without control tokens, including those that appear when others are removed."""
-        for _ in range(_NESTED):
-            if (cleaned := self._control.sub("", text)) == text:
-                return text
-            text = cleaned
-        # The text is nested so deep on purpose. A space in place of a token keeps its two sides apart, so
-        # this removal creates no new token.
+        """Returns `text` with a space in place of each control token, which keeps its two sides apart."""
         return self._control.sub(" ", text)
 
     def encode(self, text: str) -> list[int]:
@@ -203,6 +167,21 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 _GENERATION = re.compile(r"({%[-+]?\s*)(end)?generation(\s*[-+]?%})")
 
 
+def _read_tokenizer(path: pathlib.Path) -> tokenizers.Tokenizer:
+    """Returns the tokenizer in a file."""
+    lfs.refuse_pointer(path)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(
+            f"{path} is not a tokenizer: {error}; give a checkpoint directory"
+        ) from error
+    # A training tool may have saved truncation and padding in the file. transformers ignores both as well.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def _read_template(directory: pathlib.Path) -> str:
     """Returns the chat template from the first of the three files in which checkpoints keep it."""
     if (path := directory / "chat_template.jinja").is_file():
@@ -221,9 +200,9 @@ def _read_template(directory: pathlib.Path) -> str:
 def _read_special(directory: pathlib.Path) -> dict[str, str]:
     """Returns the special tokens that a template may name, such as `eos_token`, found as in transformers."""
     config = _DEFAULT_TOKENS | _read_json(directory / "tokenizer_config.json")
-    named = {name: config.get(name) for name in _TOKENS}
-    contents = {name: x["content"] if isinstance(x, dict) else x for name, x in named.items()}
-    return {name: content for name, content in contents.items() if content is not None}
+    tokens = {name: x for name, x in config.items() if name.endswith("_token")}
+    contents = {name: x["content"] if isinstance(x, dict) else x for name, x in tokens.items()}
+    return {name: content for name, content in contents.items() if isinstance(content, str)}
 
 
 def _read_ends(directory: pathlib.Path) -> tuple[int, ...]:
@@ -248,33 +227,20 @@ def _read_patch(directory: pathlib.Path) -> int:
 def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
     """Returns the limits of preprocessor_config.json in either form; None if it has none."""
     found = _read_json(directory / PREPROCESSOR)
-    size = found.get("size")
-    size = size if isinstance(size, dict) else {}  # despite its names, the values are areas
-    low, high = (
-        found.get(name) or size.get(of_size)
-        for name, of_size in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
-    )
-    if isinstance(low, int) and isinstance(high, int) and 0 < low <= high:
-        return low, high
-    return None
+    size = found.get("size") or {}
+    low = found.get("min_pixels") or size.get("shortest_edge")
+    high = found.get("max_pixels") or size.get("longest_edge")
+    return (low, high) if low and high else None
 
 
 def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:
     """Writes the limits of `Tokenizer.pixels` into preprocessor_config.json, if there is one."""
     path = pathlib.Path(directory) / PREPROCESSOR
     if found := _read_json(path):
-        found |= limits(min_pixels, max_pixels)
-        path.write_text(json.dumps(found, indent=2) + "\n")
-
-
-def limits(min_pixels: int, max_pixels: int) -> dict[str, Any]:
-    """Returns limits as `preprocessor_config.json` names them."""
-    return {
-        "min_pixels": min_pixels,
-        "max_pixels": max_pixels,
+        found |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
         # The same limits as newer files name them; despite these names they are areas.
-        "size": {"shortest_edge": min_pixels, "longest_edge": max_pixels},
-    }
+        found["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
 def make_learner(
     run: settings.Run,
     policy: Policy,
-    map: loading.Map = loading.in_turn,
+    map: loading.Map = map,
     *,
     resumes: bool = False,
 ) -> tuple[TrainState, learner.Learner]:

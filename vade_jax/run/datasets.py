@@ -1,5 +1,6 @@
 """The items that a run trains and validates on, and how they become prompts."""
 
+import collections
 import dataclasses
 import json
 import pathlib
@@ -79,7 +80,7 @@ def load(
     data: settings.Data,
     checkpoint: str,
     workdir: str,
-    stream: loading.Stream = loading.in_turn,
+    stream: loading.Map = map,
     *,
     seed: int,
     reward: settings.Reward,
@@ -99,37 +100,35 @@ def load(
     Raises:
         ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
     """
-    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
+    build_prompt = prompt_builder(data, tokens.Tokenizer(checkpoint))
 
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward, arrays)
-        kept, report = prompts.audit(
+        kept, notes, rejects = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
         processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
         if processes.is_leader():
-            _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
-        return _subset(data, split, source, kept, report)
+            listing = pathlib.Path(workdir) / f"rejects_{split}.jsonl"
+            _list_rejects(listing, split, rejects, len(source))
+        if not len(kept):
+            raise ValueError(
+                f"data.{split}={getattr(data, split)!r}: none of its {len(source)} rows is usable, the "
+                f"first for: {rejects[0]['detail']}"
+            )
+        return _part(data, split, Subset(source, kept, notes))
 
     train = usable("train")
     train, held_out = (train, usable("validation")) if data.validation else _parted(train, data)
     return Datasets(train, held_out, build_prompt, per_item(train, arrays))
 
 
-def _subset(data: settings.Data, split: str, source, kept, report: prompts.Report) -> Subset:
+def _part(data: settings.Data, split: str, usable: Subset) -> Subset:
     """Returns the usable rows of a split, at most as many as the settings ask for."""
-    path, size = getattr(data, split), getattr(data, f"num_{split}")
-    if size and path != "procedural" and size != len(kept):
-        print(
-            f"{split}: {min(size, len(kept))} of {len(kept)} usable rows (data.num_{split}={size})"
-        )
-    kept = kept[: size or None]
-    if not len(kept):
-        raise ValueError(
-            f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
-            f"{report.counts}, the first for: {report.rejects[0]['detail']}"
-        )
-    return Subset(source, kept, report.notes[: len(kept)])
+    size, most = getattr(data, f"num_{split}"), len(usable)
+    if size and getattr(data, split) != "procedural" and size != most:
+        print(f"{split}: {min(size, most)} of {most} usable rows (data.num_{split}={size})")
+    return usable.where(slice(size or None))
 
 
 def _source(
@@ -239,12 +238,10 @@ def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.
     )
 
 
-def _list_rejects(listing: pathlib.Path, split: str, report) -> None:
+def _list_rejects(listing: pathlib.Path, split: str, rejects, num_rows: int) -> None:
     listing.unlink(missing_ok=True)
-    if not report.rejects:
+    if not rejects:
         return
-    listing.write_text("".join(json.dumps(row) + "\n" for row in report.rejects))
-    print(
-        f"{split}: {len(report.rejects)} of {report.num_items} rows rejected "
-        f"{report.counts}, listed in {listing}"
-    )
+    listing.write_text("".join(json.dumps(row) + "\n" for row in rejects))
+    counts = dict(collections.Counter(row["reason"] for row in rejects))
+    print(f"{split}: {len(rejects)} of {num_rows} rows rejected {counts}, listed in {listing}")

@@ -81,14 +81,14 @@ def _train(
     benchmarks, vary = [], None
     with contextlib.ExitStack() as open_parts:
         with checks.user_errors():
-            threads = open_parts.enter_context(loading.Threads(run.data.num_threads))
+            threads = open_parts.enter_context(loading.threads(run.data.num_threads))
             checkpoint = build.checkpoint_of(run, workdir)
             checks.check_model(run, checkpoint)
             data = datasets.load(
                 run.data,
                 checkpoint,
                 workdir,
-                threads.stream,
+                threads,
                 seed=run.seed,
                 reward=run.reward,
                 arrays=run.selector.arrays,
@@ -105,7 +105,7 @@ def _train(
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
             loop, progress = prepare(
-                sized, selector, policy, data, workdir, threads.map, benchmarks, vary
+                sized, selector, policy, data, workdir, threads, benchmarks, vary
             )
         # Closed also if the run fails, so that a save under way is completed.
         open_parts.callback(loop.collect.engine.close)
@@ -145,7 +145,7 @@ def prepare(
     policy: Policy,
     data: datasets.Datasets,
     workdir: str,
-    map: loading.Map = loading.in_turn,
+    map: loading.Map = map,
     benchmarks: Sequence[Validate] = (),
     vary: Vary | None = None,
 ) -> tuple[Loop, Progress]:

@@ -67,7 +67,7 @@ def of_prompts(run: settings.Run, policy: Policy, data: Datasets, map: loading.M
     features = []
     for start in range(0, len(data.train), size):
         places = range(start, min(start + size, len(data.train)))
-        prompts = map(lambda i: data.build_prompt(data.train[i]), places)
+        prompts = [*map(lambda i: data.build_prompt(data.train[i]), places)]
         # Repeats of the last prompt fill the last call up to the fixed shape.
         prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
         sizes = batching.shapes(prompts, multiple=run.data.length_multiple)

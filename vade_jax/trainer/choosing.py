@@ -38,17 +38,17 @@ class Pool:
 
     items: Sequence[Item]
     build_prompt: Callable[[Item], Prompt]
-    map: loading.Map = loading.in_turn
+    map: loading.Map = map
     expand: Expand | None = None
 
     def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
         """Returns the proposed prompts; `key` is for the draws of `expand`, without which none is made."""
         index_M = np.asarray(proposal.index_M).tolist()
         if self.expand is None or key is None:
-            made = self.map(lambda i: self._built(self.items[i]), index_M)
+            made = [*self.map(lambda i: self._built(self.items[i]), index_M)]
         else:
-            items, proposal = self.expand(self.map(self.items.__getitem__, index_M), proposal, key)
-            made = self.map(self._built, items)
+            items, proposal = self.expand([self.items[i] for i in index_M], proposal, key)
+            made = [*self.map(self._built, items)]
         items, prompts = [item for item, _ in made], [prompt for _, prompt in made]
         return Chosen(proposal, items, prompts)
 

@@ -168,8 +168,8 @@ class Collector:
         # What the selector needs from the answers' tokens, such as MMR1's diversity.
         names = samplers.FROM_TOKENS.keys() & self.selector.needs.named("measured")
         measured = []
-        with loading.Threads(1) as thread:  # builds the next prompts meanwhile
-            for number, chosen in enumerate(thread.stream(take, batches)):
+        with loading.threads(1) as ahead:  # builds the next prompts meanwhile
+            for number, chosen in enumerate(ahead(take, batches)):
                 key, when = rng.pass_key(self.key, step, number), f"the pass before step {step}"
                 rollouts, _, feedback = self._answer(chosen, key, step - 1, when, Clock(), number)
                 arrays_N = rollouts.token_NT, rollouts.length_N, rollouts.group_N

@@ -35,7 +35,7 @@ def split(
     answers_per_row: int,
     length_multiple: int,
     ways: int = 1,
-    map: loading.Map = loading.in_turn,
+    map: loading.Map = map,
 ) -> list[Batch]:
     """Returns one Batch for each optimizer update; its leaves have a leading micro-batch axis.
 

@@ -30,7 +30,7 @@ def of_items(
     *,
     num_samples: int,
     sampling: Sampling,
-    map: loading.Map = loading.in_turn,
+    map: loading.Map = map,
 ) -> Validate:
     """Returns a validation with the metric `val/<name>/acc/mean@k`, k answers to each item.
 

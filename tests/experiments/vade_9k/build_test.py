@@ -188,7 +188,7 @@ def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
     again, other = root / "again", root / "other"
     (root / "again.tmp").mkdir()  # of a build that was stopped
     (root / "again.tmp" / "train.arrow").write_text("half")
-    values = dataclasses.asdict(taking(root, checkpoint, num_threads=0))
+    values = dataclasses.asdict(taking(root, checkpoint, num_threads=1))
     config = f"import ml_collections\nget_config = lambda: ml_collections.ConfigDict({values!r})"
     (root / "config.py").write_text(config)
     command = [sys.executable, "-m", "experiments.build_data", f"--config={root / 'config.py'}"]

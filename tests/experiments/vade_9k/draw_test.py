@@ -6,7 +6,7 @@ from experiments.vade_9k import draw, published
 from experiments.vade_9k.settings import Subset
 from tests.experiments.vade_9k import files
 from vade_jax import types
-from vade_jax.data import columns, loading
+from vade_jax.data import columns
 
 
 def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
@@ -18,9 +18,8 @@ def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
     turns = [(f"{'good' if j == 3 else 'bad'} {j}?", "Yes") for j in range(5)]
     rows = [files.llava(f"r{i}", *turns) for i in range(8)]
     path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
-    with loading.Threads(2) as pool:
-        drawer = draw.Drawer(check, pool=pool, seed=0, per_row=1, asked=lambda entry: None)
-        drawn = drawer.draw("s", Subset(take=0), published.open_source(path))
+    drawer = draw.Drawer(check, in_threads=map, seed=0, per_row=1, asked=lambda entry: None)
+    drawn = drawer.draw("s", Subset(take=0), published.open_source(path))
     assert [row["uid"].split(":")[2] for row in drawn.kept] == ["3"] * 8
     assert drawn.counts == {"too_long": len(drawn.rejects)}
     assert 8 + len(drawn.rejects) + drawn.other_turns == 40

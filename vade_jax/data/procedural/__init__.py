@@ -9,8 +9,8 @@ the same on every machine, whatever the size of the source. The families are in 
 of its draws from `rng` is part of the data: with another order, the same seed gives another data set.
 """
 
-import collections
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,7 +21,6 @@ from vade_jax.data import sources
 from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes, texts
 from vade_jax.rewards import verify
 
-HANDWRITTEN = "handwritten"
 # name: (function, number of levels, stratum)
 FAMILIES: dict[str, tuple[Callable[..., canvas.Sample], int, str]] = {
     "color": (scenes.color, 4, "graded"),
@@ -45,8 +44,8 @@ FAMILIES: dict[str, tuple[Callable[..., canvas.Sample], int, str]] = {
     "story": (texts.story, 1, "text"),
     "numbers": (texts.numbers, 4, "text"),
     # Which scans these use depends on the split: (rng, level, split) -> Sample.
-    "read": (handwriting.read, 1, HANDWRITTEN),
-    "spell": (handwriting.spell, 3, HANDWRITTEN),
+    "read": (handwriting.read, 1, "handwritten"),
+    "spell": (handwriting.spell, 3, "handwritten"),
 }
 PARTS = {
     f"{family}_{level}": (family, level)
@@ -54,37 +53,20 @@ PARTS = {
     for level in range(num_levels)
 }
 DEFAULT_MIXTURE = {  # weights of parts, which need not sum to 1
-    "color_0": 24,
-    "color_1": 2,
-    "shape_0": 2,
-    "count_0": 32,
-    "count_1": 14,
-    "compare_0": 1,
-    "subtract_0": 12,
-    "value_0": 1,
-    "value_2": 1,
-    "extreme_0": 1,
-    "triangle_0": 1,
-    "table_0": 2,
-    "written_0": 1,
-    "hidden_0": 6,
+    **{"color_0": 24, "color_1": 2, "shape_0": 2, "count_0": 32, "count_1": 14, "compare_0": 1},
+    **{"subtract_0": 12, "value_0": 1, "value_2": 1, "extreme_0": 1, "triangle_0": 1},
+    **{"table_0": 2, "written_0": 1, "hidden_0": 6},
 }
 
-SPLITS = ("train", "validation", "warmup")
-# A Philox key has two 64-bit halves: the seed, and a number whose top byte is the split. Numbers from 2^62
-# on, which no split reaches, are for the choice of wrong gold answers.
-_MAX_SIZE = 2**56
-_WRONG_GOLDS = 2**62
+# The top byte of the second half of an item's Philox key, whose first half is the seed.
+SPLITS = {"train": 0, "validation": 1, "warmup": 2}
+_WRONG_GOLDS = 64  # in place of a split, for the choice of wrong gold answers
 
 
-def stream(seed: int, split: str, index: int) -> np.random.Generator:
-    """Returns the random stream of one item; no two (seed, split, index) share one."""
-    return _philox(seed, SPLITS.index(split) * _MAX_SIZE + index)
-
-
-def _philox(seed: int, number: int) -> np.random.Generator:
+def stream(seed: int, split: int, index: int) -> np.random.Generator:
+    """Returns the random stream of one item; `split` is a value of `SPLITS`. No two arguments share one."""
     # As uint64, because NumPy would round a list with a number of 2^63 or more through float64.
-    key = np.array([seed, number], np.uint64)
+    key = np.array([seed, split * 2**56 + index], np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
 
@@ -107,10 +89,9 @@ def expand_mixture(mixture: Mapping[str, float] | None = None) -> dict[str, floa
 class Procedural(Sequence[types.Item]):
     """A `Source` of questions of several families and levels.
 
-    With `wrong_golds`, a share of the items has a wrong gold answer, as in real data sets. A policy that can
-    see never gives it, so a selector that returns to such an item wastes its rollouts. It is the answer of
-    another question of the same family and level, so only the picture shows that it is wrong. The metadata of
-    these items have `mislabelled` and the `right_answer`; nothing else differs. Which items they are does not
+    With `wrong_golds`, a share of the items has a wrong gold answer, as in real data sets: that of another
+    question of the same family and level, so only the picture shows that it is wrong. The metadata of these
+    items have `mislabelled` and the `right_answer`; nothing else differs. Which items they are does not
     depend on the size of the source, and those of a small share are also among those of a larger one.
 
     Args:
@@ -141,7 +122,7 @@ class Procedural(Sequence[types.Item]):
         index = operator.index(index)
         if not 0 <= index < self._size:
             raise IndexError(f"index {index} is outside 0 .. {self._size - 1}")
-        rng = stream(self._seed, self._split, index)
+        rng = stream(self._seed, SPLITS[self._split], index)
         place = np.searchsorted(self._cumulative, rng.random() * self._cumulative[-1])
         family, level = PARTS[self._parts[place]]
         sample = _make(family, rng, level, self._split)
@@ -154,13 +135,13 @@ class Procedural(Sequence[types.Item]):
             kind=sample.kind,
             metadata={"family": family, "level": level, "stratum": stratum, **sample.metadata},
         )
-        rng = _philox(self._seed, _WRONG_GOLDS + index)
+        rng = stream(self._seed, _WRONG_GOLDS, index)
         return _mislabelled(item, rng) if rng.random() < self._share else item
 
 
 def _make(family: str, rng: np.random.Generator, level: int, split: str) -> canvas.Sample:
     make, _, stratum = FAMILIES[family]
-    return make(rng, level, split) if stratum == HANDWRITTEN else make(rng, level)
+    return make(rng, level, split) if stratum == "handwritten" else make(rng, level)
 
 
 def _mislabelled(item: types.Item, rng: np.random.Generator) -> types.Item:
@@ -186,7 +167,7 @@ def draw_again(item: types.Item) -> canvas.Sample:
         ValueError: the item is not one of the built-in data.
     """
     split, seed, index = item.uid.split("-")
-    rng = stream(int(seed), split, int(index))
+    rng = stream(int(seed), SPLITS[split], int(index))
     rng.random()  # the first draw chose the family and level
     sample = _make(item.metadata["family"], rng, item.metadata["level"], split)
     assert sample.question == item.question, f"{item.uid} is drawn in another way"
@@ -213,19 +194,17 @@ class Teacher:
     """
 
     def __init__(self, source: sources.Source, noise: Mapping[str, float], seed: int):
-        self._noise, self._seed = dict(noise), seed
-        self._answers = collections.defaultdict(list)
-        for i in range(min(len(source), 2000)):
-            item = source[i]
-            self._answers[_part(item)].append(target_text(item))
+        self._noise, self._seed, self._answers = dict(noise), seed, {}
+        first = [(_part(item), target_text(item)) for item in itertools.islice(source, 2000)]
         for part in noise:
-            if part not in self._answers:  # too rare to be among the items of `source` above
+            self._answers[part] = [answer for name, answer in first if name == part]
+            if not self._answers[part]:  # too rare to be among them
                 alone = Procedural(seed, 100, "warmup", {part: 1.0})
                 self._answers[part] = [target_text(item) for item in alone]
 
     def __call__(self, item: types.Item, index: int) -> str:
         """Returns the teacher's answer to `item`, which has the number `index`."""
-        rng = _philox(self._seed, index)
+        rng = stream(self._seed, SPLITS["train"], index)
         if rng.random() < self._noise.get(_part(item), 0.0):
             answers = self._answers[_part(item)]
             return answers[rng.integers(len(answers))]

@@ -22,23 +22,23 @@ def _draw_bars(
     def y_of(value):
         return BOTTOM - (BOTTOM - TOP) * value / _HIGHEST
 
-    picture = canvas.Canvas()
+    image, draw = canvas.blank()
     for tick in ticks:
-        picture.line((LEFT, y_of(tick)), (RIGHT, y_of(tick)), canvas.PALE)
+        draw.line((LEFT, y_of(tick), RIGHT, y_of(tick)), fill=canvas.PALE)
         if tick % 2 == 0:
-            picture.text(8, y_of(tick), str(tick), 11)
+            canvas.write(draw, 8, y_of(tick), str(tick), 11)
     step = (RIGHT - LEFT) / len(values)
     colors = rng.permutation(list(canvas.COLORS.values()))
     for i, value in enumerate(values):
         x = LEFT + (i + 0.5) * step
         half, color = step * 0.32, tuple(colors[i].tolist())
-        picture.box(x - half, y_of(value), x + half, BOTTOM, color)
-        picture.text(x, 104, LETTERS[i], 13)
+        draw.rectangle((x - half, y_of(value), x + half, BOTTOM), fill=color)
+        canvas.write(draw, x, 104, LETTERS[i], 13)
         if labels:
-            picture.text(x, y_of(value) - 6, f"{value:g}", 13)
-    picture.line((LEFT, BOTTOM), (RIGHT, BOTTOM))
-    picture.line((LEFT, TOP), (LEFT, BOTTOM))
-    return picture.finish()
+            canvas.write(draw, x, y_of(value) - 6, f"{value:g}", 13)
+    draw.line((LEFT, BOTTOM, RIGHT, BOTTOM), fill=canvas.INK)
+    draw.line((LEFT, TOP, LEFT, BOTTOM), fill=canvas.INK)
+    return image
 
 
 def value(rng: np.random.Generator, level: int) -> canvas.Sample:
@@ -90,24 +90,24 @@ def table(rng: np.random.Generator, level: int) -> canvas.Sample:
     side = (2, 3, 4)[level]
     values = rng.integers(0, 10, (side, side))
     row, col = rng.integers(side, size=2)
-    picture = canvas.Canvas()
+    image, draw = canvas.blank()
     step = (canvas.SIDE - 2) / (side + 1)
     height = min(20, 0.7 * step)
-    picture.box(0, 0, canvas.SIDE, step, canvas.PALE)
-    picture.box(0, 0, step, canvas.SIDE, canvas.PALE)
+    draw.rectangle((0, 0, canvas.SIDE, step), fill=canvas.PALE)
+    draw.rectangle((0, 0, step, canvas.SIDE), fill=canvas.PALE)
     for i in range(side):
         middle = (i + 1.5) * step
-        picture.text(middle, step / 2, LETTERS[i], height, canvas.COLORS["blue"])
-        picture.text(step / 2, middle, str(i + 1), height, canvas.COLORS["red"])
+        canvas.write(draw, middle, step / 2, LETTERS[i], height, canvas.COLORS["blue"])
+        canvas.write(draw, step / 2, middle, str(i + 1), height, canvas.COLORS["red"])
         for j in range(side):
-            picture.text((j + 1.5) * step, middle, str(values[i, j]), height)
+            canvas.write(draw, (j + 1.5) * step, middle, str(values[i, j]), height)
     for i in range(1, side + 1):
-        picture.line((0, i * step), (canvas.SIDE, i * step), canvas.GRAY)
-        picture.line((i * step, 0), (i * step, canvas.SIDE), canvas.GRAY)
+        draw.line((0, i * step, canvas.SIDE, i * step), fill=canvas.GRAY)
+        draw.line((i * step, 0, i * step, canvas.SIDE), fill=canvas.GRAY)
     letter = LETTERS[col]
     facts = {"letter": letter, "row": row + 1, "column": col + 1, "numbers": values[row].tolist()}
     return canvas.Sample(
-        picture.finish(),
+        image,
         f"What number is in row {row + 1} column {letter}?",
         str(values[row, col]),
         "int",
@@ -137,17 +137,18 @@ def triangle(rng: np.random.Generator, level: int) -> canvas.Sample:
     scale = 96 / (high - low).max()
     corners = (corners - (low + high) / 2) * scale + canvas.SIDE / 2
     centre = corners.mean(0)
-    picture = canvas.Canvas(supersample=2)
+    image, draw = canvas.blank(2 * canvas.SIDE)  # to be halved, which smooths the lines
     for i in range(3):
-        picture.line(corners[i], corners[(i + 1) % 3], width=1.5)
+        start, end = 2 * corners[i], 2 * corners[(i + 1) % 3]
+        draw.line((*start, *end), fill=canvas.INK, width=3)
         # The label is on the line that halves the angle, and further inside if the angle is narrow.
         reach = min(40, 9.5 / np.sin(np.radians(angles[i] / 2)))
         reach = min(reach, 0.95 * np.linalg.norm(centre - corners[i]))
-        x, y = corners[i] + _bisector(corners, i) * reach
-        picture.text(x, y, str(angles[i]) if i < 2 else "x", 12)
+        x, y = 2 * (corners[i] + _bisector(corners, i) * reach)
+        canvas.write(draw, x, y, str(angles[i]) if i < 2 else "x", 24)
     facts = {"angles": angles[:2]}
     return canvas.Sample(
-        picture.finish(), "What is the angle x?", str(angles[2]), "int", facts=facts
+        image.reduce(2), "What is the angle x?", str(angles[2]), "int", facts=facts
     )
 
 
@@ -161,22 +162,20 @@ def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
 # ------------------------------------------------------------------------------ known pass rates
 def written(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a digit that is written large in the picture: every policy soon solves this."""
-    del level
     answer = str(rng.integers(0, 10))
-    picture = canvas.Canvas()
+    image, draw = canvas.blank()
     color = list(canvas.COLORS.values())[rng.integers(len(canvas.COLORS))]
     x, y = rng.uniform(40, 72, 2)
-    picture.text(x, y, answer, 64, color)
+    canvas.write(draw, x, y, answer, 64, color)
     facts = {"digit": answer}
-    return canvas.Sample(picture.finish(), "What number is written?", answer, "int", facts=facts)
+    return canvas.Sample(image, "What number is written?", answer, "int", facts=facts)
 
 
 def hidden(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Asks for a number that a box covers: a policy can only guess, and is right once in 900 times."""
-    del level
     answer = str(rng.integers(100, 1000))
-    picture = canvas.Canvas()
+    image, draw = canvas.blank()
     x, y = rng.uniform(44, 68, 2)
-    picture.text(x, y, answer, 36)
-    picture.box(x - 36, y - 22, x + 36, y + 22, canvas.GRAY)
-    return canvas.Sample(picture.finish(), "What number is hidden?", answer, "int")
+    canvas.write(draw, x, y, answer, 36)
+    draw.rectangle((x - 36, y - 22, x + 36, y + 22), fill=canvas.GRAY)
+    return canvas.Sample(image, "What number is hidden?", answer, "int")

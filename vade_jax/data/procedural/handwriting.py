@@ -48,7 +48,6 @@ def _write(rng: np.random.Generator, digit: int, split: str) -> Image.Image:
 
 def read(rng: np.random.Generator, level: int, split: str) -> canvas.Sample:
     """Asks for a digit."""
-    del level
     digit = int(rng.integers(10))
     return canvas.Sample(_write(rng, digit, split), "What number do you read?", str(digit), "int")
 

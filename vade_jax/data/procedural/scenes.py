@@ -17,7 +17,7 @@ def _draw(
     rng: np.random.Generator, things: Sequence[Thing]
 ) -> tuple[Image.Image, list[tuple[float, float]]]:
     """Draws things in random places of a jittered grid, without overlap; also returns their centres."""
-    picture = canvas.Canvas()
+    image, draw = canvas.blank()
     side = max(2, int(np.ceil(np.sqrt(len(things)))))
     step = canvas.SIDE / side
     places = rng.permutation(side * side)[: len(things)]
@@ -28,9 +28,9 @@ def _draw(
         radius = min(step * 0.42, 20) * scale
         x, y = (np.array([place % side, place // side]) + 0.5) * step
         dx, dy = shift * (step / 2 - radius - 1)
-        picture.shape(shape, x + dx, y + dy, radius, canvas.COLORS[color])
+        canvas.shape(draw, shape, x + dx, y + dy, radius, canvas.COLORS[color])
         centres.append((x + dx, y + dy))
-    return picture.finish(), centres
+    return image, centres
 
 
 def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:

@@ -53,7 +53,6 @@ def letters(rng: np.random.Generator, level: int) -> canvas.Sample:
 
 def story(rng: np.random.Generator, level: int) -> canvas.Sample:
     """Tells a story of two numbers below 10."""
-    del level
     name, goods = (x[rng.integers(len(x))] for x in (_NAMES, _GOODS))
     a, b = rng.integers(2, 10, 2)
     text = f"{name} has {a} {goods} and gets {b} more. How many {goods} does {name} have now?"

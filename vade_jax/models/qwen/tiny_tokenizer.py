@@ -62,13 +62,14 @@ def build(
     shutil.copyfile(template, directory / "chat_template.jinja")
     shutil.copyfile(_FILES / "tokenizer_config.json", directory / "tokenizer_config.json")
     ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in tokens.SPECIAL}
-    configs = _configs(ids, patch, min_pixels, max_pixels)
+    configs = _configs(ids, patch)
     if not shows_images:
         del configs[tokens.PREPROCESSOR]
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return tokens.Tokenizer.load(directory)
+    tokens.write_pixels(directory, min_pixels, max_pixels)
+    return tokens.Tokenizer(directory)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
@@ -93,16 +94,13 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _configs(
-    ids: Mapping[str, int], patch: int, min_pixels: int, max_pixels: int
-) -> dict[str, dict[str, Any]]:
+def _configs(ids: Mapping[str, int], patch: int) -> dict[str, dict[str, Any]]:
     """Returns the content of the JSON files next to tokenizer.json, by file name."""
     mean, std = map(list, images.PIXELS[patch])
     return {
         tokens.PREPROCESSOR: {
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": "Qwen2_5_VLProcessor" if patch == 14 else "Qwen3VLProcessor",
-            **tokens.limits(min_pixels, max_pixels),
             "patch_size": patch,
             "temporal_patch_size": 2,
             "merge_size": 2,
