@@ -8,6 +8,7 @@ from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
+    cero,
     counting,
     dps,
     gdro,
@@ -24,7 +25,7 @@ from vade_jax.samplers.rivals import (
 
 _SPECS = (
     *(vade.SPEC, uniform.SPEC, dapo.SPEC, pooled.SPEC, informed.SPEC, arcus.SPEC, bots.SPEC),
-    *(counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
+    *(cero.SPEC, counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
     *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
     *(retire.SPEC, sec.SPEC, strata.SPEC, vcrl.SPEC),
 )

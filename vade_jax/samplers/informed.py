@@ -34,7 +34,7 @@ LEAST = 0.005  # a prior mean stays within LEAST and 1 - LEAST: at 0 or 1 no ans
 
 
 @dataclasses.dataclass(frozen=True)
-class InformedOptions(base.Options):
+class InformedOptions(beta.CountingOptions):
     dimensions: int = fields.number(16, at_least=1)  # Principal components of the features used
     memory: float = fields.fraction(0.98)  # What a step leaves of the evidence about features and s
     variance: float = fields.number(1.0, above=0)  # Of the features' weights, before any evidence
@@ -56,15 +56,20 @@ class InformedState(beta.BetaState):
 
 
 def selector(options: InformedOptions) -> base.Sampler:
-    """Returns the selector; `init(num_items, features=...)` takes a vector for each item."""
+    """Returns the selector; `init` takes a vector for each item, and known pass rates."""
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
-    def init(num_items: int, *, features: Array | None = None) -> InformedState:
+    def init(
+        num_items: int, *, features: Array | None = None, pass_rate: Array | None = None
+    ) -> InformedState:
         if features is None:  # nothing tells one item from another
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
-        return InformedState(
-            **per_item.filled(num_items, alpha_I=0.0, beta_I=0.0),
+        return beta.begin(
+            InformedState,
+            options,
+            num_items,
+            pass_rate=pass_rate,
             feature_ID=components(np.asarray(features, np.float32), options.dimensions),
             weights=logistic.prior(options.dimensions + 1, options.variance),
             likelihood_K=np.zeros(len(STRENGTH_K), np.float32),
@@ -100,7 +105,7 @@ def selector(options: InformedOptions) -> base.Sampler:
             "informed/strength": jnp.full_like(prior_M, strength(state)),
         }
 
-    needs = base.Needs(items=(base.PerItem("features", "states"),))
+    needs = base.Needs(items=(base.PerItem("features", "states"), beta.PASS_RATE))
     return base.compiled(init, propose, update, believe=believe, needs=needs)
 
 

@@ -1,12 +1,15 @@
 """Arrays with one entry per item: those of a state, and the values that a selector gets."""
 
+import dataclasses
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from vade_jax.types import Array
+
+S = TypeVar("S")  # the state of one selector
 
 
 def leaves(state: Any) -> dict[str, Array]:
@@ -20,30 +23,45 @@ def is_per_item(name: str) -> bool:
     return re.search(r"_I[A-Z0-9]*$", name) is not None
 
 
-def filled(num_items: int, **values: float) -> dict[str, Any]:
-    """Returns arrays that hold each value for every item, or once if the name does not end like `visits_I`.
+def starts(value: float) -> Any:
+    """Declares an array of a state by the number in it before the first answer: once, or for every item.
 
-    They are int32 of integers, float32 of other numbers.
+    It is for every item if its name ends like `visits_I`. It is int32 of an integer, float32 of another
+    number, uint32 of an unsigned one.
     """
-    dtypes = {"b": bool, "i": np.int32, "f": np.float32}
-    return {
+    return dataclasses.field(metadata={"starts": value})
+
+
+def begin(state: type[S], num_items: int, **others: Any) -> S:
+    """Returns a state before the first answer; `others` are its arrays that do not begin by `starts`."""
+    dtypes = {"b": bool, "i": np.int32, "u": np.uint32, "f": np.float32}
+    first = {x.name: x.metadata.get("starts") for x in dataclasses.fields(state)}  # pyright: ignore
+    arrays = {
         name: np.full(num_items if is_per_item(name) else (), x, dtypes[np.asarray(x).dtype.kind])
-        for name, x in values.items()
+        for name, x in first.items()
+        if x is not None and name not in others
     }
+    return state(**arrays, **others)
 
 
 # ------------------------------------------------------------------------------ checks
-def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
+def check_per_item(
+    selector: str, name: str, values: Any, num_items: int, *, may_lack: bool = False
+) -> None:
+    """Raises ValueError unless `values` has one entry for each item; some, not all, `may_lack` theirs.
+
+    None and NaN are no values.
+    """
     if np.shape(values) != (num_items,):
         raise ValueError(
             f"{name} has shape {np.shape(values)}: {selector} needs one value for each of the {num_items} items"
         )
     value_I = np.asarray(values, object)  # an array of strings would turn NaN into "nan"
-    if missing := [i for i, value in enumerate(value_I) if value is None or value != value]:
+    missing = [i for i, value in enumerate(value_I) if value is None or value != value]
+    if missing and (not may_lack or len(missing) == num_items):
         raise ValueError(
             f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items lack one, "
-            f"and {selector} needs it of every item"
+            f"and {selector} needs it of {'some' if may_lack else 'every'} item"
         )
 
 
@@ -60,14 +78,20 @@ def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None
         raise ValueError(f"{name} of item {np.argmin(is_finite)} has a number that is not finite")
 
 
-def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has a number from 0 to 1 for each item."""
-    check_per_item(selector, name, values, num_items)
-    for i, value in enumerate(np.asarray(values).tolist()):
-        if not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ValueError(
-                f"{name} of item {i} is {value!r}: {selector} takes numbers from 0 to 1"
-            )
+def rates(
+    selector: str, name: str, values: Any, num_items: int, *, may_lack: bool = False
+) -> np.ndarray:
+    """Returns a number from 0 to 1 for each item, float32; NaN for one that lacks it, as it may.
+
+    Raises:
+        ValueError: an item has another number, or lacks one; with `may_lack`, all of them do.
+    """
+    check_per_item(selector, name, values, num_items, may_lack=may_lack)
+    rate_I = np.asarray(values, np.float32)  # None becomes NaN
+    if np.any(is_out := (rate_I < 0) | (rate_I > 1)):
+        i = np.argmax(is_out)
+        raise ValueError(f"{name} of item {i} is {values[i]}: {selector} takes numbers from 0 to 1")
+    return rate_I
 
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.

@@ -30,7 +30,7 @@ PRIOR = 1.0  # answers, half of them right, that are added to the counts of ever
 
 
 @dataclasses.dataclass(frozen=True)
-class PooledOptions(base.Options):
+class PooledOptions(beta.CountingOptions):
     strength: float = fields.number(4.0, above=0)  # s, answers that a category counts as
     memory: float = fields.fraction(0.9)  # What is left of every category's counts after a step
     # What is left of a chosen item's own counts after a step
@@ -49,16 +49,18 @@ class PooledState(beta.BetaState):
 
 
 def selector(options: PooledOptions) -> base.Sampler:
-    """Returns the pooled selector; `init(num_items, category=...)` takes the category of every item."""
+    """Returns the pooled selector; `init` takes the category of every item, and known pass rates."""
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
-    def init(num_items: int, *, category: Array | None = None) -> PooledState:
+    def init(
+        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
+    ) -> PooledState:
         if category is None:
             category = np.zeros(num_items, np.int32)
         category_I, num_categories = per_item.categories("pooled", category, num_items)
-        of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0)
         zero_A = np.zeros(num_categories, np.float32)
-        return PooledState(**of_items, right_A=zero_A, wrong_A=zero_A, category_I=category_I)
+        of_categories = {"right_A": zero_A, "wrong_A": zero_A, "category_I": category_I}
+        return beta.begin(PooledState, options, num_items, pass_rate=pass_rate, **of_categories)
 
     def propose(state: PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, G = rng.selection_keys(key), options.num_rollouts
@@ -79,7 +81,7 @@ def selector(options: PooledOptions) -> base.Sampler:
         alpha_I, beta_I = posterior(state, options.strength)
         return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
 
-    needs = base.Needs(items=(base.PerItem("category"),))
+    needs = base.Needs(items=(base.PerItem("category"), beta.PASS_RATE))
     return base.compiled(init, propose, update, believe=believe, needs=needs)
 
 

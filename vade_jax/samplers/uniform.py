@@ -1,18 +1,19 @@
 """Uniform selection without replacement, the baseline of every other selector."""
 
+import functools
+
 import chex
 import jax
-import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base, ranking
+from vade_jax.samplers import base, per_item, ranking
 
 
 @chex.dataclass(frozen=True)
 class UniformState(types.Pytree):
     """How often each item has been rolled out; within a run the counts differ by at most one."""
 
-    visits_I: jax.Array  # int32
+    visits_I: jax.Array = per_item.starts(0)
 
 
 def selector(options: base.Options) -> base.Sampler:
@@ -24,9 +25,6 @@ def selector(options: base.Options) -> base.Sampler:
     their order.
     """
 
-    def init(num_items: int) -> UniformState:
-        return UniformState(visits_I=jnp.zeros(num_items, jnp.int32))
-
     def propose(state: UniformState, key: jax.Array, num_prompts: int) -> types.Proposal:
         due_I = ranking.least_visited(state.visits_I)
         return ranking.best(due_I, key, num_prompts, options.num_rollouts)
@@ -34,7 +32,7 @@ def selector(options: base.Options) -> base.Sampler:
     def update(state: UniformState, feedback: types.Feedback) -> UniformState:
         return UniformState(visits_I=state.visits_I.at[feedback.index_M].add(1))
 
-    return base.compiled(init, propose, update)
+    return base.compiled(functools.partial(per_item.begin, UniformState), propose, update)
 
 
 SPEC = base.Spec("uniform", base.Options, selector)

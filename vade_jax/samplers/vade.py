@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, precedence, ranking
+from vade_jax.samplers import base, beta, per_item, precedence, ranking
 from vade_jax.types import Array
 
 
@@ -58,7 +58,7 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 
 # ------------------------------------------------------------------------------ the selector
 @dataclasses.dataclass(frozen=True)
-class VadeOptions(base.Options):
+class VadeOptions(beta.CountingOptions):
     """The hyperparameters of VADE. The last three are not in the paper; their defaults turn them off."""
 
     # lambda_1 of Eq. 5: what is left of a chosen item's counts after a step
@@ -88,8 +88,8 @@ class VadeOptions(base.Options):
 class VadeState(types.Pytree):
     """Decayed counts of every item; the posterior of its pass rate is Beta(alpha + 1, beta + 1)."""
 
-    alpha_I: jax.Array  # float32, right answers
-    beta_I: jax.Array  # float32, wrong answers
+    alpha_I: jax.Array = per_item.starts(0.0)  # right answers
+    beta_I: jax.Array = per_item.starts(0.0)  # wrong answers
     unseen_I: jax.Array  # bool, not yet visited by the warm-up
     streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
     # float32, tokens of the answers that alpha and beta count, decayed alike; None: not counted
@@ -110,9 +110,13 @@ def selector(options: VadeOptions) -> base.Sampler:
         per_token=decays if options.per == "token" else None,
     )
 
-    def init(num_items: int) -> VadeState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
-        return VadeState(alpha_I=zero_I, beta_I=zero_I, **overrides.init(num_items))
+    def init(num_items: int, *, pass_rate: Array | None = None) -> VadeState:
+        if pass_rate is not None and options.warmup == "measured":
+            raise ValueError("pass_rate: warmup='measured' measures every pass rate: leave out one")
+        rules = overrides.init(num_items)
+        state = beta.begin(VadeState, options, num_items, pass_rate=pass_rate, **rules)
+        # An item whose pass rate is known needs no warm-up.
+        return state.replace(unseen_I=state.unseen_I & (state.alpha_I + state.beta_I == 0))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -133,6 +137,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         return counted.replace(**overrides.update(state, feedback))
 
     needs = base.Needs(
+        items=(beta.PASS_RATE,),
         # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",

@@ -30,6 +30,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import fields, types
 from vade_jax.samplers import base, per_item, ranking
@@ -54,19 +55,17 @@ class GdroOptions(base.Options):
 class GdroState(types.Pytree):
     """The recent visits of every item, its bin, and the score of each of the A = 10 bins."""
 
-    visits_I: jax.Array  # int32, as uniform's
-    # uint32, a bit for each of the latest visits, the last one lowest: 1 if any answer was right
-    history_I: jax.Array
-    seen_I: jax.Array  # int32, how many of these bits count; at most the window
-    bin_I: jax.Array  # int32, NO_BIN before the first visit
+    visits_I: jax.Array = per_item.starts(0)  # as uniform's
+    # A bit for each of the latest visits, the last one lowest: 1 if any answer was right
+    history_I: jax.Array = per_item.starts(np.uint32(0))
+    seen_I: jax.Array = per_item.starts(0)  # how many of these bits count; at most the window
+    bin_I: jax.Array = per_item.starts(NO_BIN)
     score_A: jax.Array  # float32, S
 
 
 def selector(options: GdroOptions) -> base.Sampler:
     def init(num_items: int) -> GdroState:
-        of_items = per_item.filled(num_items, visits_I=0, seen_I=0, bin_I=NO_BIN)
-        history_I = jnp.zeros(num_items, jnp.uint32)
-        return GdroState(history_I=history_I, score_A=jnp.zeros(NUM_BINS, jnp.float32), **of_items)
+        return per_item.begin(GdroState, num_items, score_A=np.zeros(NUM_BINS, np.float32))
 
     def weights(state: GdroState, index_M: Array) -> jax.Array:
         bin_M = state.bin_I[index_M]

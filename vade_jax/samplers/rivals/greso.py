@@ -19,6 +19,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, per_item, ranking
@@ -46,21 +47,21 @@ class GresoOptions(base.Options):
 class GresoState(types.Pytree):
     """When each item was last visited, and how many visits in a row taught nothing."""
 
-    epoch_I: jax.Array  # int32, epoch of the last visit; -1 before the first
-    # int32, latest visits in a row that were all right (> 0) or all wrong (< 0)
-    streak_I: jax.Array
-    luck_I: jax.Array  # float32 in [0, 1), decides for how many epochs the item is skipped
-    epoch: jax.Array  # int32, the current epoch
+    epoch_I: jax.Array = per_item.starts(-1)  # epoch of the last visit; -1 before the first
+    # Latest visits in a row that were all right (> 0) or all wrong (< 0)
+    streak_I: jax.Array = per_item.starts(0)
+    # In [0, 1), decides for how many epochs the item is skipped
+    luck_I: jax.Array = per_item.starts(0.0)
+    epoch: jax.Array = per_item.starts(0)  # the current epoch
+    step: jax.Array = per_item.starts(0)
     p_easy: jax.Array  # float32
     p_hard: jax.Array  # float32
-    step: jax.Array  # int32
 
 
 def selector(options: GresoOptions) -> base.Sampler:
     def init(num_items: int) -> GresoState:
-        of_items = {"epoch_I": -1, "streak_I": 0, "luck_I": 0.0}
-        shares = {"p_easy": float(options.p_easy), "p_hard": float(options.p_hard)}
-        return GresoState(**per_item.filled(num_items, **of_items, **shares, epoch=0, step=0))
+        p_easy, p_hard = np.float32(options.p_easy), np.float32(options.p_hard)
+        return per_item.begin(GresoState, num_items, p_easy=p_easy, p_hard=p_hard)
 
     def propose(state: GresoState, key: jax.Array, num_prompts: int) -> types.Proposal:
         due_I = due(state)

@@ -12,7 +12,9 @@ predicted these counts.
 """
 
 import dataclasses
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 import chex
 import jax
@@ -42,8 +44,8 @@ class WalkOptions(base.Options):
 class KalmanState(types.Pytree):
     """The posterior of every item: log(p / (1 - p)) ~ N(mean, var)."""
 
-    mean_I: jax.Array  # float32
-    var_I: jax.Array  # float32
+    mean_I: jax.Array = per_item.starts(0.0)
+    var_I: jax.Array = per_item.starts(4.0)
     # float32, log-probability of the counts of past steps under each noise scale, decayed
     evidence_Q: jax.Array
 
@@ -51,10 +53,9 @@ class KalmanState(types.Pytree):
 Walk = TypeVar("Walk", bound=KalmanState)
 
 
-def begin(num_items: int) -> dict[str, Any]:
-    """Returns the arrays of the state before any answers: every logit is N(0, 4)."""
-    prior = per_item.filled(num_items, mean_I=0.0, var_I=4.0)
-    return {**prior, "evidence_Q": np.zeros_like(SCALE_Q)}
+def begin(state: type[Walk]) -> Callable[[int], Walk]:
+    """Returns an `init`; before any answers every logit is N(0, 4)."""
+    return functools.partial(per_item.begin, state, evidence_Q=np.zeros_like(SCALE_Q))
 
 
 def walked(options: WalkOptions, state: Walk, feedback: types.Feedback) -> Walk:
@@ -104,18 +105,13 @@ def kalman(options: KalmanOptions) -> base.Sampler:
     """
     info_gain = beta.INFO_GAINS[options.info_gain]
 
-    def init(num_items: int) -> KalmanState:
-        return KalmanState(**begin(num_items))
-
     def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         p_I = gaussian.draw(keys.draw, state.mean_I, state.var_I, options.temper)
         return ranking.best(info_gain(p_I), keys.ties, num_prompts, options.num_rollouts, p_I)
 
-    def update(state: KalmanState, feedback: types.Feedback) -> KalmanState:
-        return walked(options, state, feedback)
-
-    return base.compiled(init, propose, update, believe=gaussian.believe)
+    update = functools.partial(walked, options)
+    return base.compiled(begin(KalmanState), propose, update, believe=gaussian.believe)
 
 
 KALMAN = base.Spec("kalman", KalmanOptions, kalman)
@@ -137,7 +133,8 @@ class KgpsOptions(WalkOptions):
 class KgpsState(KalmanState):
     """The posterior, and the items that the warm-up has not visited."""
 
-    unseen_I: jax.Array  # bool; every item is visited once before the posterior chooses
+    # Every item is visited once before the posterior chooses.
+    unseen_I: jax.Array = per_item.starts(True)
 
 
 def kgps(options: KgpsOptions) -> base.Sampler:
@@ -160,9 +157,6 @@ def kgps(options: KgpsOptions) -> base.Sampler:
     - The top B, the prior and the noise are our own choices.
     """
 
-    def init(num_items: int) -> KgpsState:
-        return KgpsState(**begin(num_items), unseen_I=jnp.ones(num_items, bool))
-
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
@@ -172,7 +166,7 @@ def kgps(options: KgpsOptions) -> base.Sampler:
         unseen_I = state.unseen_I.at[feedback.index_M].set(False)
         return walked(options, state, feedback).replace(unseen_I=unseen_I)
 
-    return base.compiled(init, propose, update, believe=gaussian.believe)
+    return base.compiled(begin(KgpsState), propose, update, believe=gaussian.believe)
 
 
 KGPS = base.Spec("kgps", KgpsOptions, kgps)

@@ -32,7 +32,7 @@ MIN_COUNT = 8  # fewest answers from which p counts as known, as in the public c
 
 
 @dataclasses.dataclass(frozen=True)
-class KnapsackOptions(base.Options):
+class KnapsackOptions(beta.CountingOptions):
     """The hyperparameters of Knapsack RL. `num_rollouts` is the mean, and the number for unknown prompts."""
 
     min_rollouts: int = 2  # Fewest answers to a prompt whose pass rate is known, before any surplus
@@ -59,14 +59,14 @@ class KnapsackState(beta.BetaState):
     # after one mixed group, p would never be 0 or 1 again.
     right_I8: jax.Array
     wrong_I8: jax.Array
-    visits_I: jax.Array  # int32
+    visits_I: jax.Array = per_item.starts(0)
 
 
 def selector(options: KnapsackOptions) -> base.Sampler:
-    def init(num_items: int) -> KnapsackState:
+    def init(num_items: int, **prior: Array) -> KnapsackState:
         zero_I8 = jnp.zeros((num_items, 8), jnp.float32)
-        of_items = per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, visits_I=0)
-        return KnapsackState(**of_items, right_I8=zero_I8, wrong_I8=zero_I8)
+        groups = {"right_I8": zero_I8, "wrong_I8": zero_I8}
+        return beta.begin(KnapsackState, options, num_items, **prior, **groups)
 
     def propose(state: KnapsackState, key: jax.Array, num_prompts: int) -> types.Proposal:
         index_M = ranking.top_b(ranking.least_visited(state.visits_I), key, num_prompts)
@@ -93,7 +93,8 @@ def selector(options: KnapsackOptions) -> base.Sampler:
             visits_I=state.visits_I.at[index_M].add(1),
         )
 
-    return base.compiled(init, propose, update, believe=beta.believe, needs=base.Needs(uneven=True))
+    needs = base.Needs(items=(beta.PASS_RATE,), uneven=True)
+    return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 
 
 # Rows of two answers, the size of the smallest group, so that no row is partly empty.

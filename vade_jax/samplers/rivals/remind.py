@@ -51,10 +51,10 @@ class RemindState(types.Pytree):
     """The state of the wrapped selector, and the queue."""
 
     base: base.State
-    # int32, the step in which a queued item joined or was last reviewed: the order of the queue. Within one
-    # step the order is random. It is one number per item because the length of a list would change.
-    since_I: jax.Array
-    step: jax.Array  # int32, steps so far
+    # The step in which a queued item joined or was last reviewed: the order of the queue. Within one step
+    # the order is random. It is one number per item because the length of a list would change.
+    since_I: jax.Array = per_item.starts(NOT_QUEUED)
+    step: jax.Array = per_item.starts(0)  # steps so far
 
 
 def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sampler:
@@ -62,8 +62,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
     below = base.below(specs, options)
 
     def init(num_items: int, **arrays: Array) -> RemindState:
-        queue = per_item.filled(num_items, since_I=NOT_QUEUED, step=0)
-        return RemindState(base=below.init(num_items, **arrays), **queue)
+        return per_item.begin(RemindState, num_items, base=below.init(num_items, **arrays))
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)

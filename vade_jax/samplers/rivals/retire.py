@@ -27,6 +27,7 @@ which a wrong answer earns its format.
 """
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -42,7 +43,7 @@ MARGIN = 1e-6  # 9/10 is not above 0.9, however it is rounded
 
 
 @dataclasses.dataclass(frozen=True)
-class RetireOptions(base.Options):
+class RetireOptions(beta.CountingOptions):
     rate: float = fields.fraction(0.9)  # A posterior mean above it retires a prompt; 1: never
     # What is left of an item's counts after it is visited; items that are not visited keep theirs
     decay: float = fields.fraction(0.75)
@@ -53,18 +54,14 @@ class RetireOptions(base.Options):
 class RetireState(beta.BetaState):
     """Counts of answers, the visits of the shuffled passes, and the queue of retired items."""
 
-    # int32, the pass in which an item was last visited; active items differ by at most one
-    visits_I: jax.Array
-    # int32, the step in which a retired item retired or was last reviewed: the order of the queue
-    since_I: jax.Array
-    step: jax.Array  # int32, steps so far
+    # The pass in which an item was last visited; active items differ by at most one
+    visits_I: jax.Array = per_item.starts(0)
+    # The step in which a retired item retired or was last reviewed: the order of the queue
+    since_I: jax.Array = per_item.starts(NOT_RETIRED)
+    step: jax.Array = per_item.starts(0)  # steps so far
 
 
 def selector(options: RetireOptions) -> base.Sampler:
-    def init(num_items: int) -> RetireState:
-        first = {"alpha_I": 0.0, "beta_I": 0.0, "visits_I": 0, "since_I": NOT_RETIRED, "step": 0}
-        return RetireState(**per_item.filled(num_items, **first))
-
     def propose(state: RetireState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, retired_I = rng.selection_keys(key), state.since_I != NOT_RETIRED
         # One order for all: active items by their visits, then the queue, as if visited more often.
@@ -107,7 +104,8 @@ def selector(options: RetireOptions) -> base.Sampler:
             "retire/reviewed": reviewed_M,
         }
 
-    return base.compiled(init, propose, update, believe=believe)
+    init = functools.partial(beta.begin, RetireState, options)
+    return base.compiled(init, propose, update, believe=believe, needs=beta.NEEDS)
 
 
 SPEC = base.Spec("retire", RetireOptions, selector)

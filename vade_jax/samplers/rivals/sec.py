@@ -17,6 +17,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import fields, types
 from vade_jax.samplers import base, per_item, ranking
@@ -36,7 +37,7 @@ class SecState(types.Pytree):
 
     value_A: jax.Array  # float32, Q
     category_I: jax.Array  # int32
-    visits_I: jax.Array  # int32
+    visits_I: jax.Array = per_item.starts(0)
 
 
 def selector(options: SecOptions) -> base.Sampler:
@@ -44,11 +45,8 @@ def selector(options: SecOptions) -> base.Sampler:
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         category_I, num_categories = per_item.categories("sec", category, num_items)
-        return SecState(
-            value_A=jnp.zeros(num_categories, jnp.float32),
-            category_I=jnp.asarray(category_I),
-            visits_I=jnp.zeros(num_items, jnp.int32),
-        )
+        value_A = np.zeros(num_categories, np.float32)
+        return per_item.begin(SecState, num_items, value_A=value_A, category_I=category_I)
 
     def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
         ranking.check_num_prompts(num_prompts, len(state.visits_I))

@@ -37,8 +37,8 @@ def selector(options: base.Options) -> base.Sampler:
         # Before the first pass all categories have the same pass rate, so all items are equally likely.
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         category_I, _ = per_item.categories("strata", category, num_items)
-        per_item.check_rates("strata", "pass_rate", pass_rate, num_items)
-        rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
+        rate_I = per_item.rates("strata", "pass_rate", pass_rate, num_items)
+        rate_A = _rate(np.bincount(category_I, rate_I), np.bincount(category_I))
         return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
 
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:

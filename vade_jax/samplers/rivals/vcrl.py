@@ -20,6 +20,7 @@ A step without dropped groups ends after its first round. With replay="next_step
 """
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -45,22 +46,19 @@ class VcrlOptions(base.Options):
 class VcrlState(types.Pytree):
     """Visits, and the memory bank: the items with a priority above -inf."""
 
-    visits_I: jax.Array  # int32, without replays
-    priority_I: jax.Array  # float32
-    access_I: jax.Array  # int32, the step in which the item entered the bank
-    replays_I: jax.Array  # int32, how often the item came out of the bank
-    last_I: jax.Array  # int32, the step of the latest visit or replay; 0 before the first
-    dropped: jax.Array  # int32, groups whose places the next proposal fills from the bank
-    step: jax.Array  # int32
+    visits_I: jax.Array = per_item.starts(0)  # without replays
+    priority_I: jax.Array = per_item.starts(-float("inf"))
+    access_I: jax.Array = per_item.starts(0)  # the step in which the item entered the bank
+    replays_I: jax.Array = per_item.starts(0)  # how often the item came out of the bank
+    last_I: jax.Array = per_item.starts(0)  # step of the latest visit or replay; 0 before the first
+    # Groups whose places the next proposal fills from the bank
+    dropped: jax.Array = per_item.starts(0)
+    step: jax.Array = per_item.starts(0)
 
 
 def selector(options: VcrlOptions) -> base.Sampler:
     # Whether items of the bank come back in a second round of the step that dropped the groups.
     within = options.replay == "same_step"
-
-    def init(num_items: int) -> VcrlState:
-        bank = {"priority_I": -float("inf"), "access_I": 0, "replays_I": 0, "last_I": 0}
-        return VcrlState(**per_item.filled(num_items, visits_I=0, **bank, dropped=0, step=0))
 
     def propose(state: VcrlState, key: jax.Array, num_prompts: int) -> types.Proposal:
         taken_I = replayed(state, num_prompts, within=within)
@@ -115,6 +113,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
 
     removed_by = {"rounds": "replay='next_step' of vcrl"} if within else {}
     needs = base.Needs(rounds=2 if within else 1, passes="never", removed_by=removed_by)
+    init = functools.partial(per_item.begin, VcrlState)
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 
 
