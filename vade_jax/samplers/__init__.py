@@ -16,8 +16,7 @@ from vade_jax.samplers.rivals import (
     kalman,
     knapsack,
     mmr1,
-    remind,
-    retire,
+    reviews,
     sec,
     strata,
     vcrl,
@@ -27,12 +26,12 @@ _SPECS = (
     *(vade.SPEC, uniform.SPEC, dapo.SPEC, pooled.SPEC, informed.SPEC, arcus.SPEC, bots.SPEC),
     *(cero.SPEC, counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
     *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
-    *(retire.SPEC, sec.SPEC, strata.SPEC, vcrl.SPEC),
+    *(reviews.RETIRE, sec.SPEC, strata.SPEC, vcrl.SPEC),
 )
 SAMPLERS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 # ReMind wraps any of the others, so it needs to know them.
-_remind = functools.partial(remind.selector, dict(SAMPLERS))
-SAMPLERS["remind"] = Spec("remind", remind.RemindOptions, _remind)
+_remind = functools.partial(reviews.remind, dict(SAMPLERS))
+SAMPLERS["remind"] = Spec("remind", reviews.RemindOptions, _remind)
 
 
 def find(name: str, setting: str = "selector.name") -> Spec:

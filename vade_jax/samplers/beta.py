@@ -135,15 +135,18 @@ def begin(
     pass_rate: Array | None = None,
     **others: Any,
 ) -> S:
-    """Returns a state before the first answer, with the counts of a prior.
+    """Returns a state before the first answer: alpha = n p, beta = n (1 - p), for n = `prior_strength`.
 
-    alpha = n p and beta = n (1 - p), for n = `prior_strength` and a known pass rate p. An item whose pass
-    rate is NaN or None has no counts, as all items do without `pass_rate`.
+    An item whose pass rate p is None or NaN has no counts, as all items do without `pass_rate`.
     """
     if pass_rate is not None:
-        p_I = per_item.rates("a prior", "pass_rate", pass_rate, num_items, may_lack=True)
-        for name, share_I in (("alpha_I", p_I), ("beta_I", 1 - p_I)):
-            others[name] = np.nan_to_num(options.prior_strength * share_I)
+        p_I = np.asarray(pass_rate, np.float32)  # None becomes NaN
+        known_I = ~np.isnan(p_I)
+        if not known_I.any():
+            raise ValueError("pass_rate: no item has one")
+        p_I = per_item.rates("a prior", "pass_rate", np.where(known_I, p_I, 0), num_items)
+        n_I = np.float32(options.prior_strength) * known_I
+        others |= {"alpha_I": n_I * p_I, "beta_I": n_I * (1 - p_I)}
     return per_item.begin(state, num_items, **others)
 
 

@@ -45,49 +45,34 @@ def begin(state: type[S], num_items: int, **others: Any) -> S:
 
 
 # ------------------------------------------------------------------------------ checks
-def check_per_item(
-    selector: str, name: str, values: Any, num_items: int, *, may_lack: bool = False
-) -> None:
-    """Raises ValueError unless `values` has one entry for each item; some, not all, `may_lack` theirs.
-
-    None and NaN are no values.
-    """
+def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
+    """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
     if np.shape(values) != (num_items,):
         raise ValueError(
             f"{name} has shape {np.shape(values)}: {selector} needs one value for each of the {num_items} items"
         )
     value_I = np.asarray(values, object)  # an array of strings would turn NaN into "nan"
-    missing = [i for i, value in enumerate(value_I) if value is None or value != value]
-    if missing and (not may_lack or len(missing) == num_items):
+    if missing := [i for i, value in enumerate(value_I) if value is None or value != value]:
         raise ValueError(
             f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items lack one, "
-            f"and {selector} needs it of {'some' if may_lack else 'every'} item"
+            f"and {selector} needs it of every item"
         )
 
 
 def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has a row of finite numbers for each item."""
-    rows = np.asarray(values)
-    if rows.ndim != 2 or len(rows) != num_items or not rows.size or rows.dtype.kind not in "fiu":
+    rows = np.asarray(values, np.float64)
+    is_matrix = rows.ndim == 2 and len(rows) == num_items and rows.size
+    if not is_matrix or not np.isfinite(rows).all():
         raise ValueError(
-            f"{name} is {rows.dtype}{list(rows.shape)}: {selector} takes a vector of numbers for each of the "
-            f"{num_items} items"
+            f"{name} is {list(rows.shape)}: {selector} takes a vector of finite numbers for each of the {num_items} items"
         )
-    is_finite = np.isfinite(rows).all(axis=1)
-    if not is_finite.all():
-        raise ValueError(f"{name} of item {np.argmin(is_finite)} has a number that is not finite")
 
 
-def rates(
-    selector: str, name: str, values: Any, num_items: int, *, may_lack: bool = False
-) -> np.ndarray:
-    """Returns a number from 0 to 1 for each item, float32; NaN for one that lacks it, as it may.
-
-    Raises:
-        ValueError: an item has another number, or lacks one; with `may_lack`, all of them do.
-    """
-    check_per_item(selector, name, values, num_items, may_lack=may_lack)
-    rate_I = np.asarray(values, np.float32)  # None becomes NaN
+def rates(selector: str, name: str, values: Any, num_items: int) -> np.ndarray:
+    """Returns the values as float32; raises ValueError unless each item has a number from 0 to 1."""
+    check_per_item(selector, name, values, num_items)
+    rate_I = np.asarray(values, np.float32)
     if np.any(is_out := (rate_I < 0) | (rate_I > 1)):
         i = np.argmax(is_out)
         raise ValueError(f"{name} of item {i} is {values[i]}: {selector} takes numbers from 0 to 1")

@@ -8,9 +8,9 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers.rivals import remind
+from vade_jax.samplers.rivals import reviews
 
-OUT = remind.NOT_QUEUED
+OUT = reviews.OUT
 CATEGORY = {"category": np.arange(200) % 3}
 ARRAYS = {"sec": CATEGORY, "strata": CATEGORY}  # what a base's init needs
 

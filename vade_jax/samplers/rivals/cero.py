@@ -2,20 +2,21 @@
 
 A prompt with p(1-p) of q = E[p (1-p)] that gets z groups in a run of K steps, B groups each, gains
 
-    U(q, z) = 1 - exp(-4 lambda q z / R)               R = K B / I, the groups that a prompt gets on average
+    U(q, z) = 1 - exp(-4 q z / R)                      R = K B / I, the groups that a prompt gets on average
 
 The selector keeps a slope theta of each prompt, the gain of one more group that it is still worth, and a
 price nu of a group. They begin at theta = 4 q and nu = 1/2, and a step does
 
     d = theta - nu                                     the margins; the B largest are rolled out
-    n = 1 where d > 0, at most `capacity` B of them    what would have been served, the batch first
+    n = 1 where d > 0, for 33/32 B of them at most     what would have been served, the batch first
     q <- E[p (1-p)] of Beta(alpha + 1, beta + 1)       with this step's answers
-    x = log(4 q / theta) B / (4 lambda q I)            the share of the steps in which theta asks for it,
+    x = log(4 q / theta) B / (4 q I)                   the share of the steps in which theta asks for it,
                                                        within [0, 1]
     theta <- theta - (n - x) / sqrt(K)                 both within [0, 1]
     nu <- nu - (1 - sum(n) / B) / sqrt(K)
 
-In the paper's units z is in half groups of 4 answers, of which a chosen prompt gets two; it cancels out.
+The paper counts in half groups of 4 answers, of which a chosen prompt gets two; they cancel out. Its lambda
+and rho, both 1, are left out.
 
 Departures from the paper:
 - A step has exactly B groups, also where a margin is not above 0. In the paper it has as many as margins are,
@@ -35,16 +36,14 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
+CAPACITY = (
+    33 / 32
+)  # groups that would be served at most, as a multiple of B; the paper's 132 of 128
+
 
 @dataclasses.dataclass(frozen=True)
 class CeroOptions(beta.CountingOptions):
-    """The hyperparameters of CERO; the defaults are those of the paper."""
-
     steps: int = fields.number(500, at_least=1)  # K, the steps of the run
-    decay: float = fields.fraction(1.0)  # rho, what a step leaves of every count
-    gain: float = fields.number(1.0, above=0)  # lambda, how fast a prompt's gain is used up
-    # Groups that may be served in a step, as a multiple of B, before the price rises no further
-    capacity: float = fields.number(33 / 32, at_least=1, at_most=2)
     seed: int = fields.seed()  # Decides ties among what would have been served beyond the batch
 
 
@@ -69,16 +68,15 @@ def selector(options: CeroOptions) -> base.Sampler:
 
     def update(state: CeroState, feedback: types.Feedback) -> CeroState:
         num_items, num_prompts = len(state.slope_I), len(feedback.index_M)
-        decays = {"decay_selected": options.decay, "decay_rest": options.decay}
-        counted = beta.counted(state, feedback, **decays)
+        counted = beta.counted(state, feedback, decay_selected=1.0, decay_rest=1.0)
         if base.is_pass(feedback, num_items):
             return counted
         margin_I = state.slope_I - state.price
-        most = min(math.ceil(options.capacity * num_prompts), num_items)
+        most = min(math.ceil(CAPACITY * num_prompts), num_items)
         key = rng.own_key(options.seed, state.step)
         index_C = ranking.top_b(margin_I.at[feedback.index_M].set(jnp.inf), key, most)
         served_I = jnp.zeros(num_items).at[index_C].set(1) * (margin_I > 0)
-        due_I = exposure(variance(counted), state.slope_I, num_prompts / num_items / options.gain)
+        due_I = exposure(variance(counted), state.slope_I, num_prompts / num_items)
         surplus = 1 - jnp.sum(served_I) / num_prompts
         return counted.replace(
             slope_I=jnp.clip(state.slope_I - speed * (served_I - due_I), 0, 1),
@@ -109,6 +107,6 @@ def variance(state: CeroState) -> Array:
 def exposure(q_I: Array, slope_I: Array, share: float) -> Array:
     """Returns z* / K, the groups a step in which the gain of one more falls to the slope; from 0 to 1.
 
-    `share` is B / (lambda I). A slope of 0 asks for every step, one of 4 q or more for none.
+    `share` is B / I. A slope of 0 asks for every step, one of 4 q or more for none.
     """
     return jnp.clip(jnp.log(4 * q_I / slope_I) * share / (4 * q_I), 0, 1)

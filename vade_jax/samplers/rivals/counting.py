@@ -23,20 +23,17 @@ from vade_jax.types import Array
 
 def counting(
     options: beta.CountingOptions,
-    propose: Callable[[beta.BetaState, rng.SelectionKeys, int], types.Proposal],
+    propose: Callable[[beta.BetaState, jax.Array, int], types.Proposal],
     *,
     decay: float,
 ) -> base.Sampler:
     """Returns a selector that proposes by the counts alone."""
 
-    def keyed(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        return propose(state, rng.selection_keys(key), num_prompts)
-
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
         return beta.counted(state, feedback, decay_selected=decay, decay_rest=1.0)
 
     init = functools.partial(beta.begin, beta.BetaState, options)
-    return base.compiled(init, keyed, update, believe=beta.believe, needs=beta.NEEDS)
+    return base.compiled(init, propose, update, believe=beta.believe, needs=beta.NEEDS)
 
 
 # ------------------------------------------------------------------------------ MoPPS
@@ -124,9 +121,9 @@ def mapp(options: MappOptions) -> base.Sampler:
     """
     G = options.num_rollouts
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, G)
-        return ranking.drawn(jnp.log(mixed_I), keys, num_prompts, G)
+        return ranking.drawn(jnp.log(mixed_I), rng.selection_keys(key), num_prompts, G)
 
     return counting(options, propose, decay=options.decay)
 
@@ -158,9 +155,10 @@ def cures(options: CuresOptions) -> base.Sampler:
       each prompt's gradient, which the paper measures.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         log_weight_I = jnp.sqrt(beta.outcome_variance(p_I)) / options.temperature
+        keys = rng.selection_keys(key)
         return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
     return counting(options, propose, decay=1.0)
@@ -200,11 +198,12 @@ def dare(options: DareOptions) -> base.Sampler:
       d > 0.8. A selector gives no hints and makes no rewards, and answers alone would not be DARE.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         difficulty_I = 1 - p_I
         # The log density, against that at 1/2
         log_weight_I = options.concentration / 2 * jnp.log(4 * difficulty_I * (1 - difficulty_I))
+        keys = rng.selection_keys(key)
         return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
     return counting(options, propose, decay=options.decay)
@@ -247,7 +246,8 @@ def insight(options: InsightOptions) -> base.Sampler:
     at random.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
         size = min(ranking.share_of(options.candidates, num_prompts), len(state.alpha_I))
         # All scores are 0 except NaN, so the pool is random, and has NaN only if there is nothing else.
         candidate_C = ranking.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)

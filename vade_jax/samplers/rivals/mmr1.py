@@ -31,11 +31,6 @@ class Mmr1Options(base.Options):
     outcome_weight: float = fields.number(0.8, at_least=0)  # alpha, the weight of P (1 - P)
     diversity_weight: float = fields.number(0.2, at_least=0)  # beta, the weight of D
 
-    def __post_init__(self):
-        super().__post_init__()
-        total = self.outcome_weight + self.diversity_weight
-        fields.Interval(above=0).check("the sum of both weights", total)
-
 
 @chex.dataclass(frozen=True)
 class Mmr1State(types.Pytree):
