@@ -8,25 +8,30 @@ from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
+    categories,
     cero,
     counting,
     dps,
-    gdro,
-    greso,
+    filters,
     kalman,
-    knapsack,
     mmr1,
     reviews,
-    sec,
-    strata,
-    vcrl,
+    shares,
 )
 
 _SPECS = (
     *(vade.SPEC, uniform.SPEC, dapo.SPEC, pooled.SPEC, informed.SPEC, arcus.SPEC, bots.SPEC),
-    *(cero.SPEC, counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
-    *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
-    *(reviews.RETIRE, sec.SPEC, strata.SPEC, vcrl.SPEC),
+    *(
+        cero.SPEC,
+        counting.CURES,
+        counting.DARE,
+        dps.SPEC,
+        shares.GDRO,
+        filters.GRESO,
+        counting.INSIGHT,
+    ),
+    *(kalman.KALMAN, kalman.KGPS, shares.KNAPSACK, counting.MAPP, mmr1.SPEC, counting.MOPPS),
+    *(reviews.RETIRE, categories.SEC, categories.STRATA, filters.VCRL),
 )
 SAMPLERS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 # ReMind wraps any of the others, so it needs to know them.

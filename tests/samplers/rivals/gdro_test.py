@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import gdro
+from vade_jax.samplers.rivals import shares
 
-NONE = gdro.NO_BIN
+NONE = shares.NO_BIN
 
 
 class Loop:
@@ -58,7 +58,7 @@ class Loop:
 @pytest.mark.parametrize(("window", "margin"), [(10, 0.05), (4, 0.0), (7, 0.08)])
 def test_sixty_steps_are_those_of_a_plain_loop(window, margin):
     """12 prompts, 6 a step, 3 answers; one prompt in eight without them; no advantage is ever given."""
-    selector = gdro.SPEC(window=window, margin=margin, num_rollouts=3)
+    selector = shares.GDRO(window=window, margin=margin, num_rollouts=3)
     rng, rate_I = np.random.default_rng(2), np.linspace(0, 0.8, 12)
     state, loop = selector.init(12), Loop(12, window, margin)
     for step in range(60):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import knapsack
+from vade_jax.samplers.rivals import shares
 
-make = functools.cache(knapsack.SPEC)
+make = functools.cache(shares.KNAPSACK)
 
 
 def value(num, p):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import strata
+from vade_jax.samplers.rivals import categories
 
 CATEGORY = np.repeat(["solved", "half", "rare", "hopeless"], 25)
 RIGHT = np.select([CATEGORY == "solved", CATEGORY == "half", CATEGORY == "rare"], [4, 2, 1], 0)
@@ -13,7 +13,7 @@ RIGHT = np.select([CATEGORY == "solved", CATEGORY == "half", CATEGORY == "rare"]
 
 def measured():
     """The state after a pass with four answers to each item."""
-    selector = strata.SPEC(num_rollouts=4)
+    selector = categories.STRATA(num_rollouts=4)
     state = selector.init(100, category=CATEGORY)
     order = np.random.default_rng(0).permutation(100)
     return selector, selector.update(state, environment.counts(order, RIGHT[order], 4))
@@ -37,9 +37,9 @@ def test_items_are_drawn_by_the_variance_of_their_category():
 
 
 def test_given_pass_rates_are_averaged_by_category():
-    state = strata.SPEC().init(4, category=["b", "a", "b", "a"], pass_rate=[1, 0.25, 0, 0.75])
+    state = categories.STRATA().init(4, category=["b", "a", "b", "a"], pass_rate=[1, 0.25, 0, 0.75])
     np.testing.assert_allclose(state.rate_A, [0.5, 0.5])
-    state = strata.SPEC().init(3, category=[7, 7, 2], pass_rate=[1, 0.5, 0.25])
+    state = categories.STRATA().init(3, category=[7, 7, 2], pass_rate=[1, 0.5, 0.25])
     np.testing.assert_allclose(state.rate_A, [0.75 / 2, 2 / 3])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import vcrl
+from vade_jax.samplers.rivals import filters
 
 
 def test_variance_by_hand():
@@ -14,7 +14,7 @@ def test_variance_by_hand():
     successes_M = jnp.array([0.0, 1, 2, 3, 4, 5, 8, 1, 2, 1, 0])
     trials_M = jnp.array([8.0, 8, 8, 8, 8, 8, 8, 5, 5, 1, 0])
     expected_M = [0, 7 / 16, 3 / 4, 15 / 16, 1, 15 / 16, 0, 4 / 6, 1, 0, 0]
-    variance_M = vcrl.variance(successes_M, trials_M)
+    variance_M = filters.variance(successes_M, trials_M)
     np.testing.assert_allclose(variance_M, expected_M, rtol=1e-6)
 
 
@@ -26,7 +26,7 @@ def test_bank_is_that_of_a_loop(replay, momentum):
     In the same step there is a second round of as many prompts as were dropped. What enters in a step
     is not taken out in it; the others' priorities change once a step.
     """
-    selector = vcrl.SPEC(momentum=momentum, first_steps=3, replay=replay)
+    selector = filters.VCRL(momentum=momentum, first_steps=3, replay=replay)
     state, rng = selector.init(12), np.random.default_rng(0)
     bank, dropped = {}, 0  # item: [priority, step]
     replays, visits = np.zeros(12, int), np.zeros(12, int)
@@ -70,9 +70,9 @@ def test_bank_is_that_of_a_loop(replay, momentum):
 
 
 def test_nan_is_never_replayed():
-    state = vcrl.SPEC().init(6)
+    state = filters.VCRL().init(6)
     priority_I = jnp.array([jnp.nan, 0.9, 0.8, 0.7, -jnp.inf, -jnp.inf])
     state = state.replace(priority_I=priority_I, dropped=jnp.int32(2))
-    assert np.flatnonzero(vcrl.replayed(state, 3)).tolist() == [1, 2]
+    assert np.flatnonzero(filters.replayed(state, 3)).tolist() == [1, 2]
     state = state.replace(dropped=jnp.int32(6))
-    assert np.flatnonzero(vcrl.replayed(state, 6)).tolist() == [1, 2, 3]
+    assert np.flatnonzero(filters.replayed(state, 6)).tolist() == [1, 2, 3]

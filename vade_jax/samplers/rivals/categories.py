@@ -1,16 +1,4 @@
-"""SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
-
-Each slot of a batch draws a category from softmax(Q / temperature), with replacement, and takes the next
-item of a shuffled pass over that category. The reward r of a category is the mean |advantage| of its
-answers, and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5. The paper's advantages are divided by
-the standard deviation of the group, which is the default of the loop.
-
-Departures from the paper:
-- No item occurs twice in a batch. If a category gets more slots than it has items, the rest go to random
-  categories that still have items.
-- A category without a valid answer counts as not drawn. It keeps its Q, as in the paper; the code moves the Q
-  of every category that was not drawn towards 0.
-"""
+"""Two selectors by category: SEC draws categories as a bandit, strata measures them in passes."""
 
 import dataclasses
 
@@ -19,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import fields, types
+from vade_jax import fields, rng, types
 from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 
+# ------------------------------------------------------------------------------ SEC
 @dataclasses.dataclass(frozen=True)
 class SecOptions(base.Options):
     # tau, temperature of the softmax (the paper: 1.0 for countdown, 0.4 for mathematics, 0.2 for puzzles)
@@ -40,8 +29,20 @@ class SecState(types.Pytree):
     visits_I: jax.Array = per_item.starts(0)
 
 
-def selector(options: SecOptions) -> base.Sampler:
-    """Returns SEC; `init(num_items, category=...)` takes the category of every item, a number or name."""
+def sec(options: SecOptions) -> base.Sampler:
+    """Returns SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
+
+    Each slot of a batch draws a category from softmax(Q / temperature), with replacement, and takes the next
+    item of a shuffled pass over that category. The reward r of a category is the mean |advantage| of its
+    answers, and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5. The paper's advantages are divided by
+    the standard deviation of the group, which is the default of the loop.
+
+    Departures from the paper:
+    - No item occurs twice in a batch. If a category gets more slots than it has items, the rest go to random
+      categories that still have items.
+    - A category without a valid answer counts as not drawn. It keeps its Q, as in the paper; the code moves
+      the Q of every category that was not drawn towards 0.
+    """
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         category_I, num_categories = per_item.categories("sec", category, num_items)
@@ -80,7 +81,7 @@ def selector(options: SecOptions) -> base.Sampler:
     return base.compiled(init, propose, update, needs=needs)
 
 
-SPEC = base.Spec("sec", SecOptions, selector, goes_with=per_item.WITH_CATEGORY)
+SEC = base.Spec("sec", SecOptions, sec, goes_with=per_item.WITH_CATEGORY)
 
 
 def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
@@ -117,3 +118,65 @@ def rank_in_category(luck_I: Array, category_I: Array, visits_I: Array) -> jax.A
     place_I = jnp.zeros(num_items, jnp.int32).at[order_I].set(jnp.arange(num_items))
     first_I = jnp.searchsorted(category_I[order_I], category_I).astype(jnp.int32)
     return place_I - first_I
+
+
+# ------------------------------------------------------------------------------ strata
+@chex.dataclass(frozen=True)
+class StrataState(types.Pytree):
+    """The pass rate of each of the A categories, from the latest pass."""
+
+    rate_A: Array  # float32
+    category_I: Array  # int32
+
+
+def strata(options: base.Options) -> base.Sampler:
+    """Returns strata: a control that learns the pass rate of every category from passes over all items.
+
+    It is not from a paper. It shows what a selector could gain if it knew how hard each kind of prompt is
+    now. Passes (`Collector.measure`) measure the mean pass rate p of each category; between passes nothing is
+    learned. Items are drawn without replacement in proportion to p (1 - p), the variance of one answer. So
+    categories whose answers differ fill the batch, and no such category is left out.
+
+    The estimate of p adds half a right and half a wrong answer (Jeffreys' prior). Twenty wrong answers do not
+    show that p is 0, and a category of weight 0 would never be drawn again: what the policy forgets for a
+    while would be lost for good.
+    """
+
+    def init(
+        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
+    ) -> StrataState:
+        # Before the first pass all categories have the same pass rate, so all items are equally likely.
+        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
+        category_I, _ = per_item.categories("strata", category, num_items)
+        rate_I = per_item.rates("strata", "pass_rate", pass_rate, num_items)
+        rate_A = _rate(np.bincount(category_I, rate_I), np.bincount(category_I))
+        return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
+
+    def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        log_weight_I = jnp.log(state.rate_A * (1 - state.rate_A))[state.category_I]
+        keys, p_I = rng.selection_keys(key), state.rate_A[state.category_I]
+        return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
+
+    def update(state: StrataState, feedback: types.Feedback) -> StrataState:
+        if not base.is_pass(feedback, len(state.category_I)):
+            return state
+        arm_M = state.category_I[feedback.index_M]
+
+        def total(x_M: Array) -> jax.Array:
+            return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
+
+        right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)
+        rate_A = jnp.where(asked_A > 0, _rate(right_A, asked_A), state.rate_A)
+        return StrataState(rate_A=rate_A, category_I=state.category_I)
+
+    items = base.PerItem("category", "required"), base.PerItem("pass_rate", "measured")
+    return base.compiled(init, propose, update, needs=base.Needs(items=items))
+
+
+def _rate(right_A: Array, asked_A: Array) -> Array:
+    return (right_A + 0.5) / (asked_A + 1)
+
+
+# One answer per item is enough to measure a category of hundreds.
+PASSES = {"measure.every": 10, "measure.num_rollouts": 1}
+STRATA = base.Spec("strata", base.Options, strata, goes_with=per_item.WITH_CATEGORY | PASSES)
