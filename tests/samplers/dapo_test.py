@@ -7,7 +7,7 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers import dapo
+from vade_jax.samplers import baselines
 
 
 def feedback():
@@ -28,7 +28,7 @@ def feedback():
     ],
 )
 def test_groups_kept(keep, expected):
-    keep_M = dapo.SPEC(num_rollouts=2, keep=keep).keep(None, feedback())
+    keep_M = baselines.DAPO(num_rollouts=2, keep=keep).keep(None, feedback())
     assert keep_M.tolist() == expected
 
 
@@ -36,7 +36,7 @@ def test_groups_kept(keep, expected):
 def test_the_rest_is_the_base(name):
     options = {"decay_rest": 0.5} if name == "vade" else {}
     plain = samplers.SAMPLERS[name](num_rollouts=3, **options)
-    wrapped = dapo.SPEC(num_rollouts=3, base=name, base_options=options)
+    wrapped = baselines.DAPO(num_rollouts=3, base=name, base_options=options)
     state, key = plain.init(5), jax.random.key(0)
     chex.assert_trees_all_equal(wrapped.init(5), state)
     chex.assert_trees_all_equal(wrapped.propose(state, key, 2), plain.propose(state, key, 2))

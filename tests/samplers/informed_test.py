@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special, stats
 
 from tests.samplers import environment
-from vade_jax.samplers import informed, logistic, ranking
+from vade_jax.samplers import informed, ranking
 
 NUM_ITEMS = 60
 RATE = special.expit(3 * np.random.default_rng(1).normal(size=NUM_ITEMS))
@@ -39,7 +39,7 @@ def test_a_step_is_that_of_a_plain_loop():
     options = {"memory": 0.9, "variance": 2.0, "decay_selected": 0.3, "decay_rest": 0.95}
     selector, rng = informed.SPEC(dimensions=3, **options), np.random.default_rng(0)
     state = selector.init(NUM_ITEMS, features=features())
-    x_ID, weights = np.asarray(state.feature_ID), logistic.prior(4, 2.0)
+    x_ID, weights = np.asarray(state.feature_ID), informed.unknown(4, 2.0)
     right, wrong = np.zeros((2, NUM_ITEMS))
     likely, strengths = np.zeros(13), informed.STRENGTH_K.astype(float)
     for step in range(12):
@@ -48,13 +48,13 @@ def test_a_step_is_that_of_a_plain_loop():
         seen = environment.feedback(proposal, RATE, rng)
         asked = np.where(rng.random(6) < 0.2, 0, seen.trials_M).astype(np.float32)
         good = np.minimum(seen.successes_M, asked)
-        mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)[index]
+        mean = np.clip(informed.predict(weights, x_ID), 0.005, 0.995)[index]
         for k, s in enumerate(strengths):
             a, b = right[index] + s * mean, wrong[index] + s * (1 - mean)
             found = special.betaln(a + good, b + asked - good) - special.betaln(a, b)
             likely[k] = 0.9 * likely[k] + found.sum()
-        faded = logistic.forget(weights, decay=0.9, variance=2.0)
-        weights = logistic.observe(faded, x_ID[index], good, asked)
+        faded = informed.forget(weights, decay=0.9, variance=2.0)
+        weights = informed.observe(faded, x_ID[index], good, asked)
         decay = np.full(NUM_ITEMS, 0.95)
         decay[index] = np.where(asked > 0, 0.3, 0.95)
         right, wrong = right * decay, wrong * decay
@@ -65,7 +65,7 @@ def test_a_step_is_that_of_a_plain_loop():
     np.testing.assert_allclose(state.beta_I, wrong, rtol=1e-5)
     np.testing.assert_allclose(state.likelihood_K, likely, rtol=2e-3, atol=2e-2)
     np.testing.assert_allclose(state.weights.mean_D, weights.mean_D, atol=1e-4)
-    mean = np.clip(logistic.predict(weights, x_ID), 0.005, 0.995)
+    mean = np.clip(informed.predict(weights, x_ID), 0.005, 0.995)
     np.testing.assert_allclose(informed.prior_mean(state), mean, atol=1e-5)
     s = strengths[np.argmax(likely)]
     law = stats.betabinom(8, right + s * mean, wrong + s * (1 - mean))

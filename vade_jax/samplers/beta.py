@@ -150,19 +150,10 @@ def begin(
     return per_item.begin(state, num_items, **others)
 
 
-def counted(
-    state: State, feedback: types.Feedback, *, decay_selected: float, decay_rest: float
-) -> State:
+def counted(state: State, feedback: types.Feedback, **decays: float) -> State:
     """Returns `state` with its `alpha_I` and `beta_I` updated by `decay_and_count`."""
-    alpha_I, beta_I = decay_and_count(
-        state.alpha_I,
-        state.beta_I,
-        feedback.index_M,
-        feedback.successes_M,
-        feedback.trials_M,
-        decay_selected=decay_selected,
-        decay_rest=decay_rest,
-    )
+    of_step = feedback.index_M, feedback.successes_M, feedback.trials_M
+    alpha_I, beta_I = decay_and_count(state.alpha_I, state.beta_I, *of_step, **decays)
     return state.replace(alpha_I=alpha_I, beta_I=beta_I)
 
 

@@ -5,6 +5,7 @@ import re
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.types import Array
@@ -77,6 +78,16 @@ def rates(selector: str, name: str, values: Any, num_items: int) -> np.ndarray:
         i = np.argmax(is_out)
         raise ValueError(f"{name} of item {i} is {values[i]}: {selector} takes numbers from 0 to 1")
     return rate_I
+
+
+def moved_to_means(
+    value_A: Array, rate: float, x_N: Array, group_N: Array, counts_N: Array
+) -> jax.Array:
+    """Returns each value moved by `rate` towards the mean x of its group; it stays where none counts."""
+    total = lambda x_N: jax.ops.segment_sum(jnp.where(counts_N, x_N, 0.0), group_N, len(value_A))
+    count_A = total(1.0)
+    moved_A = value_A + rate * (total(x_N) / jnp.maximum(count_A, 1) - value_A)
+    return jnp.where(count_A > 0, moved_A, value_A)
 
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.

@@ -103,17 +103,11 @@ def selector(options: VadeOptions) -> base.Sampler:
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
     if options.history == "last_update":
         decays = {"decay_selected": 0.0, "decay_rest": 1.0}
-    overrides = precedence.Precedence(
-        visits_all=options.warmup == "full",
-        uniform_share=options.uniform_share,
-        max_consecutive=options.max_consecutive,
-        per_token=decays if options.per == "token" else None,
-    )
 
     def init(num_items: int, *, pass_rate: Array | None = None) -> VadeState:
         if pass_rate is not None and options.warmup == "measured":
             raise ValueError("pass_rate: warmup='measured' measures every pass rate: leave out one")
-        rules = overrides.init(num_items)
+        rules = precedence.init(options, num_items)
         state = beta.begin(VadeState, options, num_items, pass_rate=pass_rate, **rules)
         # An item whose pass rate is known needs no warm-up.
         return state.replace(unseen_I=state.unseen_I & (state.alpha_I + state.beta_I == 0))
@@ -125,7 +119,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
         # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
-        score_I = overrides.override(state, score_I, keys, num_prompts)
+        score_I = precedence.override(options, state, score_I, keys, num_prompts)
         # The B items with the largest I_i
         index_M = ranking.top_b(score_I, keys.ties, num_prompts)
         proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
@@ -134,7 +128,7 @@ def selector(options: VadeOptions) -> base.Sampler:
     def update(state: VadeState, feedback: types.Feedback) -> VadeState:
         # Eq. 5 for the items chosen, Eq. 6 for the rest
         counted = beta.counted(state, feedback, **decays)
-        return counted.replace(**overrides.update(state, feedback))
+        return counted.replace(**precedence.update(state, feedback, decays))
 
     needs = base.Needs(
         items=(beta.PASS_RATE,),

@@ -8,13 +8,12 @@ from scipy import special
 
 from tests.samplers import environment
 from vade_jax.samplers import gaussian
-from vade_jax.samplers.rivals import kalman
 
 
 def test_update_by_hand():
     """Every variance + .002, the visited + .15 more; one without answers is not visited."""
-    selector = kalman.KALMAN()  # without evidence the scale of the noise is 1
-    state = kalman.KalmanState(
+    selector = gaussian.KALMAN()  # without evidence the scale of the noise is 1
+    state = gaussian.KalmanState(
         mean_I=jnp.array([0.5, -1.0, 2.0]),
         var_I=jnp.array([1.0, 2.0, 3.0]),
         evidence_Q=jnp.zeros(9),
@@ -32,7 +31,7 @@ def test_update_by_hand():
 
 
 def test_evidence_fades_and_adds_by_hand():
-    selector = kalman.KALMAN(memory=0.5)
+    selector = gaussian.KALMAN(memory=0.5)
     state = selector.init(3).replace(evidence_Q=jnp.arange(9.0))
     feedback = environment.counts([1], [6])
     after = selector.update(state, feedback)
@@ -40,11 +39,11 @@ def test_evidence_fades_and_adds_by_hand():
         var_M = jnp.full(1, 4 + scale * 0.152)
         new = gaussian.log_evidence(jnp.zeros(1), var_M, feedback.successes_M, feedback.trials_M)
         np.testing.assert_allclose(after.evidence_Q[q], q / 2 + new[0], rtol=1e-5)
-    uniform = kalman.noise_scale(jnp.zeros(9))
+    uniform = gaussian.noise_scale(jnp.zeros(9))
     np.testing.assert_allclose(uniform, 1, rtol=1e-6)
     # weights 3/4 at 1/16 and 1/4 at 16: exp(3/4 log(1/16) + 1/4 log 16) = 1/4
     evidence_Q = jnp.full(9, -1e9).at[0].set(np.log(3)).at[8].set(0.0)
-    np.testing.assert_allclose(kalman.noise_scale(evidence_Q), 0.25, rtol=1e-5)
+    np.testing.assert_allclose(gaussian.noise_scale(evidence_Q), 0.25, rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------ KGPS
@@ -64,7 +63,7 @@ def test_the_largest_averages_are_chosen():
     for mean, var in zip(MEAN, VAR, strict=True):
         p_Z = special.expit(mean + np.sqrt(var) * node_Z)
         score.append(np.sum(weight_Z * p_Z * (1 - p_Z)) / np.sqrt(2 * np.pi))
-    selector = kalman.KGPS()
+    selector = gaussian.KGPS()
     order = np.argsort(score)[::-1]
     assert order[0] == 3 and score[5] > score[4]  # a wide belief counts for more far out
     for size in range(1, 6):
@@ -73,7 +72,7 @@ def test_the_largest_averages_are_chosen():
 
 
 def test_every_item_walks_alike():
-    selector = kalman.KGPS(noise_rest=0.05)  # without evidence of another scale
+    selector = gaussian.KGPS(noise_rest=0.05)  # without evidence of another scale
     after = selector.update(believed(selector), environment.counts([3, 0], [6, 0], [8, 0]))
     given = (jnp.array([x], jnp.float32) for x in (0.5, 0.35, 6, 8))
     mean_M, var_M = gaussian.condition(*given)
@@ -87,10 +86,10 @@ def test_every_item_walks_alike():
 def test_the_scale_of_the_noise_is_learned_as_kalmans():
     """The belief is his: counts that jump widen it."""
     noise = {"noise_selected": 0.0, "noise_rest": 0.01}
-    ours, his = kalman.KGPS(), kalman.KALMAN(**noise)
+    ours, his = gaussian.KGPS(), gaussian.KALMAN(**noise)
     state, other = ours.init(6), his.init(6)
     for right in (8, 0, 8, 0, 8):
         seen = environment.counts([0, 1, 2, 3], [right] * 4)
         state, other = ours.update(state, seen), his.update(other, seen)
-    chex.assert_trees_all_close(kalman.KalmanState(**{k: state[k] for k in other}), other)
-    assert kalman.noise_scale(state.evidence_Q) > 1.5
+    chex.assert_trees_all_close(gaussian.KalmanState(**{k: state[k] for k in other}), other)
+    assert gaussian.noise_scale(state.evidence_Q) > 1.5

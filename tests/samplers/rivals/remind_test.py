@@ -8,9 +8,9 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers.rivals import reviews
+from vade_jax.samplers.rivals import queues
 
-OUT = reviews.OUT
+OUT = queues.OUT
 CATEGORY = {"category": np.arange(200) % 3}
 ARRAYS = {"sec": CATEGORY, "strata": CATEGORY}  # what a base's init needs
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import reviews
+from vade_jax.samplers.rivals import queues
 
-OUT = reviews.OUT
+OUT = queues.OUT
 
 
 class Loop:
@@ -72,7 +72,7 @@ def learned_and_forgotten(step):
 )
 def test_forty_steps_are_those_of_a_plain_loop(num_prompts, rate, decay, review):
     """A pass every tenth step; one prompt in eight without answers; the reward is 1 for all answers."""
-    selector = reviews.RETIRE(rate=rate, decay=decay, review=review)
+    selector = queues.RETIRE(rate=rate, decay=decay, review=review)
     state, loop = selector.init(20), Loop(20, rate, decay, review)
     rng = np.random.default_rng(1)
     for step in range(44):

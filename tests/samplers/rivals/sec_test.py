@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import categories
+from vade_jax.samplers import categories
 
 CATEGORY = np.array([2, 0, 1, 0, 2, 2])
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax.samplers.rivals import categories
+from vade_jax.samplers import categories
 
 CATEGORY = np.repeat(["solved", "half", "rare", "hopeless"], 25)
 RIGHT = np.select([CATEGORY == "solved", CATEGORY == "half", CATEGORY == "rare"], [4, 2, 1], 0)

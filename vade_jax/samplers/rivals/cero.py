@@ -76,7 +76,9 @@ def selector(options: CeroOptions) -> base.Sampler:
         key = rng.own_key(options.seed, state.step)
         index_C = ranking.top_b(margin_I.at[feedback.index_M].set(jnp.inf), key, most)
         served_I = jnp.zeros(num_items).at[index_C].set(1) * (margin_I > 0)
-        due_I = exposure(variance(counted), state.slope_I, num_prompts / num_items)
+        # A slope of 0 asks for every step, one of 4 q or more for none.
+        q4_I = 4 * variance(counted)
+        due_I = jnp.clip(jnp.log(q4_I / state.slope_I) * num_prompts / num_items / q4_I, 0, 1)
         surplus = 1 - jnp.sum(served_I) / num_prompts
         return counted.replace(
             slope_I=jnp.clip(state.slope_I - speed * (served_I - due_I), 0, 1),
@@ -85,12 +87,8 @@ def selector(options: CeroOptions) -> base.Sampler:
         )
 
     def believe(state: CeroState, proposal: types.Proposal) -> dict[str, Array]:
-        slope_M = state.slope_I[proposal.index_M]
-        of_price = {
-            "cero/price": jnp.full_like(slope_M, state.price),
-            "cero/above_price": (slope_M > state.price).astype(jnp.float32),
-        }
-        return {**beta.believe(state, proposal), **of_price}
+        price_M = jnp.full(proposal.index_M.shape, state.price)
+        return {**beta.believe(state, proposal), "cero/price": price_M}
 
     return base.compiled(init, propose, update, believe=believe, needs=beta.NEEDS)
 
@@ -102,11 +100,3 @@ def variance(state: CeroState) -> Array:
     """Returns q = E[p (1-p)] = a b / ((a + b) (a + b + 1)) of every Beta(a, b), a = alpha + 1."""
     a_I, b_I = state.alpha_I + 1, state.beta_I + 1
     return a_I * b_I / ((a_I + b_I) * (a_I + b_I + 1))
-
-
-def exposure(q_I: Array, slope_I: Array, share: float) -> Array:
-    """Returns z* / K, the groups a step in which the gain of one more falls to the slope; from 0 to 1.
-
-    `share` is B / I. A slope of 0 asks for every step, one of 4 q or more for none.
-    """
-    return jnp.clip(jnp.log(4 * q_I / slope_I) * share / (4 * q_I), 0, 1)

@@ -109,8 +109,7 @@ def greso(options: GresoOptions) -> base.Sampler:
     return base.compiled(init, propose, update, keep=base.keep_mixed)
 
 
-GOES_WITH = {"refill.max_rounds": 3}
-GRESO = base.Spec("greso", GresoOptions, greso, goes_with=GOES_WITH)
+GRESO = base.Spec("greso", GresoOptions, greso, goes_with={"refill.max_rounds": 3})
 
 
 def due(state: GresoState) -> jax.Array:
@@ -216,9 +215,12 @@ def vcrl(options: VcrlOptions) -> base.Sampler:
         # was taken and reaches the threshold again enters with its new variance.
         replays_M = state.replays_I[index_M] + taken_M
         priority_I = state.priority_I.at[index_M].add(jnp.where(taken_M, -jnp.inf, 0))
-        # Priorities age once per step, after its last round.
-        aged_I = aged(priority_I, step - state.access_I, options.momentum)
-        priority_I = jnp.where((dropped == 0) | (not within), aged_I, priority_I)
+        # Priorities age once per step, after its last round; those that entered in this step stay. With
+        # momentum 0, an item outside of the bank would get 0 x -inf, which is NaN.
+        age_I, momentum = step - state.access_I, options.momentum
+        ages_I = (age_I > 0) & (priority_I > -jnp.inf) & ((dropped == 0) | (not within))
+        aged_I = momentum * priority_I + (1 - momentum) * age_I
+        priority_I = jnp.where(ages_I, aged_I, priority_I)
         enter_M = reaches(state, feedback) & (replays_M < options.max_replays)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         priority_M = jnp.where(enter_M, variance_M, priority_I[index_M])
@@ -248,14 +250,6 @@ def variance(successes_M: Array, trials_M: Array) -> Array:
     half_M = jnp.floor(trials_M / 2)
     most_M = half_M * (trials_M - half_M)
     return successes_M * (trials_M - successes_M) / jnp.maximum(most_M, 1)
-
-
-def aged(priority_I: Array, age_I: Array, momentum: float) -> Array:
-    """Returns the priorities one step later; items of age 0, which entered in this step, keep theirs."""
-    later_I = momentum * priority_I + (1 - momentum) * age_I
-    later_I = jnp.where(age_I > 0, later_I, priority_I)
-    # With momentum 0, an item outside of the bank would get 0 x -inf, which is NaN.
-    return jnp.where(priority_I > -jnp.inf, later_I, -jnp.inf)
 
 
 def replayed(state: VcrlState, num_prompts: int, *, within: bool = False) -> jax.Array:

@@ -90,12 +90,15 @@ def gdro(options: GdroOptions) -> base.Sampler:
         history_M = jnp.where(asked_M, longer_M, history_M)
         seen_M = jnp.minimum(seen_M + asked_M, options.window)
         next_M = next_bin(bin_M, history_M, seen_M, options.margin)
+        # Not of `advantage_N`: advantages sum to 0 in every group, so they tell no bin from another.
+        loss_M = 1 - feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
+        of_bins = loss_M, bin_M, asked_M & (bin_M != NO_BIN)
         return GdroState(
             visits_I=state.visits_I.at[index_M].add(1),
             history_I=state.history_I.at[index_M].set(history_M),
             seen_I=state.seen_I.at[index_M].set(seen_M),
             bin_I=state.bin_I.at[index_M].set(jnp.where(asked_M, next_M, bin_M)),
-            score_A=scored(state.score_A, bin_M, feedback, options.learning_rate),
+            score_A=per_item.moved_to_means(state.score_A, options.learning_rate, *of_bins),
         )
 
     believe = lambda state, proposal: {"gdro/weight": weights(state, proposal.index_M)}
@@ -116,22 +119,6 @@ def next_bin(bin_M: Array, history_M: Array, seen_M: Array, margin: float) -> ja
     below_M = bin_M * seen_M - tenths_M > room_M
     plain_M = jnp.minimum(tenths_M // jnp.maximum(seen_M, 1), NUM_BINS - 1)
     return jnp.where((bin_M == NO_BIN) | above_M | below_M, plain_M, bin_M)
-
-
-def scored(
-    score_A: Array, bin_M: Array, feedback: types.Feedback, learning_rate: float
-) -> jax.Array:
-    """Returns the scores after a step: each moves to the mean loss of the prompts in its bin, if any."""
-    known_M = (feedback.trials_M > 0) & (bin_M != NO_BIN)
-    # Not of `advantage_N`: advantages sum to 0 in every group, so they tell no bin from another.
-    loss_M = 1 - feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
-
-    def total(x_M: Array | float) -> jax.Array:
-        return jax.ops.segment_sum(jnp.where(known_M, x_M, 0.0), bin_M, NUM_BINS)
-
-    count_A, loss_A = total(1.0), total(loss_M)
-    moved_A = score_A + learning_rate * (loss_A / jnp.maximum(count_A, 1) - score_A)
-    return jnp.where(count_A > 0, moved_A, score_A)
 
 
 # ------------------------------------------------------------------------------ Knapsack RL
@@ -249,10 +236,14 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     p_M = jnp.where(known_M, alpha_M / jnp.maximum(total_M, 1), 0.5)
     gain_MG, mixed_M1 = gain(p_M, options.max_rollouts), mixed_M[:, None]
     free_MG = jnp.arange(options.max_rollouts) >= low_M[:, None]
-    # What the mixed prompts cannot use goes evenly to prompts all wrong, or else to the other prompts.
-    useful = usable(p_M, mixed_M, options.confidence, options.max_rollouts)
+    # With N answers such that max(p, 1-p)^N <= 1 - confidence, the rarer outcome of a mixed prompt occurs
+    # with at least that confidence. N is rounded down, as in the public code, so it is a little less: 0.875
+    # for 0.9 at p = 0.5. What they cannot use goes evenly to prompts all wrong, or else to the others.
+    likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
+    need_M = jnp.floor(jnp.log1p(-options.confidence) / jnp.log(likely_M))
+    useful = jnp.sum(jnp.where(mixed_M, jnp.minimum(need_M, options.max_rollouts), 0))
     candidate_MG = jnp.where(free_MG & mixed_M1, gain_MG, -jnp.inf)
-    place_MG = places(-candidate_MG.ravel()).reshape(gain_MG.shape)
+    place_MG = ranking.places(-candidate_MG.ravel()).reshape(gain_MG.shape)
     other_M1 = jnp.where(wrong_M, ALL_WRONG, REST)[:, None]
     class_MG = jnp.where(mixed_M1, jnp.where(place_MG < useful, WITHIN, BEYOND), other_M1)
     class_MG = jnp.where(free_MG, class_MG, CLOSED)
@@ -260,7 +251,7 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     # fewest answers is next, which spreads the surplus evenly.
     level_G = -jnp.arange(options.max_rollouts, dtype=jnp.float32)
     gain_MG = jnp.where(mixed_M1, gain_MG, level_G)
-    place_Q = places(-gain_MG.ravel(), class_MG.ravel())
+    place_Q = ranking.places(-gain_MG.ravel(), class_MG.ravel())
     surplus = options.num_rollouts * len(alpha_M) - jnp.sum(low_M)
     filled_MG = (place_Q < surplus).reshape(gain_MG.shape)
     return (low_M + jnp.sum(filled_MG, axis=1)).astype(jnp.int32)
@@ -279,20 +270,3 @@ def gain(p_M: Array, max_rollouts: int) -> Array:
     p_MG, n_G = p_M[:, None], jnp.arange(max_rollouts)
     first_MG = p_MG**n_G * (1 - p_MG) + (1 - p_MG) ** n_G * p_MG
     return first_MG * p_MG * (1 - p_MG) ** 2
-
-
-def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> jax.Array:
-    """Returns how many answers the mixed prompts can use in total, if each is to see both outcomes.
-
-    With N answers such that max(p, 1-p)^N <= 1 - confidence, the rarer outcome occurs with at least that
-    confidence. N is rounded down, as in the public code, so it is a little less: 0.875 for 0.9 at p = 0.5.
-    """
-    likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
-    need_M = jnp.floor(jnp.log1p(-confidence) / jnp.log(likely_M))
-    return jnp.sum(jnp.where(mixed_M, jnp.minimum(need_M, max_rollouts), 0))
-
-
-def places(*keys: Array) -> jax.Array:
-    """Returns the rank of every cell when sorted by the last key, then by the keys before it."""
-    order_Q = jnp.lexsort(keys)
-    return jnp.zeros_like(order_Q).at[order_Q].set(jnp.arange(len(order_Q)))
