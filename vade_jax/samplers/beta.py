@@ -143,7 +143,7 @@ def begin(
         p_I = np.asarray(pass_rate, np.float32)  # None becomes NaN
         known_I = ~np.isnan(p_I)
         if not known_I.any():
-            raise ValueError("pass_rate: no item has one")
+            raise ValueError("pass_rate: none of the items has one")
         p_I = per_item.rates("a prior", "pass_rate", np.where(known_I, p_I, 0), num_items)
         n_I = np.float32(options.prior_strength) * known_I
         others |= {"alpha_I": n_I * p_I, "beta_I": n_I * (1 - p_I)}
