@@ -240,8 +240,8 @@ def run(cell: Cell) -> Result:
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
     world_S = jax.vmap(lambda key: kind.begin(key, shape.num_items, cell.constants))(world_key_S)
     category_I = kind.category(shape.num_items)
-    known = np.asarray(world_S.feature_IE), np.asarray(jax.vmap(kind.pass_rate)(world_S))
-    posterior, axis = entry.begin(shape.num_rollouts, category_I, *known)
+    known = {"features": world_S.feature_IE, "pass_rate": jax.vmap(kind.pass_rate)(world_S)}
+    posterior, axis = entry.begin(shape.num_rollouts, category_I, jax.device_get(known))
 
     given = world_S, posterior, key_S, measure_U
     start = time.perf_counter()

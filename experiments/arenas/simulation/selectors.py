@@ -164,29 +164,24 @@ class Entry(fields.Section):
         return self.measure_first or self.functions(num_rollouts).needs.passes == "first"
 
     def begin(
-        self,
-        num_rollouts: int,
-        category_I: np.ndarray,
-        feature_SIE: np.ndarray,
-        pass_rate_SI: np.ndarray,
+        self, num_rollouts: int, category_I: np.ndarray, known: Mapping[str, np.ndarray]
     ) -> tuple[Any, int | None]:
         """Returns the selector's state before the first answer, and its axis of seeds.
 
-        Only features and priors differ between seeds; without them there is one state for all, and no axis.
+        What is `known` of items, features and pass rates, differs between seeds. A selector that takes
+        neither has one state for all, and no axis.
         """
-        functions = self.functions(num_rollouts)
+        functions, num_items = self.functions(num_rollouts), len(category_I)
         needed = functions.needs.named()
         arrays = {"category": category_I} if "category" in needed else {}
-        of_seeds = {"features": feature_SIE} if "features" in needed else {}
+        varying = {"features": known["features"]} if "features" in needed else {}
         if self.prior:
             rng = np.random.default_rng(0)
-            of_seeds["pass_rate"] = [PRIORS[self.prior](rng, p_I) for p_I in pass_rate_SI]
-        if not of_seeds:
-            return functions.init(len(category_I), **arrays), None
-        of_each = [
-            dict(zip(of_seeds, x, strict=True)) for x in zip(*of_seeds.values(), strict=True)
-        ]
-        begun = [functions.init(len(category_I), **arrays, **x) for x in of_each]
+            varying["pass_rate"] = [PRIORS[self.prior](rng, p_I) for p_I in known["pass_rate"]]
+        if not varying:
+            return functions.init(num_items, **arrays), None
+        of_seeds = [dict(zip(varying, x, strict=True)) for x in zip(*varying.values(), strict=True)]
+        begun = [functions.init(num_items, **arrays, **x) for x in of_seeds]
         return jax.tree.map(lambda *x: jnp.stack(x), *begun), 0
 
 

@@ -13,9 +13,8 @@ FEATURES = np.random.default_rng(0).normal(size=(2, 9, 3))  # of two seeds
 
 def test_each_seed_gets_its_own_features_and_pass_rates():
     rate_SI = np.random.default_rng(1).random((2, 9))
-    states, axis = Entry.of("informed", {"prior": "right"}).begin(
-        8, np.arange(9), FEATURES, rate_SI
-    )
+    known = {"features": FEATURES, "pass_rate": rate_SI}
+    states, axis = Entry.of("informed", {"prior": "right"}).begin(8, np.arange(9), known)
     assert axis == 0
     np.testing.assert_allclose(states.alpha_I, 8 * rate_SI, rtol=1e-6)
     alone = informed.components(FEATURES[1].astype(np.float32), 16)
