@@ -23,6 +23,7 @@ Departures from the paper:
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
 - A prompt without valid answers counts as one of the rest in Eq. 6, but the warm-up does not come back to it.
 - `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
+- An item whose pass rate is known before step 1 begins with counts of it, and needs no warm-up.
 """
 
 import dataclasses
