@@ -30,12 +30,12 @@ def override(
     options: Options, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int
 ) -> Array:
     """Returns the scores, per token if asked; +inf: the item comes first, -inf: it rests."""
-    if state.token_I is not None:
+    if options.per == "token":
         score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
     score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
     num_uniform = ranking.share_of(options.uniform_share, num_prompts)
     score_I = ranking.mix_uniform(score_I, keys.uniform, num_uniform)
-    if state.streak_I is None:
+    if not options.max_consecutive:
         return score_I
     # Last: an item that has to rest does so even if the uniform share drew it.
     return jnp.where(state.streak_I >= options.max_consecutive, -jnp.inf, score_I)
