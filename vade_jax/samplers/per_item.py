@@ -62,7 +62,7 @@ def check_per_item(selector: str, name: str, values: Any, num_items: int) -> Non
 
 def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has a row of finite numbers for each item."""
-    rows = np.asarray(values, np.float64)
+    rows = np.asarray(values)
     is_matrix = rows.ndim == 2 and len(rows) == num_items and rows.size
     if not is_matrix or not np.isfinite(rows).all():
         raise ValueError(

@@ -36,9 +36,8 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
-CAPACITY = (
-    33 / 32
-)  # groups that would be served at most, as a multiple of B; the paper's 132 of 128
+# Groups that would be served at most, as a multiple of B; the paper's 132 of 128
+CAPACITY = 33 / 32
 
 
 @dataclasses.dataclass(frozen=True)
