@@ -11,11 +11,11 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from configs import arguments, arms
-from experiments.arenas.simulation.selectors import Settings
+from experiments.arenas.simulation.selectors import PRIORS, Settings
 from experiments.arenas.simulation.worlds import KINDS
 
 DEFAULT = (
-    "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
+    "uniform,cero,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
     "bots,cures,dare,gdro,remind,remind_vade,retire,pooled,informed,kalman,kalman_p1p,vade,"
     "vade_measured,vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
     "vade_slow_decay,vade_one_visit,vade_per_token,vade_per_token_p1p,vade_dapo,oracle,oracle_p1p"
@@ -82,6 +82,7 @@ def entries() -> ConfigDict:
             mmr1=mmr1,
             kalman_p1p=dict(name="kalman", options=P1P),
             **{label: {"name": "vade", "options": x} for label, x in VARIANTS.items()},
+            **{f"{x}_{p}": dict(name=x, prior=p) for x in ("vade", "pooled") for p in PRIORS},
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
             remind_vade=dict(name="remind", options={"base": "vade"}),
             oracle_p1p=dict(name="oracle", options=P1P),

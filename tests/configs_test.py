@@ -64,7 +64,8 @@ def test_table_4(name):
     assert (c.loss.kl, c.loss.kl_coef) == ("k3", 0.01)
     assert (c.reward.format, c.reward.format_weight) == ("think_boxed", 0.1)
     options = c.selector.options.to_dict()
-    assert [options.pop(x) for x in ("max_consecutive", "uniform_share", "per")] == [0, 0, "answer"]
+    ours = {"max_consecutive": 0, "uniform_share": 0, "per": "answer", "prior_strength": 8}
+    assert {x: options.pop(x) for x in ours} == ours
     assert options == {
         **{"decay_selected": 0.2, "decay_rest": 0.999, "info_gain": "p(1-p)^2"},
         **{"draw": "thompson", "history": "two_scale", "warmup": "full"},

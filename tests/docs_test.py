@@ -1,8 +1,10 @@
 """What README.md and docs/ name is there, and the README's selector runs."""
 
 import importlib.util
+import json
 import pathlib
 import re
+import runpy
 
 import cogapp
 import jax
@@ -13,6 +15,7 @@ import vade_jax
 from experiments.arenas import pages as tables
 from tests.samplers import environment
 from vade_jax import samplers, settings
+from vade_jax.store import rollout_log
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -88,6 +91,17 @@ def test_the_readme_is_short():
     assert max(map(len, text.splitlines())) <= 120
     first_screen = "\n".join(text.splitlines()[:30])
     assert "make train" in first_screen and "make test" in first_screen
+
+
+def test_the_record_of_a_run_becomes_a_column(tmp_path):
+    """Of "a" one of two is right; row 1 has no id; "b" has no verdict, and "c" was not asked."""
+    log = {"uid": ["a", "a", "rows:1", "b"], "correct": [1.0, 0.0, 1.0, None]}
+    rollout_log.write(rollout_log.path(tmp_path, 1), log)
+    rows, rated = tmp_path / "rows.jsonl", tmp_path / "rated.jsonl"
+    rows.write_text("".join(json.dumps({"id": x}) + "\n" for x in ("a", None, "b", "c")))
+    runpy.run_path(str(ROOT / "docs/examples/pass_rates.py"))["main"](tmp_path, rows, rated)
+    rates = [json.loads(line)["pass_rate"] for line in rated.read_text().splitlines()]
+    assert rates == [0.5, 1.0, None, None]
 
 
 def test_the_selector_of_the_page_takes_rows_in_order_until_they_are_mastered():

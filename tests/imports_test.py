@@ -9,7 +9,7 @@ from vade_jax import samplers
 def file(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
-        "import math\nfrom vade_jax.samplers import uniform\nSPEC, NUMBER = uniform.SPEC, 3\n"
+        "import math\nfrom vade_jax.samplers import baselines\nSPEC, NUMBER = baselines.UNIFORM, 3\n"
     )
     return path
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields
-from vade_jax.samplers import base, beta, informed, logistic
+from vade_jax.samplers import base, beta, informed
 from vade_jax.types import Array
 
 
@@ -36,11 +36,11 @@ class KernelState(informed.InformedState):
 def selector(options):
     whole = informed.selector(options)
 
-    def init(num_items, *, features=None):
-        state = whole.init(num_items, features=features)
+    def init(num_items, **values):
+        state = whole.init(num_items, **values)
         own = dict(state.items()) | {
             "feature_ID": np.zeros((num_items, 1), np.float32),
-            "weights": logistic.Weights(mean_D=np.ones(1), cov_DD=np.zeros((1, 1))),
+            "weights": informed.Weights(mean_D=np.ones(1), cov_DD=np.zeros((1, 1))),
             "place_ID": state.feature_ID[:, :-1],
             "right_I": np.zeros(num_items, np.float32),
             "trials_I": np.zeros(num_items, np.float32),

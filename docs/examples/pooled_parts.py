@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng
-from vade_jax.samplers import base, beta, per_item, pooled, ranking
+from vade_jax.samplers import base, beta, categories, per_item, ranking
 from vade_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class PartsOptions(pooled.PooledOptions):
+class PartsOptions(categories.PooledOptions):
     own: float = fields.fraction(1.0)  # what an item's own counts count as; 0: its category alone
     # "weighted": as in pooled; "top": the largest chances of a mixed group; "shuffled": categories as in
     # pooled, and in each the least visited items first
@@ -22,20 +22,20 @@ class PartsOptions(pooled.PooledOptions):
 
 
 @chex.dataclass(frozen=True)
-class PartsState(pooled.PooledState):
+class PartsState(categories.PooledState):
     visits_I: Array
 
 
 def selector(options):
-    whole = pooled.selector(options)
+    whole = categories.pooled(options)
 
-    def init(num_items, *, category=None):
-        of_pooled = whole.init(num_items, category=category)
+    def init(num_items, **values):
+        of_pooled = whole.init(num_items, **values)
         return PartsState(**of_pooled, visits_I=np.zeros(num_items, np.int32))
 
     def posterior(state):
         own = {"alpha_I": options.own * state.alpha_I, "beta_I": options.own * state.beta_I}
-        return pooled.posterior(state.replace(**own), options.strength)
+        return categories.posterior(state.replace(**own), options.strength)
 
     def propose(state, key, num_prompts):
         keys = rng.selection_keys(key)

@@ -119,6 +119,7 @@ def test_categories_are_the_sorted_values_of_the_fields():
     assert len(order) > 3
     assert found["category"].tolist() == [order.index(pair) for pair in pairs]
     assert found["level"].tolist() == [level for _, level in pairs]  # numbers stay
+    assert set(datasets.per_item(items, {"pass_rate": "solved_before"})["pass_rate"]) == {None}
 
 
 def test_the_seed_is_the_runs_unless_another_is_given(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from jax.extend import random as jax_random
 from scipy import integrate, special, stats
 
+from vade_jax import samplers
 from vade_jax.samplers import beta, gamma
 
 COUNTS = [
@@ -45,10 +46,8 @@ def test_draw_has_the_beta_distribution():
 
 def test_draw_any_has_the_beta_distribution():
     """Shapes below 1 too, where the draws crowd at 0 and 1; logit p, as p itself rounds to 0 or 1 there."""
-    size, shapes = (
-        100_001,
-        [(0.3, 0.3), (0.05, 2.0), (0.7, 0.02), (1.0, 1.0), (40.0, 0.5), (8.0, 12.0)],
-    )
+    size = 100_001
+    shapes = [(0.3, 0.3), (0.05, 2.0), (0.7, 0.02), (1.0, 1.0), (40.0, 0.5), (8.0, 12.0)]
     for number, (a, b) in enumerate(shapes):
         a_I, b_I = np.full((2, size), [[a], [b]], np.float32)
         p_I = np.asarray(beta.draw_any(jax.random.key(number), a_I, b_I), np.float64)
@@ -173,3 +172,25 @@ def test_info_gain_peaks_at_a_third():
     np.testing.assert_allclose(
         beta.outcome_variance(p_I), [0, 2 / 9, 1 / 4, 0], rtol=1e-6, atol=1e-8
     )
+
+
+# ------------------------------------------------------------------------------ a prior
+SPECS = [x for x in samplers.SAMPLERS.values() if issubclass(x.options, beta.CountingOptions)]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_known_pass_rate_counts_as_answers(spec):
+    """Alpha = n p, beta = n (1 - p); 0 for an item without one."""
+    selector = spec(num_rollouts=2, prior_strength=16)
+    assert "pass_rate" in selector.needs.named("optional")
+    state = selector.init(4, pass_rate=[0.25, None, 1, 0])
+    np.testing.assert_array_equal(state.alpha_I, [4, 0, 16, 0])
+    np.testing.assert_array_equal(state.beta_I, [12, 0, 0, 16])
+    assert not np.any(selector.init(4).alpha_I + selector.init(4).beta_I)
+    if spec.name == "vade":  # the warm-up is for the others, and a pass before step 1 for nothing
+        assert state.unseen_I.tolist() == [False, True, False, False]
+        with pytest.raises(ValueError, match="pass_rate: warmup"):
+            samplers.SAMPLERS["vade"](warmup="measured").init(2, pass_rate=[0.5, 0.5])
+    for values in ([0.5, 1.5, 0, 0], [None] * 4, [1, 0]):  # out of range, of no item, of two
+        with pytest.raises(ValueError, match="pass_rate"):
+            selector.init(4, pass_rate=values)

@@ -264,7 +264,6 @@ def test_values_outside_of_a_declaration_are_refused(name):
         ("dapo", {"base": "vade", "base_options": {"draw": "best"}}, "draw"),
         ("knapsack", {"min_rollouts": 9}, "min_rollouts"),
         ("knapsack", {"max_rollouts": 7}, "max_rollouts"),
-        ("mmr1", {"outcome_weight": 0, "diversity_weight": 0}, "weights"),
         ("remind", {"base": "remind"}, "base"),
     ],
 )

@@ -48,25 +48,15 @@ def feedback(
     )
 
 
-def play(selector, state, rate_I, num_prompts, num_steps, seed=0, change=None):
-    """Returns the proposal and the feedback of every step, and the last state.
-
-    `change`, of the feedback, is what the selector sees of it.
-    """
+def play(selector, state, rate_I, num_prompts, num_steps, seed=0):
+    """Returns the proposal and the feedback of every step, and the last state."""
     rng, steps = np.random.default_rng(seed), []
     for step in range(num_steps):
         key = jax.random.fold_in(jax.random.key(seed), step)
         proposal = selector.propose(state, key, num_prompts)
         seen = feedback(proposal, rate_I, rng)
-        seen = change(seen) if change else seen
         keep_M = selector.keep(state, seen)
         assert keep_M.shape == (num_prompts,) and keep_M.dtype == bool
         steps.append((proposal, seen))
         state = selector.update(state, seen)
     return steps, state
-
-
-def effective(feedback: types.Feedback) -> np.ndarray:
-    """Returns which groups have right and wrong answers."""
-    successes_M = np.asarray(feedback.successes_M)
-    return (successes_M > 0) & (successes_M < np.asarray(feedback.trials_M))

@@ -23,7 +23,7 @@ def run(selector, rate_I, num_prompts, num_steps, seed=0):
         selector, selector.init(len(rate_I)), rate_I, num_prompts, num_steps, seed
     )
     index_SM = np.array([proposal.index_M for proposal, _ in steps])
-    effective_SM = np.array([environment.effective(seen) for _, seen in steps])
+    effective_SM = np.array([seen.mixed_M for _, seen in steps])
     return index_SM, effective_SM, state
 
 

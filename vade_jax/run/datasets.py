@@ -206,8 +206,8 @@ def _first_present(value: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def _values(name: str, row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the values of some fields of a row; only the array "category" may have text."""
-    kinds = str | int | float if name == "category" else int | float
+    """Returns the values of some fields of a row; a "category" may be text, and a "pass_rate" missing."""
+    kinds = {"category": str | int | float, "pass_rate": float | int | None}.get(name, int | float)
     for field in names:
         if not isinstance(value := row.get(field), kinds):
             present = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"

@@ -3,35 +3,20 @@
 import functools
 
 from vade_jax import fields, imports
-from vade_jax.samplers import dapo, informed, pooled, uniform, vade
+from vade_jax.samplers import baselines, categories, gaussian, informed, vade
 from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics, require
-from vade_jax.samplers.rivals import (
-    arcus,
-    bots,
-    counting,
-    dps,
-    gdro,
-    greso,
-    kalman,
-    knapsack,
-    mmr1,
-    remind,
-    retire,
-    sec,
-    strata,
-    vcrl,
-)
+from vade_jax.samplers.rivals import arcus, bots, cero, counting, dps, filters, mmr1, queues, shares
 
 _SPECS = (
-    *(vade.SPEC, uniform.SPEC, dapo.SPEC, pooled.SPEC, informed.SPEC, arcus.SPEC, bots.SPEC),
-    *(counting.CURES, counting.DARE, dps.SPEC, gdro.SPEC, greso.SPEC, counting.INSIGHT),
-    *(kalman.KALMAN, kalman.KGPS, knapsack.SPEC, counting.MAPP, mmr1.SPEC, counting.MOPPS),
-    *(retire.SPEC, sec.SPEC, strata.SPEC, vcrl.SPEC),
+    *(vade.SPEC, baselines.UNIFORM, baselines.DAPO, categories.POOLED, informed.SPEC, arcus.SPEC),
+    *(bots.SPEC, cero.SPEC, counting.CURES, counting.DARE, dps.SPEC, shares.GDRO, filters.GRESO),
+    *(counting.INSIGHT, gaussian.KALMAN, gaussian.KGPS, shares.KNAPSACK, counting.MAPP),
+    *(mmr1.SPEC, counting.MOPPS, queues.RETIRE, categories.SEC, categories.STRATA, filters.VCRL),
 )
 SAMPLERS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 # ReMind wraps any of the others, so it needs to know them.
-_remind = functools.partial(remind.selector, dict(SAMPLERS))
-SAMPLERS["remind"] = Spec("remind", remind.RemindOptions, _remind)
+_remind = functools.partial(queues.remind, dict(SAMPLERS))
+SAMPLERS["remind"] = Spec("remind", queues.RemindOptions, _remind)
 
 
 def find(name: str, setting: str = "selector.name") -> Spec:

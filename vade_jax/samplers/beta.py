@@ -4,14 +4,17 @@
 is Beta(alpha + 1, beta + 1): without answers, all p are equally likely. The prior's +1 never decays.
 """
 
+import dataclasses
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import arrays, types
-from vade_jax.samplers import gamma
-from vade_jax.samplers.base import State
+from vade_jax import arrays, fields, types
+from vade_jax.samplers import base, gamma, per_item
+from vade_jax.samplers.base import S, State
 from vade_jax.types import Array
 
 
@@ -108,29 +111,49 @@ def decay_and_add(
 class BetaState(types.Pytree):
     """The state of a selector that only counts: p ~ Beta(alpha + 1, beta + 1)."""
 
-    alpha_I: jax.Array  # float32, right answers
-    beta_I: jax.Array  # float32, wrong answers
+    alpha_I: jax.Array = per_item.starts(0.0)  # right answers
+    beta_I: jax.Array = per_item.starts(0.0)  # wrong answers
 
 
-def no_counts(num_items: int) -> BetaState:
-    """Returns the state before the first answer."""
-    zero_I = jnp.zeros(num_items, jnp.float32)
-    return BetaState(alpha_I=zero_I, beta_I=zero_I)
+@dataclasses.dataclass(frozen=True)
+class CountingOptions(base.Options):
+    """Those of a selector that counts, and may know some pass rates before the first answer."""
+
+    # Answers that a pass rate of `selector.arrays.pass_rate` counts as; they fade like answers
+    prior_strength: float = fields.number(8.0, at_least=0)
 
 
-def counted(
-    state: State, feedback: types.Feedback, *, decay_selected: float, decay_rest: float
-) -> State:
+PASS_RATE = base.PerItem("pass_rate")
+NEEDS = base.Needs(items=(PASS_RATE,))  # those of a selector that needs nothing else
+
+
+def begin(
+    state: type[S],
+    options: CountingOptions,
+    num_items: int,
+    *,
+    pass_rate: Array | None = None,
+    **others: Any,
+) -> S:
+    """Returns a state before the first answer: alpha = n p, beta = n (1 - p), for n = `prior_strength`.
+
+    An item whose pass rate p is None or NaN has no counts, as all items do without `pass_rate`.
+    """
+    if pass_rate is not None:
+        p_I = np.asarray(pass_rate, np.float32)  # None becomes NaN
+        known_I = ~np.isnan(p_I)
+        if not known_I.any():
+            raise ValueError("pass_rate: none of the items has one")
+        p_I = per_item.rates("a prior", "pass_rate", np.where(known_I, p_I, 0), num_items)
+        n_I = np.float32(options.prior_strength) * known_I
+        others |= {"alpha_I": n_I * p_I, "beta_I": n_I * (1 - p_I)}
+    return per_item.begin(state, num_items, **others)
+
+
+def counted(state: State, feedback: types.Feedback, **decays: float) -> State:
     """Returns `state` with its `alpha_I` and `beta_I` updated by `decay_and_count`."""
-    alpha_I, beta_I = decay_and_count(
-        state.alpha_I,
-        state.beta_I,
-        feedback.index_M,
-        feedback.successes_M,
-        feedback.trials_M,
-        decay_selected=decay_selected,
-        decay_rest=decay_rest,
-    )
+    of_step = feedback.index_M, feedback.successes_M, feedback.trials_M
+    alpha_I, beta_I = decay_and_count(state.alpha_I, state.beta_I, *of_step, **decays)
     return state.replace(alpha_I=alpha_I, beta_I=beta_I)
 
 

@@ -1,12 +1,16 @@
 """Arrays with one entry per item: those of a state, and the values that a selector gets."""
 
+import dataclasses
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.types import Array
+
+S = TypeVar("S")  # the state of one selector
 
 
 def leaves(state: Any) -> dict[str, Array]:
@@ -20,16 +24,25 @@ def is_per_item(name: str) -> bool:
     return re.search(r"_I[A-Z0-9]*$", name) is not None
 
 
-def filled(num_items: int, **values: float) -> dict[str, Any]:
-    """Returns arrays that hold each value for every item, or once if the name does not end like `visits_I`.
+def starts(value: float) -> Any:
+    """Declares an array of a state by the number in it before the first answer: once, or for every item.
 
-    They are int32 of integers, float32 of other numbers.
+    It is for every item if its name ends like `visits_I`. It is int32 of an integer, float32 of another
+    number, uint32 of an unsigned one.
     """
-    dtypes = {"b": bool, "i": np.int32, "f": np.float32}
-    return {
+    return dataclasses.field(metadata={"starts": value})
+
+
+def begin(state: type[S], num_items: int, **others: Any) -> S:
+    """Returns a state before the first answer; `others` are its arrays that do not begin by `starts`."""
+    dtypes = {"b": bool, "i": np.int32, "u": np.uint32, "f": np.float32}
+    first = {x.name: x.metadata.get("starts") for x in dataclasses.fields(state)}  # pyright: ignore
+    arrays = {
         name: np.full(num_items if is_per_item(name) else (), x, dtypes[np.asarray(x).dtype.kind])
-        for name, x in values.items()
+        for name, x in first.items()
+        if x is not None and name not in others
     }
+    return state(**arrays, **others)
 
 
 # ------------------------------------------------------------------------------ checks
@@ -50,24 +63,31 @@ def check_per_item(selector: str, name: str, values: Any, num_items: int) -> Non
 def check_vectors(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has a row of finite numbers for each item."""
     rows = np.asarray(values)
-    if rows.ndim != 2 or len(rows) != num_items or not rows.size or rows.dtype.kind not in "fiu":
+    is_matrix = rows.ndim == 2 and len(rows) == num_items and rows.size
+    if not is_matrix or not np.isfinite(rows).all():
         raise ValueError(
-            f"{name} is {rows.dtype}{list(rows.shape)}: {selector} takes a vector of numbers for each of the "
-            f"{num_items} items"
+            f"{name} is {list(rows.shape)}: {selector} takes a vector of finite numbers for each of the {num_items} items"
         )
-    is_finite = np.isfinite(rows).all(axis=1)
-    if not is_finite.all():
-        raise ValueError(f"{name} of item {np.argmin(is_finite)} has a number that is not finite")
 
 
-def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has a number from 0 to 1 for each item."""
+def rates(selector: str, name: str, values: Any, num_items: int) -> np.ndarray:
+    """Returns the values as float32; raises ValueError unless each item has a number from 0 to 1."""
     check_per_item(selector, name, values, num_items)
-    for i, value in enumerate(np.asarray(values).tolist()):
-        if not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ValueError(
-                f"{name} of item {i} is {value!r}: {selector} takes numbers from 0 to 1"
-            )
+    rate_I = np.asarray(values, np.float32)
+    if np.any(is_out := (rate_I < 0) | (rate_I > 1)):
+        i = np.argmax(is_out)
+        raise ValueError(f"{name} of item {i} is {values[i]}: {selector} takes numbers from 0 to 1")
+    return rate_I
+
+
+def moved_to_means(
+    value_A: Array, rate: float, x_N: Array, group_N: Array, counts_N: Array
+) -> jax.Array:
+    """Returns each value moved by `rate` towards the mean x of its group; it stays where none counts."""
+    total = lambda x_N: jax.ops.segment_sum(jnp.where(counts_N, x_N, 0.0), group_N, len(value_A))
+    count_A = total(1.0)
+    moved_A = value_A + rate * (total(x_N) / jnp.maximum(count_A, 1) - value_A)
+    return jnp.where(count_A > 0, moved_A, value_A)
 
 
 # The metadata that names an item's category: "family,level" in built-in data, "subset" in files.

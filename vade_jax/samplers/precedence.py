@@ -4,7 +4,6 @@ None of them is in the paper of VADE (arXiv 2511.18902). They change the scores 
 taken, so that `vade.py` itself has only the paper's lines.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,58 +14,47 @@ from vade_jax import rng, types
 from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
+Options = Any  # `vade.VadeOptions`, which explains the rules
 
-@dataclasses.dataclass(frozen=True)
-class Precedence:
-    """The rules of one selector; by default, each is off."""
 
-    visits_all: bool = False  # items not yet visited come before all others, in random order
-    uniform_share: float = 0.0  # share of a batch that is drawn uniformly from all items
-    # After being chosen in this many steps in a row, an item is left out of the next step; 0: no limit
-    max_consecutive: int = 0
-    # The decays of the counts alpha and beta, if scores are to be divided by the tokens that an answer to the
-    # item is expected to take. A long answer takes longer to make and to learn from.
-    per_token: Mapping[str, float] | None = None
+def init(options: Options, num_items: int) -> dict[str, Any]:
+    """Returns the arrays that the rules keep in the selector's state."""
+    return {
+        "unseen_I": jnp.full(num_items, options.warmup == "full"),
+        "streak_I": jnp.zeros(num_items, jnp.int32) if options.max_consecutive else None,
+        "token_I": jnp.zeros(num_items, jnp.float32) if options.per == "token" else None,
+    }
 
-    def init(self, num_items: int) -> dict[str, Any]:
-        """Returns the arrays that the rules keep in the selector's state."""
-        return {
-            "unseen_I": jnp.full(num_items, self.visits_all),
-            "streak_I": jnp.zeros(num_items, jnp.int32) if self.max_consecutive else None,
-            "token_I": jnp.zeros(num_items, jnp.float32) if self.per_token else None,
-        }
 
-    def override(
-        self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int
-    ) -> Array:
-        """Returns the scores, per token if asked; +inf: the item comes first, -inf: it rests."""
-        if self.per_token:
-            score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
-        score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        num_uniform = ranking.share_of(self.uniform_share, num_prompts)
-        score_I = ranking.mix_uniform(score_I, keys.uniform, num_uniform)
-        if self.max_consecutive:
-            # Last: an item that has to rest does so even if the uniform share drew it.
-            tired_I = state.streak_I >= self.max_consecutive
-            score_I = jnp.where(tired_I, -jnp.inf, score_I)
+def override(
+    options: Options, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int
+) -> Array:
+    """Returns the scores, per token if asked; +inf: the item comes first, -inf: it rests."""
+    if options.per == "token":
+        score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
+    score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
+    num_uniform = ranking.share_of(options.uniform_share, num_prompts)
+    score_I = ranking.mix_uniform(score_I, keys.uniform, num_uniform)
+    if not options.max_consecutive:
         return score_I
+    # Last: an item that has to rest does so even if the uniform share drew it.
+    return jnp.where(state.streak_I >= options.max_consecutive, -jnp.inf, score_I)
 
-    def update(self, state: Any, feedback: types.Feedback) -> dict[str, Any]:
-        """Returns the arrays after a proposal was answered; a pass over all items leaves streaks alone."""
-        index_M, streak_I, token_I = feedback.index_M, state.streak_I, state.token_I
-        if self.max_consecutive and not base.is_pass(feedback, len(streak_I)):
-            # A streak is of steps in a row, so it ends for every item that this step left out.
-            streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
-            streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
-        if self.per_token:
-            token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
-            token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(index_M))
-            token_I = beta.decay_and_add(
-                token_I, index_M, token_M, feedback.trials_M, **self.per_token
-            )
-        # Seen also without valid answers: a prompt that never gets one would come first forever.
-        unseen_I = state.unseen_I.at[index_M].set(False)
-        return {"unseen_I": unseen_I, "streak_I": streak_I, "token_I": token_I}
+
+def update(state: Any, feedback: types.Feedback, decays: Mapping[str, float]) -> dict[str, Any]:
+    """Returns the arrays after a proposal was answered; a pass over all items leaves streaks alone."""
+    index_M, streak_I, token_I = feedback.index_M, state.streak_I, state.token_I
+    if streak_I is not None and not base.is_pass(feedback, len(streak_I)):
+        # A streak is of steps in a row, so it ends for every item that this step left out.
+        streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
+        streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
+    if token_I is not None:
+        token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
+        token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(index_M))
+        token_I = beta.decay_and_add(token_I, index_M, token_M, feedback.trials_M, **decays)
+    # Seen also without valid answers: a prompt that never gets one would come first forever.
+    unseen_I = state.unseen_I.at[index_M].set(False)
+    return {"unseen_I": unseen_I, "streak_I": streak_I, "token_I": token_I}
 
 
 def expected_tokens(token_I: Array, count_I: Array) -> Array:

@@ -59,6 +59,12 @@ def share_of(share: float, num_prompts: int) -> int:
     return math.floor(share * num_prompts + 1e-6)
 
 
+def places(*keys: Array) -> jax.Array:
+    """Returns the rank of every entry, from 0, when sorted by the last key, then by the keys before it."""
+    order_I = jnp.lexsort(keys)
+    return jnp.zeros_like(order_I).at[order_I].set(jnp.arange(len(order_I)))
+
+
 def least_visited(visits_I: Array) -> jax.Array:
     """Returns scores that rank the least visited items first, so that every epoch is a shuffled pass."""
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)

@@ -23,6 +23,7 @@ Departures from the paper:
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
 - A prompt without valid answers counts as one of the rest in Eq. 6, but the warm-up does not come back to it.
 - `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
+- An item whose pass rate is known before step 1 begins with counts of it, and needs no warm-up.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, precedence, ranking
+from vade_jax.samplers import base, beta, per_item, precedence, ranking
 from vade_jax.types import Array
 
 
@@ -58,7 +59,7 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 
 # ------------------------------------------------------------------------------ the selector
 @dataclasses.dataclass(frozen=True)
-class VadeOptions(base.Options):
+class VadeOptions(beta.CountingOptions):
     """The hyperparameters of VADE. The last three are not in the paper; their defaults turn them off."""
 
     # lambda_1 of Eq. 5: what is left of a chosen item's counts after a step
@@ -88,8 +89,8 @@ class VadeOptions(base.Options):
 class VadeState(types.Pytree):
     """Decayed counts of every item; the posterior of its pass rate is Beta(alpha + 1, beta + 1)."""
 
-    alpha_I: jax.Array  # float32, right answers
-    beta_I: jax.Array  # float32, wrong answers
+    alpha_I: jax.Array = per_item.starts(0.0)  # right answers
+    beta_I: jax.Array = per_item.starts(0.0)  # wrong answers
     unseen_I: jax.Array  # bool, not yet visited by the warm-up
     streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
     # float32, tokens of the answers that alpha and beta count, decayed alike; None: not counted
@@ -103,16 +104,14 @@ def selector(options: VadeOptions) -> base.Sampler:
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
     if options.history == "last_update":
         decays = {"decay_selected": 0.0, "decay_rest": 1.0}
-    overrides = precedence.Precedence(
-        visits_all=options.warmup == "full",
-        uniform_share=options.uniform_share,
-        max_consecutive=options.max_consecutive,
-        per_token=decays if options.per == "token" else None,
-    )
 
-    def init(num_items: int) -> VadeState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
-        return VadeState(alpha_I=zero_I, beta_I=zero_I, **overrides.init(num_items))
+    def init(num_items: int, *, pass_rate: Array | None = None) -> VadeState:
+        if pass_rate is not None and options.warmup == "measured":
+            raise ValueError("pass_rate: warmup='measured' measures every pass rate: leave out one")
+        rules = precedence.init(options, num_items)
+        state = beta.begin(VadeState, options, num_items, pass_rate=pass_rate, **rules)
+        # An item whose pass rate is known needs no warm-up.
+        return state.replace(unseen_I=state.unseen_I & (state.alpha_I + state.beta_I == 0))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -121,7 +120,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
         # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
-        score_I = overrides.override(state, score_I, keys, num_prompts)
+        score_I = precedence.override(options, state, score_I, keys, num_prompts)
         # The B items with the largest I_i
         index_M = ranking.top_b(score_I, keys.ties, num_prompts)
         proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
@@ -130,9 +129,10 @@ def selector(options: VadeOptions) -> base.Sampler:
     def update(state: VadeState, feedback: types.Feedback) -> VadeState:
         # Eq. 5 for the items chosen, Eq. 6 for the rest
         counted = beta.counted(state, feedback, **decays)
-        return counted.replace(**overrides.update(state, feedback))
+        return counted.replace(**precedence.update(state, feedback, decays))
 
     needs = base.Needs(
+        items=(beta.PASS_RATE,),
         # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",

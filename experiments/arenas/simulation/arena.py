@@ -240,7 +240,8 @@ def run(cell: Cell) -> Result:
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
     world_S = jax.vmap(lambda key: kind.begin(key, shape.num_items, cell.constants))(world_key_S)
     category_I = kind.category(shape.num_items)
-    posterior, axis = entry.begin(shape.num_rollouts, category_I, np.asarray(world_S.feature_IE))
+    known = {"features": world_S.feature_IE, "pass_rate": jax.vmap(kind.pass_rate)(world_S)}
+    posterior, axis = entry.begin(shape.num_rollouts, category_I, jax.device_get(known))
 
     given = world_S, posterior, key_S, measure_U
     start = time.perf_counter()
@@ -262,6 +263,7 @@ def run(cell: Cell) -> Result:
         "max_visits": np.max(carry.visits_I, axis=1),
         "hopeless": (asked_S + measured * hopeless_S) / paid_U[-1],
         "steps": np.sum(records["trains"], axis=1),
+        "effective_first": np.mean(records["mixed"][:, :10], axis=1),
     }
     return Result(paid_U, records, ends, end - compiled, compiled - start)
 

@@ -15,6 +15,7 @@ LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, its form, whether its interval is shown
     ("progress", "progress", "{:.3f}", True),
     ("effective ratio", "effective", "{:.3f}", True),
+    ("first ten", "effective_first", "{:.3f}", True),
     ("last quarter", "effective_last", "{:.3f}", True),
     ("of paid", "useful", "{:.3f}", True),
     ("regret", "regret", "{:.3f}", True),
@@ -29,7 +30,8 @@ EQUAL = "million tokens", "progress at equal tokens"
 SAME = 0.01  # answers are as long, but for chance, in a world without lengths
 NOTE = """Mean ± half the 95 % interval over {seeds} seeds, {rollouts:,} rollouts each. \
 progress: final pass rate on held-out prompts if the world has skills, else on all items \
-({start:.3f} at the start). effective ratio: share of mixed groups in a training batch of B; of paid: \
+({start:.3f} at the start). effective ratio: share of mixed groups in a training batch of B; first ten: in all groups of the first ten \
+rounds; of paid: \
 among all rollouts, measurements included. regret: expected share of mixed groups of the B best items of \
 a round, minus that of the chosen ones. forecast: the share of mixed groups that the posterior predicts; \
 bias: observed minus forecast. hopeless: rollouts of mislabelled items. s: seconds for all seeds, without \

@@ -14,6 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from experiments.arenas.simulation.worlds import KINDS
 from vade_jax import fields, imports, samplers, types
@@ -87,6 +88,13 @@ SELECTORS: dict[str, base.Spec] = {
 
 
 # ------------------------------------------------------------------------------ entries
+PRIORS = {  # what a selector knows before step 1 of pass rates: (generator, true ones) -> rates
+    "right": lambda rng, p_I: p_I,
+    "noisy": lambda rng, p_I: special.expit(special.logit(p_I) + rng.normal(0, 2, p_I.shape)),
+    "wrong": lambda rng, p_I: rng.permutation(p_I),  # those of other items
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry(fields.Section):
     """A selector and what the arena does for it. Hashable: the cache key of selectors and programs."""
@@ -98,6 +106,7 @@ class Entry(fields.Section):
     max_rounds: int = fields.number(1, at_least=1)
     measure_first: bool = False  # a paid pass before step 1, also if the selector needs none
     measure_every: int = fields.number(0, at_least=0)  # rounds between two paid passes; 0: none
+    prior: str = fields.choice("", *PRIORS)  # the pass rates that `init` gets
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
@@ -135,10 +144,11 @@ class Entry(fields.Section):
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
         needs = self.functions(num_rollouts).needs
+        arrays = {"category", "features"}.intersection(needs.named())
         samplers.require(
             f"selector {self.label}: {self.name}",
             needs,
-            arrays={"category", "features"}.intersection(needs.named()),
+            arrays=arrays | {"pass_rate"} if self.prior else arrays,
             lacks=("variants",),
             rounds=self.max_rounds,
             passes=bool(self.measure_every or self.first(num_rollouts)),
@@ -154,18 +164,24 @@ class Entry(fields.Section):
         return self.measure_first or self.functions(num_rollouts).needs.passes == "first"
 
     def begin(
-        self, num_rollouts: int, category_I: np.ndarray, feature_SIE: np.ndarray
+        self, num_rollouts: int, category_I: np.ndarray, known: Mapping[str, np.ndarray]
     ) -> tuple[Any, int | None]:
-        """Returns the selector's state before anything is known, and its axis of seeds.
+        """Returns the selector's state before the first answer, and its axis of seeds.
 
-        Only features differ between seeds; without them there is one state for all, and no axis.
+        What is `known` of items, features and pass rates, differs between seeds. A selector that takes
+        neither has one state for all, and no axis.
         """
-        functions = self.functions(num_rollouts)
+        functions, num_items = self.functions(num_rollouts), len(category_I)
         needed = functions.needs.named()
         arrays = {"category": category_I} if "category" in needed else {}
-        if "features" not in needed:
-            return functions.init(len(category_I), **arrays), None
-        begun = [functions.init(len(category_I), features=x_IE, **arrays) for x_IE in feature_SIE]
+        varying = {"features": known["features"]} if "features" in needed else {}
+        if self.prior:
+            rng = np.random.default_rng(0)
+            varying["pass_rate"] = [PRIORS[self.prior](rng, p_I) for p_I in known["pass_rate"]]
+        if not varying:
+            return functions.init(num_items, **arrays), None
+        of_seeds = [dict(zip(varying, x, strict=True)) for x in zip(*varying.values(), strict=True)]
+        begun = [functions.init(num_items, **arrays, **x) for x in of_seeds]
         return jax.tree.map(lambda *x: jnp.stack(x), *begun), 0
 
 

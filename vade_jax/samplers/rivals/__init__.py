@@ -1,1 +1,1 @@
-"""Selectors from other papers, one file each."""
+"""Selectors from other papers; those of one idea share a file."""

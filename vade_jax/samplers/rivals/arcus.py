@@ -28,6 +28,7 @@ The theory assumes advantages divided by the standard deviation; for others the 
 """
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -60,23 +61,18 @@ class ArcusOptions(base.Options):
 class ArcusState(types.Pytree):
     """The posterior of every item in the coming step: arcsin sqrt(p) ~ N(mean, var)."""
 
-    mean_I: jax.Array  # float32, radians
-    var_I: jax.Array  # float32
-    seen_I: jax.Array  # int32, the step of the last visit, from 0; -1 before the first
-    drift: jax.Array  # float32, v
-    noise: jax.Array  # float32, Q
-    target: jax.Array  # float32, psi*, radians
-    step: jax.Array  # int32
+    mean_I: jax.Array = per_item.starts(PRIOR_MEAN)  # radians
+    var_I: jax.Array = per_item.starts(PRIOR_VAR)
+    seen_I: jax.Array = per_item.starts(-1)  # step of the last visit, from 0; -1 before the first
+    drift: jax.Array = per_item.starts(0.0)  # v
+    noise: jax.Array = per_item.starts(LEAST_NOISE)  # Q
+    target: jax.Array = per_item.starts(PRIOR_MEAN)  # psi*, radians
+    step: jax.Array = per_item.starts(0)
 
 
 def selector(options: ArcusOptions) -> base.Sampler:
     """Returns ARCUS with rho = 0."""
     rate, num_rollouts = options.learning_rate, options.num_rollouts
-
-    def init(num_items: int) -> ArcusState:
-        posterior = {"mean_I": PRIOR_MEAN, "var_I": PRIOR_VAR, "seen_I": -1}
-        rest = {"drift": 0.0, "noise": LEAST_NOISE, "target": PRIOR_MEAN, "step": 0}
-        return ArcusState(**per_item.filled(num_items, **posterior, **rest))
 
     def propose(state: ArcusState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = prob_mixed(state.mean_I, state.var_I, num_rollouts)
@@ -97,6 +93,7 @@ def selector(options: ArcusOptions) -> base.Sampler:
         waits = state.step < -(-num_items // num_prompts)
         return state.replace(target=state.target + jnp.where(waits, 0.0, move))
 
+    init = functools.partial(per_item.begin, ArcusState)
     return base.compiled(init, propose, update, believe=believe)
 
 

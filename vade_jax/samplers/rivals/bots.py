@@ -31,7 +31,6 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, per_item, ranking
@@ -42,7 +41,7 @@ _ALIKE = 0.01  # difference of the references' mean pass rates that says too lit
 
 
 @dataclasses.dataclass(frozen=True)
-class BotsOptions(base.Options):
+class BotsOptions(beta.CountingOptions):
     """The hyperparameters of BOTS; the defaults are those of its published configuration."""
 
     forget: float = fields.fraction(0.1)  # lambda, the share of every count that a step forgets
@@ -53,8 +52,9 @@ class BotsOptions(base.Options):
 class BotsState(beta.BetaState):
     """Counts of answers, guessed ones included, and how far the policy is between the references."""
 
-    progress: Array  # float32, c: 0 is as good as the weak reference, 1 as the strong one
-    started: Array  # bool, whether c has been measured
+    # c: 0 is as good as the weak reference, 1 as the strong one
+    progress: Array = per_item.starts(0.0)
+    started: Array = per_item.starts(False)  # whether c has been measured
     weak_I: Array | None = None  # float32, pass rates of the weak reference; None: no reference
     strong_I: Array | None = None  # float32, pass rates of the strong reference
 
@@ -63,17 +63,19 @@ def selector(options: BotsOptions) -> base.Sampler:
     """Returns BOTS; `init` takes the pass rates of both references, or neither."""
 
     def init(
-        num_items: int, *, weak_rate: Array | None = None, strong_rate: Array | None = None
+        num_items: int,
+        *,
+        weak_rate: Array | None = None,
+        strong_rate: Array | None = None,
+        **prior: Array,
     ) -> BotsState:
-        state = BotsState(
-            **per_item.filled(num_items, alpha_I=0.0, beta_I=0.0, progress=0.0, started=False)
-        )
+        state = beta.begin(BotsState, options, num_items, **prior)
         if weak_rate is None and strong_rate is None:
             return state
-        per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
-        per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
-        weak_I, strong_I = (np.asarray(x, np.float32) for x in (weak_rate, strong_rate))
-        return state.replace(weak_I=weak_I, strong_I=strong_I)
+        return state.replace(
+            weak_I=per_item.rates("bots", "weak_rate", weak_rate, num_items),
+            strong_I=per_item.rates("bots", "strong_rate", strong_rate, num_items),
+        )
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -98,7 +100,8 @@ def selector(options: BotsOptions) -> base.Sampler:
             beta_I=count(state.beta_I, 1 - guess_I, wrong_M),
         )
 
-    needs = base.Needs(items=(base.PerItem("weak_rate"), base.PerItem("strong_rate")))
+    references = base.PerItem("weak_rate"), base.PerItem("strong_rate")
+    needs = base.Needs(items=(*references, beta.PASS_RATE))
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 
 

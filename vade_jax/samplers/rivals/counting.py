@@ -6,6 +6,7 @@ is not visited keeps its counts. So does one without valid answers, of which the
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import chex
@@ -21,22 +22,23 @@ from vade_jax.types import Array
 
 
 def counting(
-    propose: Callable[[beta.BetaState, rng.SelectionKeys, int], types.Proposal], *, decay: float
+    options: beta.CountingOptions,
+    propose: Callable[[beta.BetaState, jax.Array, int], types.Proposal],
+    *,
+    decay: float,
 ) -> base.Sampler:
     """Returns a selector that proposes by the counts alone."""
-
-    def keyed(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        return propose(state, rng.selection_keys(key), num_prompts)
 
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
         return beta.counted(state, feedback, decay_selected=decay, decay_rest=1.0)
 
-    return base.compiled(beta.no_counts, keyed, update, believe=beta.believe)
+    init = functools.partial(beta.begin, beta.BetaState, options)
+    return base.compiled(init, propose, update, believe=beta.believe, needs=beta.NEEDS)
 
 
 # ------------------------------------------------------------------------------ MoPPS
 @dataclasses.dataclass(frozen=True)
-class MoppsOptions(base.Options):
+class MoppsOptions(beta.CountingOptions):
     # lambda (the paper: 1 for mathematics, 0.5 for countdown and geometry)
     decay: float = fields.fraction(1.0)
     # Size of the pool of candidates, as a multiple of the batch (the code: 16 or 8)
@@ -50,8 +52,8 @@ class MoppsOptions(base.Options):
 class MoppsState(beta.BetaState):
     """Counts, and the passes over the candidates."""
 
-    passes_I: jax.Array  # int32, how often the item has been a candidate
-    step: jax.Array  # int32
+    passes_I: jax.Array = per_item.starts(0)  # how often the item has been a candidate
+    step: jax.Array = per_item.starts(0)
 
 
 def mopps(options: MoppsOptions) -> base.Sampler:
@@ -65,10 +67,6 @@ def mopps(options: MoppsOptions) -> base.Sampler:
     - The prior is Beta(1, 1), as in the paper's runs. The code's other rule of selection, random draws within
       a band of pass rates, is left out.
     """
-
-    def init(num_items: int) -> MoppsState:
-        first = {"alpha_I": 0.0, "beta_I": 0.0, "passes_I": 0, "step": 0}
-        return MoppsState(**per_item.filled(num_items, **first))
 
     def pool(state: MoppsState, num_prompts: int) -> jax.Array:
         """Returns the candidates, the same in `propose` and in the `update` that follows.
@@ -95,7 +93,8 @@ def mopps(options: MoppsOptions) -> base.Sampler:
         passes_I = state.passes_I.at[candidate_C].add(1)
         return state.replace(passes_I=passes_I, step=state.step + 1)
 
-    return base.compiled(init, propose, update, believe=beta.believe)
+    init = functools.partial(beta.begin, MoppsState, options)
+    return base.compiled(init, propose, update, believe=beta.believe, needs=beta.NEEDS)
 
 
 MOPPS = base.Spec("mopps", MoppsOptions, mopps)
@@ -103,7 +102,7 @@ MOPPS = base.Spec("mopps", MoppsOptions, mopps)
 
 # ------------------------------------------------------------------------------ MaPP
 @dataclasses.dataclass(frozen=True)
-class MappOptions(base.Options):
+class MappOptions(beta.CountingOptions):
     decay: float = fields.fraction(0.5)  # lambda
 
 
@@ -122,11 +121,11 @@ def mapp(options: MappOptions) -> base.Sampler:
     """
     G = options.num_rollouts
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, G)
-        return ranking.drawn(jnp.log(mixed_I), keys, num_prompts, G)
+        return ranking.drawn(jnp.log(mixed_I), rng.selection_keys(key), num_prompts, G)
 
-    return counting(propose, decay=options.decay)
+    return counting(options, propose, decay=options.decay)
 
 
 MAPP = base.Spec("mapp", MappOptions, mapp)
@@ -134,7 +133,7 @@ MAPP = base.Spec("mapp", MappOptions, mapp)
 
 # ------------------------------------------------------------------------------ CurES
 @dataclasses.dataclass(frozen=True)
-class CuresOptions(base.Options):
+class CuresOptions(beta.CountingOptions):
     temperature: float = fields.number(0.1, above=0)  # tau, temperature of the weighted draw
 
 
@@ -156,12 +155,13 @@ def cures(options: CuresOptions) -> base.Sampler:
       each prompt's gradient, which the paper measures.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         log_weight_I = jnp.sqrt(beta.outcome_variance(p_I)) / options.temperature
+        keys = rng.selection_keys(key)
         return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
-    return counting(propose, decay=1.0)
+    return counting(options, propose, decay=1.0)
 
 
 CURES = base.Spec("cures", CuresOptions, cures)
@@ -169,7 +169,7 @@ CURES = base.Spec("cures", CuresOptions, cures)
 
 # ------------------------------------------------------------------------------ DARE
 @dataclasses.dataclass(frozen=True)
-class DareOptions(base.Options):
+class DareOptions(beta.CountingOptions):
     # kappa, how narrow the density is around 1/2; 0: an even draw
     concentration: float = fields.number(100.0, at_least=0)
     decay: float = fields.fraction(0.5)
@@ -198,14 +198,15 @@ def dare(options: DareOptions) -> base.Sampler:
       d > 0.8. A selector gives no hints and makes no rewards, and answers alone would not be DARE.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         difficulty_I = 1 - p_I
         # The log density, against that at 1/2
         log_weight_I = options.concentration / 2 * jnp.log(4 * difficulty_I * (1 - difficulty_I))
+        keys = rng.selection_keys(key)
         return ranking.drawn(log_weight_I, keys, num_prompts, options.num_rollouts, p_I)
 
-    return counting(propose, decay=options.decay)
+    return counting(options, propose, decay=options.decay)
 
 
 DARE = base.Spec("dare", DareOptions, dare)
@@ -213,7 +214,7 @@ DARE = base.Spec("dare", DareOptions, dare)
 
 # ------------------------------------------------------------------------------ InSight
 @dataclasses.dataclass(frozen=True)
-class InsightOptions(base.Options):
+class InsightOptions(beta.CountingOptions):
     """The hyperparameters of InSight, as in its experiments; K is `num_rollouts`."""
 
     target: float = fields.fraction(0.3)  # mu, the preferred pass rate
@@ -245,7 +246,8 @@ def insight(options: InsightOptions) -> base.Sampler:
     at random.
     """
 
-    def propose(state: beta.BetaState, keys: rng.SelectionKeys, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
         size = min(ranking.share_of(options.candidates, num_prompts), len(state.alpha_I))
         # All scores are 0 except NaN, so the pool is random, and has NaN only if there is nothing else.
         candidate_C = ranking.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
@@ -257,7 +259,7 @@ def insight(options: InsightOptions) -> base.Sampler:
         best = ranking.best(score_C, keys.ties, num_prompts, options.num_rollouts, mean_C)
         return best.replace(index_M=candidate_C[best.index_M])
 
-    return counting(propose, decay=options.decay)
+    return counting(options, propose, decay=options.decay)
 
 
 INSIGHT = base.Spec("insight", InsightOptions, insight)

@@ -31,11 +31,6 @@ class Mmr1Options(base.Options):
     outcome_weight: float = fields.number(0.8, at_least=0)  # alpha, the weight of P (1 - P)
     diversity_weight: float = fields.number(0.2, at_least=0)  # beta, the weight of D
 
-    def __post_init__(self):
-        super().__post_init__()
-        total = self.outcome_weight + self.diversity_weight
-        fields.Interval(above=0).check("the sum of both weights", total)
-
 
 @chex.dataclass(frozen=True)
 class Mmr1State(types.Pytree):
@@ -68,13 +63,11 @@ def selector(options: Mmr1Options) -> base.Sampler:
         measured_I = np.full(num_items, pass_rate is not None)
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         self_bleu = np.ones(num_items) if self_bleu is None else self_bleu
-        per_item.check_rates("mmr1", "pass_rate", pass_rate, num_items)
-        per_item.check_rates("mmr1", "self_bleu", self_bleu, num_items)
         state = Mmr1State(
-            pass_rate_I=jnp.asarray(pass_rate, jnp.float32),
-            measured_I=jnp.asarray(measured_I),
-            self_bleu_I=jnp.asarray(self_bleu, jnp.float32),
-            weight_I=jnp.zeros(num_items, jnp.float32),
+            pass_rate_I=per_item.rates("mmr1", "pass_rate", pass_rate, num_items),
+            measured_I=measured_I,
+            self_bleu_I=per_item.rates("mmr1", "self_bleu", self_bleu, num_items),
+            weight_I=np.zeros(num_items, np.float32),
         )
         return state.replace(weight_I=weights(state))
 

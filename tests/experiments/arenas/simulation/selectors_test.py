@@ -11,9 +11,12 @@ from vade_jax.samplers import informed
 FEATURES = np.random.default_rng(0).normal(size=(2, 9, 3))  # of two seeds
 
 
-def test_each_seed_gets_its_own_features():
-    states, axis = Entry.of("informed", {}).begin(8, np.arange(9), FEATURES)
-    assert axis == 0 and states.alpha_I.shape == (2, 9)
+def test_each_seed_gets_its_own_features_and_pass_rates():
+    rate_SI = np.random.default_rng(1).random((2, 9))
+    known = {"features": FEATURES, "pass_rate": rate_SI}
+    states, axis = Entry.of("informed", {"prior": "right"}).begin(8, np.arange(9), known)
+    assert axis == 0
+    np.testing.assert_allclose(states.alpha_I, 8 * rate_SI, rtol=1e-6)
     alone = informed.components(FEATURES[1].astype(np.float32), 16)
     np.testing.assert_array_equal(states.feature_ID[1], alone)
 

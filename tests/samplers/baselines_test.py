@@ -1,10 +1,14 @@
-"""Shuffling without replacement."""
+"""Uniform's epochs, and DAPO's filter."""
 
+import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
+from vade_jax.samplers import baselines
 
 SAMPLER = samplers.SAMPLERS["uniform"](num_rollouts=2)
 
@@ -36,3 +40,32 @@ def test_order_is_uniform():
     _, count = np.unique(orders, axis=0, return_counts=True)
     assert len(count) == 24
     assert np.sum((count - 20) ** 2 / 20) < 49.7
+
+
+# ------------------------------------------------------------------------------ DAPO
+def feedback():
+    """All wrong, mixed, all right, no answer, one answer; rewards differ in the first."""
+    counted = environment.counts(range(5), [0, 1, 2, 0, 1], [2, 2, 2, 0, 1])
+    return counted.replace(
+        group_N=jnp.repeat(jnp.arange(5), 2),
+        reward_N=jnp.array([0.0, 0.1, 0, 1, 1, 1, 0, 1, 0, 1]),
+        valid_N=jnp.array([True] * 6 + [False] * 3 + [True]),
+    )
+
+
+def test_groups_kept():
+    kept = lambda keep: baselines.DAPO(num_rollouts=2, keep=keep).keep(None, feedback()).tolist()
+    assert kept("mixed") == [False, True, False, False, False]
+    assert kept("varied") == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["uniform", "vade"])
+def test_the_rest_is_the_base(name):
+    options = {"decay_rest": 0.5} if name == "vade" else {}
+    plain = samplers.SAMPLERS[name](num_rollouts=3, **options)
+    wrapped = baselines.DAPO(num_rollouts=3, base=name, base_options=options)
+    state, key = plain.init(5), jax.random.key(0)
+    chex.assert_trees_all_equal(wrapped.init(5), state)
+    chex.assert_trees_all_equal(wrapped.propose(state, key, 2), plain.propose(state, key, 2))
+    after = wrapped.update(state, feedback())
+    chex.assert_trees_all_equal(after, plain.update(state, feedback()))
