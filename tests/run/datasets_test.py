@@ -47,12 +47,21 @@ def test_a_validation_that_is_trained_on_is_refused(load):
         load(["a?", "b?", "c?"], ["c?", "a?"])
 
 
-def test_rows_whose_own_answers_are_cut_are_counted(load, capsys):
+def test_a_run_that_can_earn_nothing_does_not_start(load):
     length = load(["a?"], ["b?"]).train.notes["length"].item()
-    assert "cuts" not in capsys.readouterr().out
-    load(["a?", "x?"], ["b?"], {"sampling": {"max_tokens": length - 1}})
-    said = f"sampling.max_tokens={length - 1} cuts the own answers of 2 of 2 rows"
-    assert said in capsys.readouterr().out
+    of = lambda size, **reward: {
+        "sampling": {"max_tokens": size},
+        "reward": {"format": "boxed"} | reward,
+    }
+    with pytest.raises(ValueError, match=rf"sampling.max_tokens={length - 2} cuts .* all|earned"):
+        load(["a?", "x?"], ["b?"], of(length - 2))
+    load(["a?", "x?"], ["b?"], of(length - 1))  # the end alone is cut: the box is read
+    thoughts = of(length - 1, format="think_boxed")  # and it is right without the empty thought
+    load(["a?", "x?"], ["b?"], thoughts)
+    thoughts["sampling"]["max_tokens"] -= 1
+    with pytest.raises(ValueError, match="so nothing can be earned"):
+        load(["a?", "x?"], ["b?"], thoughts)
+    load(["a?", "x?"], ["b?"], of(2, function="mine.py:mine"))  # it may pay for anything
 
 
 def test_rows_that_are_held_out_are_the_same_in_every_run_and_ask_nothing_that_is_trained_on(

@@ -72,9 +72,8 @@ def _check_model_names(run: settings.Run) -> None:
     model = run.model
     if bool(model.checkpoint) == bool(model.preset):
         raise ValueError(
-            f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
-            "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
-            "Qwen2.5-VL, Qwen3-VL, Qwen2.5, Qwen3 or Llama checkpoint"
+            f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: give exactly one, such as "
+            "--config.model.checkpoint=DIR of a Qwen2.5-VL, Qwen3-VL, Qwen3.5, Qwen2.5, Qwen3 or Llama 3"
         )
     # Only tiny models may have random weights; of the others the size names the shape.
     tiny = [name for name in PRESETS if name.startswith("tiny")]
@@ -103,6 +102,11 @@ def _check_data_names(data: settings.Data) -> None:
     for split, size in {"train": data.num_train, "validation": data.num_validation}.items():
         if getattr(data, split) == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
+    if data.train != "procedural" and (data.mixture or data.wrong_golds):
+        raise ValueError(
+            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
+            f"leave them out with data.train={data.train!r}"
+        )
     try:
         procedural.expand_mixture(data.mixture)
     except (ValueError, TypeError) as error:
@@ -226,6 +230,11 @@ def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) ->
 
 def _check_held_out(data: settings.Data, usable: Datasets) -> None:
     """Prints how many validation questions are also trained on; raises ValueError if all are."""
+    if data.validation == "procedural":
+        print(
+            f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to a "
+            "file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
+        )
     asked = usable.validation.notes["asked"]
     num_trained = int(np.isin(asked, usable.train.notes["asked"]).sum())
     if num_trained == len(asked):
@@ -238,14 +247,21 @@ def _check_held_out(data: settings.Data, usable: Datasets) -> None:
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows' own answers are cut."""
+    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
+    form, target = run.reward.format, data.build_prompt.target
+    # A bare box is right as well, even without the end of the turn.
+    not_needed = len(target("", form)) - len(target("", "boxed")) + 1
     for split, limits in {"train": run.sampling, "validation": run.eval}.items():
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
-        if num_cut := (length_I > most).sum():
-            print(
-                f"{split}: {limits.path}max_tokens={most} cuts the own answers of {num_cut:,} of {len(length_I):,} "
-                f"rows, which take up to {length_I.max()} tokens in the asked form"
-            )
+        line = (
+            f"{split}: {limits.path}max_tokens={most} cuts the own answers of {(length_I > most).sum():,} of "
+            f"{len(length_I):,} rows, which take up to {length_I.max()} tokens in the asked form"
+        )
+        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
+        if by_rules and length_I.min() - not_needed > most:
+            raise ValueError(f"{line}, so nothing can be earned: raise it")
+        if length_I.max() > most:
+            print(line)
 
 
 def check_reward(run: settings.Run, data: Datasets) -> None:

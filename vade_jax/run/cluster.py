@@ -66,8 +66,7 @@ def wait_until_shared(path: str | os.PathLike) -> None:
     while not path.exists():
         if time.monotonic() > deadline:
             raise ValueError(
-                f"process {jax.process_index()} does not see {path}, which process 0 has "
-                "written: give a --workdir on a file system that all hosts share"
+                f"process {jax.process_index()} does not see {path} of process 0: share --workdir with all hosts"
             )
         time.sleep(0.2)
 

@@ -27,7 +27,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: the server cannot serve this run.
         EngineFailure: vLLM does not start, or the server does not answer.
     """
-    return ENGINES[run.engine.name](run, policy, workdir, Sampling(**run.sampling.to_dict()))
+    start = _built_in if run.engine.name == "local" else _vllm
+    return start(run, policy, workdir, Sampling(**run.sampling.to_dict()))
 
 
 def _built_in(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -> Engine:
@@ -44,9 +45,6 @@ def _vllm(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
     sections = run.engine, run.layout, run.data
     return _server(*sections, policy, workdir, sampling, longest, tensors)
-
-
-ENGINES = {"local": _built_in, "vllm_server": _vllm}  # by `engine.name`
 
 
 def frozen_server(

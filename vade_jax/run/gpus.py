@@ -100,9 +100,8 @@ def check_layout(layout: settings.Layout, engine: settings.Engine) -> None:
     serving, number = names(layout.serve), _num_serving(engine)
     if serving and len(serving) != number:
         raise ValueError(
-            f"layout.serve={layout.serve!r} names {len(serving)} GPUs, but engine.data_parallel="
-            f"{engine.data_parallel} x engine.tensor_parallel={engine.tensor_parallel} "
-            f"is {number}: name as many"
+            f"layout.serve={layout.serve!r} names {len(serving)} GPUs, but engine.data_parallel x "
+            f"engine.tensor_parallel is {number}: name as many"
         )
     if layout.sleep or process.is_cpu_build() or not shares(layout):
         return

@@ -7,7 +7,6 @@ predicted the pass rates of the last epoch as well as the last weights' own stat
 
 import functools
 import math
-import time
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +39,8 @@ def for_selector(
     missing = [name for name in selector.needs.named("states") if name not in data.arrays]
     feature_IE = np.zeros((len(data.train), NUM_FEATURES), np.float32)
     if missing and not resumes:
-        start = time.perf_counter()
         feature_IE = of_prompts(run, policy, data, map)
-        print(f"states of {len(feature_IE):,} prompts: {time.perf_counter() - start:.1f} s")
+        print(f"states of {len(feature_IE):,} prompts")
     return {**data.arrays, **dict.fromkeys(missing, feature_IE)}
 
 
