@@ -28,7 +28,7 @@ def test_places_that_do_not_fit(arguments):
 def test_what_process_0_wrote_must_be_seen_by_all(tmp_path, monkeypatch):
     cluster.wait_until_shared(tmp_path)
     monkeypatch.setattr(cluster, "VISIBLE_TIMEOUT_S", 0.0)
-    with pytest.raises(ValueError, match="hosts share"):
+    with pytest.raises(ValueError, match="share --workdir"):
         cluster.wait_until_shared(tmp_path / "absent")
 
 
