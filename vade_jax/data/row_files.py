@@ -155,12 +155,13 @@ def of_table(rows: pa.Table) -> Table:
     45.66999816894531.
     """
     import datasets
+    from datasets import table
 
     for i, field in enumerate(rows.schema):
         if pa.types.is_float32(field.type):
             decimals = rows.column(i).cast(pa.string()).cast(pa.float64())
             rows = rows.set_column(i, field.name, decimals)
     # The metadata say which columns are images.
-    plain = datasets.table.InMemoryTable(rows.replace_schema_metadata())
+    plain = table.InMemoryTable(rows.replace_schema_metadata())
     read = datasets.Dataset(plain, fingerprint="rows").__getitem__
     return Table(len(rows), rows.column_names, read)
