@@ -4,8 +4,9 @@
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
     python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:bf16,local
 
-In each run all cases of a table take turns, so the ratios of one run are valid; times of different runs are
-not comparable. Peers that are not installed are left out.
+`core` is draws, selectors, verify and data; `peers` are update and decode, and leave out what is not
+installed. All cases of a table take turns, so the ratios of one run are valid; times of different runs are
+not comparable.
 
 Two suites are of one run, and need its --config:
 
@@ -25,18 +26,18 @@ from experiments.bench import core, device, peers, plan, targets, timing
 from experiments.bench.programs import DECODE, UPDATE
 from vade_jax import settings
 
-SUITES = {
+CORE = {
     "draws": core.draws,
     "selectors": core.selectors,
-    "update": functools.partial(peers.beside, UPDATE),
-    "decode": functools.partial(peers.beside, DECODE),
+    "verify": core.verdicts,
+    "data": core.data,
 }
+PEERS = {name: functools.partial(peers.beside, name) for name in (UPDATE, DECODE)}
+SUITES = {"all": CORE | PEERS, "core": CORE, "peers": PEERS}
+SUITES |= {name: {name: suite} for name, suite in SUITES["all"].items()}
 
-SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", "device", *SUITES], "What to measure.")
+SUITE = flags.DEFINE_enum("suite", "all", ["plan", "device", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
-JSON = flags.DEFINE_string(
-    "json", None, "device: file for the numbers; written after each program."
-)
 TARGET = flags.DEFINE_enum("target", "h200", [*targets.TARGETS], "plan: the device.")
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 PROGRAMS = flags.DEFINE_list(
@@ -48,16 +49,15 @@ PROGRAMS = flags.DEFINE_list(
 
 def main(_) -> None:
     """Runs a suite, or all of them; a plan sets the exit code."""
-    if SUITE.value not in ("plan", "device"):
-        names = SUITES if SUITE.value == "all" else [SUITE.value]
-        timing.run({name: SUITES[name] for name in names}, QUICK.value)
+    if SUITE.value in SUITES:
+        timing.run(SUITES[SUITE.value], QUICK.value)
         return
     if cli.CONFIG.value is None:
         sys.exit(f"error: --suite={SUITE.value} needs --config, such as configs/qwen7b_gspo.py")
     values = cli.CONFIG.value.to_dict()
     with errors.user_errors():
         if SUITE.value == "device":
-            device.run(values, PROGRAMS.value, 1 if QUICK.value else 3, JSON.value)
+            device.run(values, PROGRAMS.value, 1 if QUICK.value else 3)
             return
         jax.config.update("jax_platforms", "cpu")
         described = targets.devices(TARGET.value, DEVICES.value)

@@ -1,17 +1,24 @@
-"""What choosing prompts costs: draws from the posterior, and each selector next to a training step."""
+"""What a step costs apart from the model: draws and selectors, verdicts, prompts with pictures."""
 
 import functools
+import json
+import os
+import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from PIL import Image
 
 from configs import tiny_gspo
 from experiments.arenas.simulation import arena
 from experiments.bench import timing
 from vade_jax import run, samplers, settings
+from vade_jax.data import batching, loading, prompts, sources, tokens
+from vade_jax.models.qwen import tiny_checkpoint
+from vade_jax.rewards import process, reading, verify
 from vade_jax.run import states
 from vade_jax.samplers import beta, ranking
 from vade_jax.store import metrics
@@ -97,3 +104,75 @@ def _step_of_tiny_job(words: str | None) -> float:
         run.train(settings.Run.from_dict(c.to_dict()), workdir)
         steps = [record.get("timing_s/step", np.inf) for record in metrics.read(workdir)]
     return min(steps)
+
+
+# ------------------------------------------------------------------------------ --suite=verify
+THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
+# kind: a gold, and answers that are right, right in other words, and wrong
+ANSWERS = {
+    "choice": ("B", ("B", "(b)", "C")),
+    "yesno": ("yes", ("yes", "Yes.", "no")),
+    "int": ("1200", ("1200", "1,200", "1201")),
+    "float": ("2.50", ("2.50", "5/2", "2.6")),
+    "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
+    "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
+    "expr": ("x^2-1", ("x^2-1", "(x-1)(x+1)", "x^2+1")),  # SymPy compares the last two
+}
+
+
+def verdicts(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table of verdicts in one thread, by the kind of answer; no answer was seen before."""
+    repeats = 2 if quick else 100
+
+    def judge(kind: str) -> None:
+        gold, texts = ANSWERS[kind]
+        for text in texts * repeats:
+            reading.read.cache_clear()
+            process.ask.cache_clear()
+            reply = f"<think>{THOUGHTS}</think> \\boxed{{{text}}}"
+            verify.verify(reply, gold, kind, form="think_boxed")
+
+    cases = {kind: functools.partial(judge, kind) for kind in ANSWERS}
+    times = timing.interleaved(cases, rounds=2 if quick else 5)
+    yield _speeds(f"{3 * repeats} answers of each kind", times, 3 * repeats, "verdicts/s")
+
+
+# ------------------------------------------------------------------------------ --suite=data
+SIZE = (1200, 900)  # of an image in a file; resized, it has just under 1 MP
+
+
+def data(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table of rows with a JPEG each: read into prompts, by threads or not, and cut to patches."""
+    count = 4 if quick else 64
+    with tempfile.TemporaryDirectory() as folder, loading.Threads(os.cpu_count() or 1) as pool:
+        path = pathlib.Path(folder, "rows.jsonl")
+        rng = np.random.default_rng(0)
+        for number in range(count):
+            rough = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8))
+            rough.resize(SIZE, Image.Resampling.BICUBIC).save(f"{folder}/{number}.jpg", quality=90)
+        row = {"question": "What is shown?", "answer": "7"}
+        rows = [json.dumps(row | {"images": [f"{number}.jpg"]}) for number in range(count)]
+        path.write_text("\n".join(rows))
+        tokenizer, limits = tokens.Tokenizer.load(tiny_checkpoint.READER_FILES), settings.Data()
+        build = prompts.PromptBuilder(
+            tokenizer,
+            instruction="",
+            min_pixels=limits.min_pixels,
+            max_pixels=limits.max_pixels,
+            max_length=8192,
+        )
+        source = sources.rows(path)
+        make = lambda index: build(source[index])
+        built = pool.map(make, range(count))
+        cases = {
+            f"prompts, {os.cpu_count()} threads": lambda: pool.map(make, range(count)),
+            "prompts, one after the other": lambda: list(map(make, range(count))),
+            "cut to patches": lambda: [batching.collate(built[i::4]) for i in range(4)],
+        }
+        times = timing.interleaved(cases, rounds=2 if quick else 5)
+    title = f"{count} rows with a JPEG of {SIZE[0]} x {SIZE[1]} each"
+    yield _speeds(title, times, count, "rows/s")
+
+
+def _speeds(title: str, times: dict[str, float], count: int, unit: str) -> timing.Table:
+    return timing.Table(title, times, {x: f"{count / t:,.0f} {unit}" for x, t in times.items()})

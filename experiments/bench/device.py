@@ -6,7 +6,6 @@ runs in a separate process, so that its peak of memory is measured alone.
 """
 
 import functools
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 
 from experiments.bench import core, programs, timing, workload
 from experiments.bench.programs import DECODE, SCORE, UPDATE
-from vade_jax import atomic, settings, tables
+from vade_jax import settings, tables
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
 from vade_jax.run import build, gpus
@@ -38,8 +37,8 @@ COLUMNS = (  # title, name of the number, its format and unit
 )
 
 
-def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> None:
-    """Measures programs, or all of the run and the selector; prints the results and writes them to `path`.
+def run(values: dict, wanted: Sequence[str], rounds: int) -> None:
+    """Measures programs, or all of the run and the selector, and prints the results.
 
     `values` are the settings as a dict, which can be sent to another process. Each program is timed `rounds`
     times, after one run that is not timed.
@@ -54,13 +53,10 @@ def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> N
             f"--programs: this run has no {unknown[0]!r}; it has {', '.join(there)} (log-probs with "
             "loss.kl_coef or loss.old_logp='trainer', decode with the built-in engine)"
         )
-    measured = {}
+    rows = []
     for name in names:
         measure = measure_selector if name == SELECTOR else measure_program
-        measured |= {one["name"]: one for one in workload.alone(measure, values, name, rounds)}
-        if path:
-            atomic.write_text(path, json.dumps(measured, indent=2) + "\n")
-    rows = [*measured.values()]
+        rows += workload.alone(measure, values, name, rounds)
     print(
         tables.for_terminal(
             "{num_devices} x {device}, jax {jax}".format(**rows[0]),
@@ -125,9 +121,6 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "mfu": utilisation(prompts, done, seconds).get("perf/mfu"),
             "tokens": num_tokens,
             "tokens_per_second": num_tokens / seconds,
-            "lengths": workload.largest(run)._asdict(),
-            "prompts": len(prompts),
-            "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
         }
     ]

@@ -151,9 +151,10 @@ def test_a_mistake_is_one_line_that_names_the_setting(
         ("train --config=configs/tiny.py", 2, "get_config"),
         ("make_tiny --directory=unused seed 1", 2, "'seed'"),
         ("bench --suite=plan", 1, "--config"),
+        ("bench --suite=verify --quick", 0, "verdicts/s"),
     ],
 )
-def test_help_and_mistakes_of_a_process(command, code, message):
+def test_help_and_mistakes_and_a_small_suite_of_a_process(command, code, message):
     name, *rest = command.split()
     run = [sys.executable, "-m", f"experiments.{name}", *rest]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)

@@ -1,6 +1,13 @@
-"""Selectors beside a step, at sizes where only that they run is learned."""
+"""The suites of the core, at sizes where only that they run is learned."""
+
+import pytest
 
 from experiments.bench import core
+
+
+@pytest.mark.parametrize("suite", [core.draws, core.data])
+def test_a_suite_runs(suite):
+    assert all(min(table.times.values()) > 0 for table in suite(quick=True))
 
 
 def test_selectors_beside_a_step(monkeypatch):

@@ -18,13 +18,12 @@ def small_models(monkeypatch):
     monkeypatch.setattr(workload, "alone", lambda function, *arguments: function(*arguments))
 
 
-def values(**changes):
+def values():
     """Returns the smoke job's settings, for as many devices as there are."""
     c, ways = tiny_grpo.get_config("smoke"), jax.device_count()
     c.num_prompts = c.batch.prompts_per_minibatch = 2 * ways
     c.batch.prompts_per_microbatch = c.engine.prompts_per_call = ways
     c.num_rollouts, c.sampling.max_tokens, c.data.max_prompt_length = 2, 4, 64
-    c.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
     return c.to_dict()
 
 
