@@ -1,4 +1,4 @@
-"""Runs several programs at a time, each with its own cores and log, until all are done or it is stopped."""
+"""Starts programs, each with its own log; runs several at a time until all are done or it is stopped."""
 
 import concurrent.futures
 import contextlib
@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from vade_jax.types import PathLike
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -35,11 +37,36 @@ class Ended(NamedTuple):
 
     def reason(self) -> str:
         """Returns the last error that this start wrote to its log, or the last line if there is none."""
-        output = pathlib.Path(self.program.log).read_bytes()[self.log_start :]
-        text = output.decode(errors="replace").replace("\r", "\n")
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        lines = printed(self.program.log, self.log_start)
         errors = [line for line in lines if line.startswith("error:")]
         return (errors or lines or ["it printed nothing"])[-1][:300]
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], log: PathLike) -> Iterator[subprocess.Popen]:
+    """Starts a program that appends to a log; what still runs at the end of the `with` block is killed."""
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            # In a new session a Ctrl-C at the terminal reaches the program only through us, once.
+            start_new_session=True,
+            env={"TQDM_MININTERVAL": "30", **os.environ},
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def printed(log: PathLike, start: int = 0) -> list[str]:
+    """Returns the lines that programs wrote to a log, from a byte on."""
+    text = pathlib.Path(log).read_bytes()[start:].decode(errors="replace").replace("\r", "\n")
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 class ProgramPool:
@@ -92,17 +119,8 @@ class ProgramPool:
         pathlib.Path(program.log).parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "a") as log:
             log.write(f"\n$ {shlex.join(program.command)}\n")
-            log.flush()
             log_start = log.tell()
-            process = subprocess.Popen(
-                program.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # In a new session a Ctrl-C at the terminal reaches the program only through us, once.
-                start_new_session=True,
-                env={"TQDM_MININTERVAL": "30", **os.environ},
-            )
+        with started(program.command, program.log) as process:
             self._running.add(process)
             if self.stopped:  # `_stop` may have missed it while it was being started
                 process.send_signal(signal.SIGTERM)

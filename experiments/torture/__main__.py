@@ -1,4 +1,4 @@
-"""Kills a run or damages its files: does it end, started again, as if nothing had happened?
+"""Kills a run, damages its files or fills its disk: does it end, started again, as if nothing had happened?
 
     python -m experiments.torture --config=configs/torture.py --kills=100 --workdir=runs/torture
     python -m experiments.torture --config=configs/torture.py:selector=dapo --kills=20

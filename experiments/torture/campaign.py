@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from experiments.arenas.programs import printed, started
 from experiments.torture import faults
 from experiments.torture.faults import Fault
 from vade_jax.models.qwen import files
@@ -33,27 +34,6 @@ class Reference(NamedTuple):
     limit: float  # seconds after which a run counts as hanging
 
 
-@contextlib.contextmanager
-def started(
-    command: Sequence[str], workdir: pathlib.Path, log: pathlib.Path
-) -> Iterator[subprocess.Popen]:
-    """Starts a run; it is killed with all that it has started at the end of the `with` block."""
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [*command, f"--workdir={workdir}"],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 def finish(process: subprocess.Popen, limit: float) -> int:
     """Returns the exit code; a run that hangs has failed."""
     try:
@@ -64,8 +44,7 @@ def finish(process: subprocess.Popen, limit: float) -> int:
 
 def last_error(log: pathlib.Path) -> str:
     """Returns the last line of a run's output if it is an error, else ""."""
-    lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
-    last = [line.strip() for line in lines if line.strip()][-1:]
+    last = printed(log)[-1:]
     return last[0] if last and last[0].startswith("error: ") else ""
 
 
@@ -90,7 +69,7 @@ def reference(command: Sequence[str], workdir: pathlib.Path) -> Reference:
     start = time.monotonic()
     log = workdir.with_suffix(".log")
     log.unlink(missing_ok=True)
-    with started(command, workdir, log) as process:
+    with started([*command, f"--workdir={workdir}"], log) as process:
         if process.wait():
             reason = last_error(log).removeprefix("error: ")
             raise RuntimeError(f"the job without a fault failed: {reason}")
@@ -103,12 +82,14 @@ def trial(
     """Makes one trial in `root`; returns how it ended and why. A trial that failed leaves its directory."""
     shutil.rmtree(root, ignore_errors=True)
     workdir, log = root / "run", root.with_suffix(".log")
-    workdir.mkdir(parents=True)
+    root.mkdir(parents=True)
     try:
-        with started(command, workdir, log) as process:
-            _hurt(process, fault, known, root)
-        damaged = faults.damage(workdir, fault) if fault.kind == faults.FLIP else None
-        outcome = _again(command, known, workdir, log, damaged)
+        with faults.small_disk(root) if fault.kind == faults.FULL else contextlib.nullcontext():
+            workdir.mkdir()
+            with started([*command, f"--workdir={workdir}"], log) as process:
+                _hurt(process, fault, known, root, log)
+            damaged = faults.damage(workdir, fault) if fault.kind == faults.FLIP else None
+            outcome = _again(command, known, workdir, log, damaged)
     except Failed as error:
         return FAILED, str(error)
     shutil.rmtree(root)
@@ -116,7 +97,7 @@ def trial(
     return outcome
 
 
-def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path) -> None:
+def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: pathlib.Path) -> None:
     """Waits for the moment of a fault, causes it, and waits until the run has ended."""
     rng, deadline = fault.rng(), time.monotonic() + known.limit
     while process.poll() is None and not any(root.glob(faults.MOMENTS[fault.moment])):
@@ -130,6 +111,12 @@ def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path) -> None:
             process.kill()
             process.wait()
         return
+    if fault.kind == faults.FULL:
+        filler = faults.fill(root, room=int(rng.integers(1 << 18)))
+        if finish(process, known.limit) and not last_error(log):
+            raise Failed(f"exit code {process.returncode} without one line of error")
+        filler.unlink()
+        return
     process.send_signal(signal.SIGTERM if fault.kind == faults.TERMINATE else signal.SIGINT)
     if fault.kind == faults.INTERRUPT:
         time.sleep(float(rng.random()))
@@ -141,7 +128,7 @@ def _again(command, known: Reference, workdir, log, damaged) -> tuple[str, str]:
     """Starts the run again until it ends well or names the damaged file, and judges its results."""
     deadline, line = time.monotonic() + known.limit, BUSY
     while BUSY in line and time.monotonic() < deadline:
-        with started(command, workdir, log) as process:
+        with started([*command, f"--workdir={workdir}"], log) as process:
             failed = finish(process, known.limit)
             line = (last_error(log) or "no line of error") if failed else ""
     try:

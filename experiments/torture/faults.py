@@ -1,13 +1,18 @@
 """The faults that can hit a run, and when: drawn from a seed, so that they can be repeated."""
 
+import contextlib
+import os
 import pathlib
+import subprocess
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 KILL, TERMINATE, INTERRUPT = "SIGKILL", "SIGTERM", "SIGINT twice"
-FLIP = "byte changed"  # after a SIGKILL
-KINDS = (KILL, TERMINATE, INTERRUPT, FLIP)
+FULL, FLIP = "disk full", "byte changed"  # FLIP comes after a SIGKILL
+# Only root on Linux can mount a disk that is full.
+KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
 # The life of a run, in order: what is there from a moment on.
 MOMENTS = {
     "start": "run",
@@ -18,6 +23,7 @@ MOMENTS = {
     "report": "run/report.html",
     "export": "run/*policy*/*",
 }
+DISK_MB = 256
 LATER_S = 3.0  # the fault comes up to so many seconds after its moment
 
 
@@ -58,3 +64,25 @@ def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
     content[rng.integers(len(content))] ^= int(rng.integers(1, 256))
     path.write_bytes(content)
     return path
+
+
+@contextlib.contextmanager
+def small_disk(root: pathlib.Path) -> Iterator[None]:
+    """Mounts a disk in memory at `root`, an empty directory; afterwards it is gone with its files."""
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(root)], check=True
+    )
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
+
+
+def fill(disk: pathlib.Path, room: int) -> pathlib.Path:
+    """Leaves `room` bytes free on a disk; returns the file that takes the rest."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    os.truncate(filler, max(0, filler.stat().st_size - room))
+    return filler

@@ -16,13 +16,16 @@ COUNTS = """
 import json, os, pathlib, sys, time
 place = pathlib.Path(sys.argv[1].removeprefix("--workdir=")); path = place / "sum.json"
 waits, new = place.parent / "waits", place / "new"
+sys.excepthook = lambda kind, error, trace: print("error:", error)
 done, total = json.loads(path.read_text()) if path.exists() else (0, 0)
 for number in range(done + 1, 31):
     total += number
     new.write_text(json.dumps([SAVED, total])); os.replace(new, path)
     if number == 9 and not waits.exists():
         waits.touch()
-        time.sleep(60 * (place.name == "run"))
+        for _ in range(600 * (place.name == "run")):
+            time.sleep(0.1)
+            (place / "grows").open("ab").write(bytes(1 << 19))
 new.unlink(missing_ok=True)
 """
 
