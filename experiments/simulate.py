@@ -10,7 +10,6 @@ same number of rollouts, in worlds whose pass rates are known.
     --config.world.skills.hopeless=0.2                          # another world
 """
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from vade_jax.run.directory import own
 
 
 def main(c: ConfigDict, workdir: str) -> None:
-    """Plays the cells; writes report.md and results.json."""
+    """Plays the cells; writes report.md."""
     with errors.user_errors():
         planned = selectors.cells(selectors.Settings.from_dict(c.to_dict()))
         owned = own(workdir)
@@ -33,19 +32,15 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 
 def _play(planned: Mapping[str, Sequence[selectors.Cell]], directory: pathlib.Path) -> None:
-    summaries, text = {}, []
+    worlds, text = {}, []
     for world, cells in planned.items():
         played = {cell.entry.label: outcome(cell) for cell in cells}
         text.append(results.table(world, cells[0].shape, played))
         print("\n" + text[-1], flush=True)
-        summaries[world] = {
-            label: {name: x for name, x in summary.items() if name != "curves"}
-            for label, summary in played.items()
-        }
+        worlds[world] = played
         # Written after every world, so that an interrupted run leaves the results so far.
         atomic.write_text(directory / "report.md", "\n".join(text))
-        atomic.write_text(directory / "results.json", json.dumps(summaries, indent=1) + "\n")
-    if table := results.overview(summaries):
+    if table := results.overview(worlds):
         print("\n" + table)
         atomic.write_text(directory / "report.md", "\n".join([table, *text]))
 
@@ -54,9 +49,7 @@ def outcome(cell: selectors.Cell) -> Mapping[str, Any]:
     """Returns the summary of a cell that it plays; prints one line."""
     result = arena.run(cell)
     summary = results.summary(result, cell.shape)
-    progress, effective = (
-        results.number(summary["values"][name], 3, True) for name in ("progress", "effective")
-    )
+    progress, effective = (results.mean(summary, x).text() for x in ("progress", "effective"))
     name = f"{cell.world:<13} {cell.entry.label:<24}"
     how = f"{result.seconds:.1f} s, {result.compile_seconds:.1f} s to compile"
     print(f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True)

@@ -1,6 +1,6 @@
 """The results of plays: means over seeds with intervals, and a table for each world."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,20 +9,21 @@ from experiments.arenas.simulation.arena import Result
 from experiments.arenas.simulation.selectors import Shape
 from vade_jax import tables
 from vade_jax.report import seeds
+from vade_jax.report.seeds import Mean
 
 LAST = 0.25  # share of the rounds that counts as "last"
-COLUMNS = (  # heading, quantity, digits, whether its interval is shown
-    ("progress", "progress", 3, True),
-    ("effective ratio", "effective", 3, True),
-    ("last quarter", "effective_last", 3, True),
-    ("of paid", "useful", 3, True),
-    ("regret", "regret", 3, True),
-    ("forecast off by", "forecast_gap", 3, False),
-    ("bias", "forecast_bias", 3, False),
-    ("visited", "visited", 2, False),
-    ("most visits", "max_visits", 0, False),
-    ("hopeless", "hopeless", 3, False),
-    ("steps", "steps", 0, False),
+COLUMNS = (  # heading, quantity, its form, whether its interval is shown
+    ("progress", "progress", "{:.3f}", True),
+    ("effective ratio", "effective", "{:.3f}", True),
+    ("last quarter", "effective_last", "{:.3f}", True),
+    ("of paid", "useful", "{:.3f}", True),
+    ("regret", "regret", "{:.3f}", True),
+    ("forecast off by", "forecast_gap", "{:.3f}", False),
+    ("bias", "forecast_bias", "{:.3f}", False),
+    ("visited", "visited", "{:.2f}", False),
+    ("most visits", "max_visits", "{:.0f}", False),
+    ("hopeless", "hopeless", "{:.3f}", False),
+    ("steps", "steps", "{:.0f}", False),
 )
 EQUAL = "million tokens", "progress at equal tokens"
 SAME = 0.01  # answers are as long, but for chance, in a world without lengths
@@ -36,7 +37,7 @@ compilation."""
 
 
 def summary(result: Result, shape: Shape) -> dict[str, Any]:
-    """Returns `values` by name, each with its mean, half interval and seeds, and the mean `curves`.
+    """Returns the `values` of each seed by name, and the mean `curves`.
 
     The regret of a round is the mean P(mixed) of the B items with the largest P(mixed), minus that of the
     B chosen items. P(mixed) uses the true pass rates at that round, and G answers (for chosen items, the
@@ -66,18 +67,15 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
         **result.ends,
     }
     return {
-        "values": {name: interval(x_S) for name, x_S in values.items()},
+        "values": values,
         "curves": {name: np.mean(rounds[name], axis=0) for name in ("progress", "tokens")},
         "seconds": result.seconds,
     }
 
 
-def interval(x_S: Sequence[float] | np.ndarray) -> dict[str, Any]:
-    """Returns the mean, half of the 95 % t interval (None for fewer than two values) and all values."""
-    x_S = np.asarray(x_S, np.float64)
-    mean = seeds.mean(x_S)
-    number = lambda x: float(x) if np.isfinite(x) else None
-    return {"mean": number(mean.mean), "half": number(mean.half), "seeds": [*map(number, x_S)]}
+def mean(played: Mapping[str, Any], name: str) -> Mean:
+    """Returns a quantity of a selector's summary over its seeds."""
+    return seeds.mean(played["values"][name])
 
 
 # ------------------------------------------------------------------------------ tables
@@ -88,22 +86,25 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
     selectors differ in the tokens of their answers, two columns tell these, and the progress at equal tokens.
     """
     by = "progress" if learns(played) else "useful"
-    order = sorted(played, key=lambda label: -played[label]["values"][by]["mean"])
+    order = sorted(played, key=lambda label: -mean(played[label], by).mean)
     equal = at_equal_tokens(played)
     rows = []
     for label in order:
-        values = played[label]["values"]
-        cells = [number(values[name], digits, spread) for _, name, digits, spread in COLUMNS]
+        of = {name: mean(played[label], name) for name in played[label]["values"]}
+        cells = [
+            of[name].text(form) if spread else of[name].text(form).partition(" ")[0]
+            for _, name, form, spread in COLUMNS
+        ]
         if equal:
-            cells += [f"{values['tokens']['mean'] / 1e6:.2f}", f"{equal[label]:.3f}"]
+            cells += [f"{of['tokens'].mean / 1e6:.2f}", f"{equal[label]:.3f}"]
         rows.append([label, *cells, f"{played[label]['seconds']:.1f}"])
-    start = played[order[0]]["values"]["start"]
+    start = mean(played[order[0]], "start")
     return tables.for_terminal(
         f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
         f" {shape.num_rollouts} answers each",
         ["selector", *[heading for heading, *_ in COLUMNS], *(EQUAL if equal else ()), "s"],
         rows,
-        NOTE.format(seeds=len(start["seeds"]), rollouts=shape.rollouts, start=start["mean"]),
+        NOTE.format(seeds=start.count, rollouts=shape.rollouts, start=start.mean),
     )
 
 
@@ -112,7 +113,7 @@ def at_equal_tokens(played: Mapping[str, Any]) -> dict[str, float]:
 
     It is {} where all pay for the same, to within `SAME`.
     """
-    ends = [cell["values"]["tokens"]["mean"] for cell in played.values()]
+    ends = [mean(cell, "tokens").mean for cell in played.values()]
     if max(ends) <= min(ends) * (1 + SAME):
         return {}
     of = {label: cell["curves"] for label, cell in played.items()}
@@ -132,8 +133,8 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
     def means(label, name):
         """Returns a selector's means of a quantity over the worlds that have it."""
-        of_worlds = [played[label]["values"][name]["mean"] for played in worlds.values()]
-        return [x for x in of_worlds if x is not None]
+        of_worlds = [mean(played[label], name).mean for played in worlds.values()]
+        return [x for x in of_worlds if np.isfinite(x)]
 
     rows = []
     everywhere = set.intersection(*[set(played) for played in worlds.values()])
@@ -153,12 +154,4 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 def learns(played: Mapping[str, Any]) -> bool:
     """Returns whether pass rates changed for any selector; in a stationary world they do not."""
     values = [cell["values"] for cell in played.values()]
-    return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in values)
-
-
-def number(value: Mapping[str, Any], digits: int, spread: bool = False) -> str:
-    """Returns a mean as text, with its half interval if asked for and known; "-" if there is none."""
-    mean, half = value["mean"], value["half"]
-    if mean is None:
-        return "-"
-    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if spread and half is not None else "")
+    return any(np.any(x["progress"] != x["start"]) for x in values)

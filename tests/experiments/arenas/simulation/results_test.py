@@ -28,23 +28,24 @@ def result():
 
 
 def test_summary_by_hand():
-    values = results.summary(result(), SHAPE)["values"]
-    assert values["effective"]["seeds"] == pytest.approx([0.5, 0.75])
-    assert values["effective_last"]["seeds"] == pytest.approx([0.0, 0.5])
+    played = results.summary(result(), SHAPE)
+    values = played["values"]
+    assert values["effective"] == pytest.approx([0.5, 0.75])
+    assert values["effective_last"] == pytest.approx([0.0, 0.5])
     # 2 groups of a round and 4 rollouts each, of 52 paid: 20 of them were a measurement.
-    assert values["useful"]["seeds"] == pytest.approx([2 * 8 / 52, 1.5 * 8 / 52])
-    assert values["forecast_gap"]["seeds"] == pytest.approx([0.25, 0.5])
-    assert values["forecast_bias"]["seeds"] == pytest.approx([-0.25, -0.5])
+    assert values["useful"] == pytest.approx([2 * 8 / 52, 1.5 * 8 / 52])
+    assert values["forecast_gap"] == pytest.approx([0.25, 0.5])
+    assert values["forecast_bias"] == pytest.approx([-0.25, -0.5])
     # Two values 0.2 apart: sd 0.1414, its error 0.1, t(1) = 12.706.
-    assert values["progress"]["mean"] == pytest.approx(0.5)
-    assert values["progress"]["half"] == pytest.approx(1.2706, rel=1e-4)
+    progress = results.mean(played, "progress")
+    assert (progress.mean, progress.half) == pytest.approx((0.5, 1.2706), rel=1e-4)
 
 
 def test_where_answers_differ_in_length_progress_is_compared_at_equal_tokens():
     """Of 4 million tokens, 3.25 are halfway between .3 and .5, of the third and the last round."""
     cell = results.summary(result(), SHAPE)
     cheap = results.summary(result(), SHAPE)
-    cheap["values"]["tokens"] = results.interval([3.5e6, 3.5e6])
+    cheap["values"]["tokens"] = np.array([3.5e6, 3.5e6])
     cheap["curves"]["tokens"] = [0.5e6, 1e6, 2e6, 3.5e6]
     assert results.at_equal_tokens({"a": cell, "b": cell}) == {}
     found = results.at_equal_tokens({"a": cell, "cheap": cheap})
