@@ -128,12 +128,12 @@ def _check_enough(
     few = [
         f"{x.name} has {len(x.kept)} of {x.subset.take or 'any'}, rejected {x.counts}"
         for x in drawn
-        if len(x.kept) < (1 if settings.allow_fewer else max(1, x.subset.take))
+        if len(x.kept) < max(1, x.subset.take)
     ]
     if few:
         raise ValueError(
             f"too few usable questions: {'; '.join(few)}. See {report}; take fewer "
-            "(subsets.NAME.take), leave a subset out, or set allow_fewer=True"
+            "(subsets.NAME.take), or leave a subset out"
         )
     for name, rows in splits.items():
         if not rows:

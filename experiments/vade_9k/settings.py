@@ -62,7 +62,6 @@ class Build(fields.Section):
     own: tuple[str, ...] = ()  # directories or files of your own, in source or anywhere
     per_row: int = fields.number(1, at_least=1)  # questions of a row with several, as of FigureQA
     validation: float = fields.number(0.1, above=0, below=1)  # share of all questions
-    allow_fewer: bool = False  # a subset with fewer usable questions gives them all
     num_threads: int = 2  # that decode and check images
     data: PromptSettings = PromptSettings()
     # Whether a question is left out that a benchmark asks too: in the same words, about an alike picture

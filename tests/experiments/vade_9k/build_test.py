@@ -4,6 +4,8 @@ import collections
 import dataclasses
 import filecmp
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -186,7 +188,11 @@ def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
     again, other = root / "again", root / "other"
     (root / "again.tmp").mkdir()  # of a build that was stopped
     (root / "again.tmp" / "train.arrow").write_text("half")
-    build.build(taking(root, checkpoint, num_threads=0), again)
+    values = dataclasses.asdict(taking(root, checkpoint, num_threads=0))
+    config = f"import ml_collections\nget_config = lambda: ml_collections.ConfigDict({values!r})"
+    (root / "config.py").write_text(config)
+    command = [sys.executable, "-m", "experiments.build_data", f"--config={root / 'config.py'}"]
+    subprocess.run([*command, f"--target={again}"], check=True)
     names = [p.relative_to(target) for p in target.rglob("*") if p.is_file()]
     assert len(names) == 6 and not (root / "again.tmp").exists()
     same, differ, lost = filecmp.cmpfiles(target, again, names, shallow=False)
