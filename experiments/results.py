@@ -1,4 +1,4 @@
-r"""Makes the tables and figures of a sweep again, from the table of its runs.
+r"""Makes the tables and the page of a sweep again, from the table of its runs.
 
     python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
@@ -7,12 +7,11 @@ A sweep writes {workdir}/{name}/records.parquet.
 
 import argparse
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 
 from experiments import errors
-from experiments.arenas import comparison, controls, figures, records, sweep_page
+from experiments.arenas import comparison, controls, records, sweep_page
 from vade_jax import atomic, fields
 from vade_jax.run import directory
 from vade_jax.store import run_file
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--records", type=os.path.expanduser, required=True, help="a table of runs")
     parser.add_argument(
-        "--workdir", type=os.path.expanduser, required=True, help="where tables and figures go"
+        "--workdir", type=os.path.expanduser, required=True, help="where tables and page go"
     )
     parser.add_argument("--baseline", default="uniform", help="the arm to compare with")
     asked = parser.parse_args(arguments)
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     with errors.user_errors((OSError,)):
         write(groups, asked.workdir, asked.baseline)
-    print(f"tables and figures are in {asked.workdir}")
+    print(f"tables and page are in {asked.workdir}")
 
 
 def read(path: str) -> records.Groups:
@@ -65,20 +64,16 @@ def check_known(baseline: str, groups: records.Groups) -> None:
 
 
 def write(groups: records.Groups, workdir: str, baseline: str) -> None:
-    """Writes tables, controls, figure and page of runs by data/loss and arm; prints tables and controls."""
-    pathlib.Path(workdir, "controls.md").unlink(missing_ok=True)  # may be an earlier table's
-    compared = comparison.write(groups, workdir, baseline=baseline)
-    figures.draw_curves(groups, pathlib.Path(workdir, "learning.png"))
-    print(comparison.markdown(compared))
+    """Writes the tables, those of controls included, and the page of runs; prints the tables."""
+    compared = comparison.compare(groups, baseline=baseline)
     checked = {
         name: controls.check(arms, baseline, groups[name][baseline])
         for name, arms in compared.groups.items()
         if baseline in arms and {controls.DOSE, controls.ORACLE} & arms.keys()
     }
-    if checked:
-        text = controls.markdown(checked)
-        atomic.write_text(os.path.join(workdir, "controls.md"), text)
-        print(text)
+    text = f"{comparison.markdown(compared)}\n{controls.markdown(checked)}"
+    atomic.write_text(os.path.join(workdir, "table.md"), text)
+    print(text)
     sweep_page.write(groups, compared, workdir, checked)
 
 

@@ -1,4 +1,4 @@
-r"""Compares selectors on equal terms: makes many runs, then tables and figures over seeds.
+r"""Compares selectors on equal terms: makes many runs, then tables and curves over seeds.
 
     python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 \
         --config.arms=vade,uniform --config.seeds=0,1,2 --parallel=2
@@ -117,11 +117,11 @@ def follow(
 
 
 def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> None:
-    """Writes records, tables and figures of finished runs, and prints the first table."""
+    """Writes records, tables and page of finished runs, and prints the tables."""
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
-    # The records are written first: tables and figures can be made from them again. Arms of an earlier
+    # The records are written first: tables and page can be made from them again. Arms of an earlier
     # call stay in them.
     path = os.path.join(directory, "records.parquet")
     with errors.user_errors():  # names a damaged file of a run
@@ -138,9 +138,7 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
         for name, arms in directories.items()
     }
     results.write(groups, directory, baseline)
-    print(
-        f"tables, figures and records are in {directory}; open {sweep_page.FILE} there in a browser"
-    )
+    print(f"tables and records are in {directory}; open {sweep_page.FILE} there in a browser")
 
 
 if __name__ == "__main__":

@@ -50,12 +50,12 @@ def draw(compared: Comparison, path: PathLike) -> None:
     baseline = compared.baseline
     labels = dict.fromkeys(x for arms in compared.groups.values() for x in arms if x != baseline)
     names = [*compared.groups, MEAN]
-    looks = plotting.looks(labels)
+    colors = plotting.colors(labels)
     size = (2.1 * len(labels) + 2.4, 0.34 * len(names) + 1.3)
     note = FIGURE_NOTE.format(baseline=baseline, late=cost.LATE)
     shared = {"sharex": True, "sharey": True}
-    with plotting.panels(path, 1, len(labels), size=size, note=note, **shared) as (_, grid):
-        for axes, label in zip(grid[0], labels, strict=True):
+    with plotting.panels(path, len(labels), size=size, note=note, **shared) as (_, row):
+        for axes, label in zip(row, labels, strict=True):
             rows = [_differences(arms, label, baseline) for arms in compared.groups.values()]
             for place, of_seeds in enumerate([*rows, by_seed(compared, label)]):
                 values, is_mean = list(of_seeds.values()), place == len(rows)
@@ -64,10 +64,10 @@ def draw(compared: Comparison, path: PathLike) -> None:
                     continue
                 half = mean.half if mean.count > 2 else 0  # that of two seeds is too wide to draw
                 style = {"fmt": "D" if is_mean else "o", "elinewidth": 2.4 if is_mean else 1.4}
-                axes.errorbar(mean.mean, place, xerr=half, color=looks[label].color, **style)
-                dots = {"s": 7, "color": looks[label].color, "alpha": 0.45, "linewidths": 0}
+                axes.errorbar(mean.mean, place, xerr=half, color=colors[label], **style)
+                dots = {"s": 7, "color": colors[label], "alpha": 0.45, "linewidths": 0}
                 axes.scatter(values, np.full(len(values), place + 0.28), **dots)
             axes.axvline(0, color=FAINT, linewidth=1)
             axes.set_title(label)
-        grid[0][0].set_yticks(range(len(names)), names)
-        grid[0][0].set_ylim(len(names) - 0.4, -0.6)
+        row[0].set_yticks(range(len(names)), names)
+        row[0].set_ylim(len(names) - 0.4, -0.6)

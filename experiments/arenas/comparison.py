@@ -1,20 +1,16 @@
 """A sweep in numbers: its arms (selectors) over seeds, compared with a baseline."""
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from experiments.arenas import cost
 from experiments.arenas.cost import LATE
 from experiments.arenas.records import Groups, Recorded
-from vade_jax import atomic, tables
+from vade_jax import tables
 from vade_jax.report import curves, seeds
 from vade_jax.report.seeds import Mean
-from vade_jax.types import PathLike
 
 # Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
@@ -214,27 +210,3 @@ def cell(arm: Arm, column: str, form: str) -> str:
         at_least = "≥ " if count < len(spent) else ""
         reached = f"{at_least}{form.format(mean.mean)} ({reached})"
     return reached if spent.size else "-"
-
-
-def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> Comparison:
-    """Compares the arms, writes table.md and table.json, and returns the numbers.
-
-    The JSON has every number, those of single seeds included; null means not measured or not reached.
-    """
-    compared = compare(groups, baseline=baseline)
-    folder = pathlib.Path(directory)
-    atomic.write_text(folder / "table.md", markdown(compared) + "\n")
-    numbers = _without_nan(dataclasses.asdict(compared))
-    atomic.write_text(folder / "table.json", json.dumps(numbers, indent=1) + "\n")
-    return compared
-
-
-def _without_nan(value: Any) -> Any:
-    """Returns the value with null for NaN and infinities, which JSON cannot hold."""
-    if isinstance(value, Mapping):
-        return {name: _without_nan(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(x) for x in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    return value

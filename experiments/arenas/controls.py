@@ -127,5 +127,7 @@ def table(controls: Sequence[Control]) -> tuple[list[str], list[list[str]]]:
 
 def markdown(controls: Mapping[str, Sequence[Control]]) -> str:
     """Returns a table for each group of a sweep."""
-    texts = [f"## {name}\n\n{tables.markdown(*table(x))}\n" for name, x in controls.items()]
+    texts = [
+        f"## {name}: controls\n\n{tables.markdown(*table(x))}\n" for name, x in controls.items()
+    ]
     return "\n".join(texts)

@@ -1,14 +1,13 @@
-"""The curves of a sweep over its steps: means over seeds with a band."""
+"""The docs' curves of an arena over its steps: means over seeds with a band."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.arenas import plotting
-from experiments.arenas.comparison import Groups
-from experiments.arenas.plotting import FAINT, Look
+from experiments.arenas.records import Recorded
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Records
 from vade_jax.types import PathLike
@@ -17,7 +16,6 @@ NOTE = (
     "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
     "norm: moving average over a twentieth of the run"
 )
-ROW_HEIGHT = 3.1  # inches of a row of panels
 
 
 class Panel(NamedTuple):
@@ -39,40 +37,26 @@ PANELS = (  # the paper's Figures 1, 3, 5, 6 and 7
 )
 
 
-def draw_curves(groups: Groups, path: PathLike) -> None:
-    """Draws a row of `PANELS` for each data/loss.
+def draw_curves(heading: str, arms: Mapping[str, Sequence[Recorded]], path: PathLike) -> None:
+    """Draws `PANELS` of the runs of each arm.
 
     A metric's curve leaves out the steps without it, for example steps that had nothing to learn from.
     """
-    looks = plotting.looks(arm for arms in groups.values() for arm in arms)
-    size = (4.4 * len(PANELS) + 2.2, max(ROW_HEIGHT * len(groups), 3.6) + 0.3)
-    with plotting.panels(path, len(groups), len(PANELS), size=size, note=NOTE) as (figure, grid):
-        for row, (name, arms) in zip(grid, groups.items(), strict=True):
-            for axes, panel in zip(row, PANELS, strict=True):
-                axes.set_title(f"{name}\n{panel.title}", linespacing=1.35)
-                for arm in sorted(arms, key=lambda arm: looks[arm].bold):  # the bold ones on top
-                    drawn = [panel.curve(run.records).smooth() for run in arms[arm]]
-                    _draw_band(axes, looks[arm], *band([(x.steps, x.values) for x in drawn]))
-                axes.set_xlabel("steps")
-                axes.margins(x=0.02)
-                if not axes.lines:
-                    place = {"ha": "center", "transform": axes.transAxes}
-                    axes.text(0.5, 0.5, "not measured", color=FAINT, **place)
-                panel.y_axis(axes)
-        bold_first = sorted(looks, key=lambda arm: not looks[arm].bold)
-        handles = [plotting.line(**looks[arm].style()) for arm in bold_first]
+    colors = plotting.colors(arms)
+    with plotting.panels(path, len(PANELS), size=(15.4, 3.9), note=NOTE) as (figure, row):
+        for axes, panel in zip(row, PANELS, strict=True):
+            axes.set_title(f"{heading}\n{panel.title}", linespacing=1.35)
+            for arm, runs in arms.items():
+                drawn = [panel.curve(run.records).smooth() for run in runs]
+                x, mean, error = band([(curve.steps, curve.values) for curve in drawn])
+                axes.plot(x, mean, color=colors[arm], linewidth=2.4, zorder=3, label=arm)
+                shade = {"color": colors[arm], "alpha": 0.16, "linewidth": 0}
+                axes.fill_between(x, mean - error, mean + error, **shade)
+            axes.set_xlabel("steps")
+            axes.margins(x=0.02)
+            panel.y_axis(axes)
         where = {"loc": "outside right upper", "handlelength": 2.6, "fontsize": 10}
-        figure.legend(handles, bold_first, **where)
-
-
-def _draw_band(axes: Any, look: Look, x: np.ndarray, mean: np.ndarray, error: np.ndarray) -> None:
-    if not len(x):
-        return
-    marker = {"marker": "o", "markersize": 3} if len(x) == 1 else {}
-    axes.plot(x, mean, **look.style(), **marker)
-    if look.bold and error.any():
-        shade = {"color": look.color, "alpha": 0.16, "linewidth": 0}
-        axes.fill_between(x, mean - error, mean + error, **shade)
+        figure.legend(*row[0].get_legend_handles_labels(), **where)
 
 
 def band(
@@ -84,8 +68,6 @@ def band(
     single curve is 0.
     """
     series = [(x, y) for x, y in series if len(x)]
-    if not series:
-        return np.zeros(0), np.zeros(0), np.zeros(0)
     first, last = max(x[0] for x, _ in series), min(x[-1] for x, _ in series)
     grid = np.unique(np.concatenate([x for x, _ in series]))
     # Outside the range of one seed the mean would jump, because that seed drops out.

@@ -23,9 +23,9 @@ STEPS = (
 def draw(path: PathLike) -> None:
     """Draws the picture."""
     colors = dict(zip(PROMPTS, plotting.COLORS, strict=False))
-    with plotting.panels(path, 1, 3, size=(13, 3.4)) as (_, grid):
-        posteriors, scores, after = grid[0]
-        for axes, title in zip(grid[0], STEPS, strict=True):
+    with plotting.panels(path, 3, size=(13, 3.4)) as (_, row):
+        posteriors, scores, after = row
+        for axes, title in zip(row, STEPS, strict=True):
             axes.set_title(title)
         _draw_posteriors(posteriors, PROMPTS, colors)
         posteriors.legend()

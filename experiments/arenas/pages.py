@@ -92,11 +92,7 @@ class Column(NamedTuple):
 
     def arms(self, baseline: str) -> Mapping[str, Arm]:
         """Returns the arms, compared with a baseline."""
-        return self.groups(baseline)[self.group]
-
-    def groups(self, baseline: str) -> Mapping[str, Mapping[str, Arm]]:
-        """Returns the arms of all groups of the table."""
-        return _compared(self._key(), baseline).groups
+        return _compared(self._key(), baseline).groups[self.group]
 
     def _key(self) -> tuple[tuple[str, str], ...]:
         return tuple(({self.table: ""} if isinstance(self.table, str) else self.table).items())
@@ -161,8 +157,7 @@ def main() -> None:
     parser.parse_args()
     idea.draw(DOCS / "idea.png")
     for name, (heading, column, arms) in CURVES.items():
-        runs = {arm: column.runs[arm] for arm in arms}
-        figures.draw_curves({heading: runs}, DOCS / name)
+        figures.draw_curves(heading, {arm: column.runs[arm] for arm in arms}, DOCS / name)
     shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
     across.draw(comparison.compare(shown), DOCS / "selectors.png")
     paths = [str(path) for name in PAGES for path in sorted(DOCS.glob(name))]

@@ -1,44 +1,66 @@
 """The page of a sweep, sweep.html: means over seeds, paired differences, curves, and costs.
 
-Like report.html, the file contains everything and loads nothing from a server.
+Like report.html, the file contains everything and loads nothing from a server; its charts are those of
+report.html.
 """
 
 import base64
+import collections
+import hashlib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+import numpy as np
 
 from experiments.arenas import cost
 from experiments.arenas.comparison import NOTES, Arm, Comparison
 from experiments.arenas.controls import Control
-from experiments.arenas.records import Groups
+from experiments.arenas.records import Groups, Recorded
 from vade_jax import atomic
-from vade_jax.report import page
+from vade_jax.report import charts, page
+from vade_jax.report.run import Run
 from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
 FILE = "sweep.html"
-CURVES = "Over the steps: validation, effective ratio, gradient norm"
+POINTS = 200  # of a curve, at most
+DRAW = 'startCharts(JSON.parse(document.getElementById("data").textContent));'
 
 
 def write(
     groups: Groups,
     compared: Comparison,
     directory: PathLike,
-    checked: Mapping[str, Sequence[Control]] = {},
-) -> pathlib.Path:
-    """Writes the page into the directory of a sweep's tables, and returns its path.
+    checked: Mapping[str, Sequence[Control]],
+) -> None:
+    """Writes the page into a directory.
 
     Args:
         groups: the runs by data/loss, then by arm.
         compared: the same in numbers.
-        directory: holds learning.png; the page is written into it.
+        directory: of the sweep's tables.
         checked: the controls of an arena, by data/loss; a sweep may have none.
     """
     folder = pathlib.Path(directory)
-    picture = (folder / "learning.png").read_bytes()
+    labels = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
+    means = {name: [mean_run(x, arms.get(x, ())) for x in labels] for name, arms in groups.items()}
+    drawn = {
+        name: [
+            {**chart, "id": f"{chart['id']}-{place}"}
+            for chart in charts.dynamics(runs, POINTS)
+            if chart["series"]
+        ]
+        for place, (name, runs) in enumerate(means.items())
+    }
+    data = {
+        "runs": labels,
+        "axes": charts.axes([run for runs in means.values() for run in runs]),
+        "charts": {chart["id"]: chart for of_group in drawn.values() for chart in of_group},
+    }
+    script = (page.ASSETS / "charts.js").read_text("utf-8") + DRAW
+    digest = hashlib.sha256(script.encode()).digest()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
@@ -53,11 +75,28 @@ def write(
         groups=[
             _group(name, compared.groups[name], compared, checked.get(name, ())) for name in groups
         ],
-        figure={"says": CURVES, "data": base64.b64encode(picture).decode()},
+        drawn=drawn,
+        data=data,
+        script=script,
+        script_digest=base64.b64encode(digest).decode(),
         notes=[note.format(baseline=compared.baseline) for note in (*NOTES, *cost.NOTES)],
     )
     atomic.write_text(folder / FILE, text)
-    return folder / FILE
+
+
+def mean_run(arm: str, runs: Sequence[Recorded]) -> Run:
+    """Returns the mean of an arm's runs, at the steps and of the metrics that all of them have."""
+    by_step = collections.defaultdict(list)
+    for run in runs:
+        for record in run.records:
+            by_step[record["step"]].append(record)
+    means = []
+    for step, found in sorted(by_step.items()):
+        if len(found) == len(runs):
+            shared = [name for name in found[0] if all(name in record for record in found)]
+            values = np.array([[record[name] for name in shared] for record in found], np.float64)
+            means.append(dict(zip(shared, values.mean(0).tolist(), strict=True)) | {"step": step})
+    return Run(pathlib.Path(), arm, records=means)
 
 
 def _has(compared: Comparison, axis: str) -> bool:

@@ -235,3 +235,22 @@ function drawChart(host, chart, runs, axis) {
   while (host.children.length > 1) host.lastChild.remove();
   host.append(...draw(host, chart, runs, axis, run));
 }
+
+function startCharts(data) {
+  let axis = { key: "step", name: data.axes.step };
+  const hosts = [...document.querySelectorAll("[data-chart]")].filter((host) => data.charts[host.dataset.chart]);
+  const draw = (host) => host.clientWidth && drawChart(host, data.charts[host.dataset.chart], data.runs, axis);
+  const widths = new Map();
+  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+    if (widths.get(target) === target.clientWidth) return;
+    widths.set(target, target.clientWidth);
+    draw(target);
+  }));
+  hosts.forEach((host) => sizes.observe(host));
+  const buttons = [...document.querySelectorAll("[data-axis]")];
+  buttons.forEach((button) => button.addEventListener("click", () => {
+    axis = { key: button.dataset.axis, name: data.axes[button.dataset.axis] };
+    buttons.forEach((b) => b.setAttribute("aria-pressed", b.dataset.axis === axis.key));
+    hosts.forEach(draw);
+  }));
+}

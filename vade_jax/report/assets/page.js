@@ -1,4 +1,4 @@
-/* Theme, pictures, charts. */
+/* Theme, pictures, links. */
 
 const theme = {
   saved() { try { return localStorage.getItem("vade-theme"); } catch { return null; } },
@@ -15,25 +15,6 @@ function startTheme() {
     theme.set(name);
     theme.save(name);
   });
-}
-
-function startCharts(data) {
-  let axis = { key: "step", name: data.axes.step };
-  const hosts = [...document.querySelectorAll("[data-chart]")].filter((host) => data.charts[host.dataset.chart]);
-  const draw = (host) => host.clientWidth && drawChart(host, data.charts[host.dataset.chart], data.runs, axis);
-  const widths = new Map();
-  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => {
-    if (widths.get(target) === target.clientWidth) return;
-    widths.set(target, target.clientWidth);
-    draw(target);
-  }));
-  hosts.forEach((host) => sizes.observe(host));
-  const buttons = [...document.querySelectorAll("[data-axis]")];
-  buttons.forEach((button) => button.addEventListener("click", () => {
-    axis = { key: button.dataset.axis, name: data.axes[button.dataset.axis] };
-    buttons.forEach((b) => b.setAttribute("aria-pressed", b === button));
-    hosts.forEach(draw);
-  }));
 }
 
 function startLinks() {
