@@ -44,6 +44,11 @@ class Selector:
         arrays: values of every item that the selector's `init` takes, such as SEC's category.
         **options: the selector's hyperparameters.
 
+    Attributes:
+        needs: what the selector needs from its loop.
+        num_items: the number of items.
+        filters: whether `keep` may drop a group, as that of DAPO does.
+
     Raises:
         ValueError: the name, an option or an array is unknown; the selector needs variants, the lengths of
             answers, a pass over all items before the first step, or several rounds a step; or the ids are
@@ -66,6 +71,7 @@ class Selector:
         if "seed" in spec.option_names:
             options = {"seed": seed, **options}
         self._functions = spec(**options)
+        self.needs: samplers.Needs = self._functions.needs
         samplers.require(name, self.needs, arrays=arrays, lacks=("variants", "lengths"))
         self._ids = _plain(range(items) if isinstance(items, int | np.integer) else items)
         self._place = {name: i for i, name in enumerate(self._ids)}
@@ -73,12 +79,13 @@ class Selector:
             raise ValueError(
                 f"items: {len(self._ids)} ids, {len(self._place)} of them different: ids must be unique"
             )
+        self.num_items, self.filters = len(self._ids), self._functions.drops
         # What a saved selector must have in common with the one that continues it
         self._identity: dict[str, Any] = {
             "name": name,
             "options": json.loads(json.dumps(spec.options.from_dict(options).to_dict())),
             "seed": seed,
-            "items": len(self._ids),
+            "items": self.num_items,
             "ids": _digest(self._ids),
             "arrays": {name: _digest(np.asarray(x)) for name, x in sorted(arrays.items())},
         }
@@ -90,21 +97,6 @@ class Selector:
 
     def __reduce__(self):
         return functools.partial(type(self), **self._arguments), (), self.state_dict()
-
-    @property
-    def needs(self) -> samplers.Needs:
-        """What the selector needs from its loop."""
-        return self._functions.needs
-
-    @property
-    def num_items(self) -> int:
-        """The number of items."""
-        return len(self._ids)
-
-    @property
-    def filters(self) -> bool:
-        """Whether `keep` may drop a group, as that of DAPO does."""
-        return self._functions.drops
 
     def select(self, batch_size: int) -> list:
         """Returns the ids of `batch_size` different items, in random order.

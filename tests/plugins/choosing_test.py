@@ -1,6 +1,5 @@
 """What the plugins share: which selectors fit, and how verdicts are counted."""
 
-import chex
 import numpy as np
 import pytest
 
@@ -33,36 +32,16 @@ def test_every_fitting_selector_asks_for_rows_and_nothing_else(name):
         ids = [IDS[i] for i in proposal.index_M]
         assert len(set(ids)) == 6
         assert proposal.num_rollouts_M.tolist() == [4] * 6
-        choosing.observe(selector, ids * 4, rng.integers(0, 2, 24).astype(float))
-
-
-@pytest.mark.parametrize("name", UNFIT)
-def test_the_others_are_refused(name):
-    with pytest.raises(ValueError, match=name):
-        make(name)
+        selector.observe(ids * 4, rewards=rng.integers(0, 2, 24))
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("vade", {"per": "token"}), ("remind", {"base": "knapsack"})]
+    ("name", "options"),
+    [*((name, {}) for name in UNFIT), ("vade", {"per": "token"}), ("remind", {"base": "knapsack"})],
 )
-def test_an_option_can_make_a_selector_unfit(name, options):
+def test_the_others_are_refused(name, options):
     with pytest.raises(ValueError, match=name):
         make(name, options=options)
-
-
-def test_answers_without_a_verdict_are_not_counted():
-    selector, expected = make(), make()
-    nan = float("nan")
-    ids_N = [IDS[m] for m in (1, 0, 0, 0, 0, 1, 1, 2)]  # in any order, of any number
-    mixed = choosing.observe(selector, ids_N, np.array([1, 1, nan, 0, 1, 1, nan, nan]))
-    assert mixed == pytest.approx(1 / 3)
-    expected.observe(IDS[:3], correct=[2, 2, 0], trials=[3, 2, 0])
-    chex.assert_trees_all_equal(selector.state_dict()["state"], expected.state_dict()["state"])
-
-
-def test_above_is_strict_and_keeps_what_is_missing():
-    verdict = choosing.above(np.array([0.1, 0.5, 0.9, np.nan]), 0.5)
-    np.testing.assert_array_equal(verdict, [0, 0, 1, np.nan])
 
 
 def test_options_reach_the_selector():

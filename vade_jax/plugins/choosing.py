@@ -1,7 +1,5 @@
 """Code that the plug-ins share: a selector for another trainer's rows, and its choices one at a time."""
 
-import json
-import pathlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +21,6 @@ def make_selector(
     seed: int,
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
-    category: Sequence[Any] | None = None,
     by_step: bool = True,
 ) -> Selector:
     """Returns a selector for a trainer that rolls out `num_rollouts` answers to each row.
@@ -34,15 +31,12 @@ def make_selector(
         seed: seed of the draws, unless `options` has one.
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
-        category: the category of every row, a name or a number, for selectors that take it.
         by_step: whether the trainer observes the groups of each step all together.
 
     Raises:
         ValueError: as `Selector`, or the selector cannot work here.
     """
     arguments: dict[str, Any] = {"seed": seed, **(options or {})}
-    if category is not None:
-        arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
     selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
     # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their
     # number for the size of the batch cannot work; the same holds for passes over all items.
@@ -58,18 +52,16 @@ class Stream:
     proposed again before the selector has learned from its group.
 
     Groups come back one at a time, in any order. To a selector each observation is a step, in which all
-    other items decay. So answers are collected, and those to `num_prompts` ids, which may be of several
-    proposals, are observed together. What is left of a proposal is then chosen anew: an id that is handed out
-    was chosen with all that the selector has learned. Fewer answers are observed when nothing is out and none
-    of a proposal is left, or when every id is out or waits to be learned from.
+    other items decay. So the answers to `num_prompts` ids are observed together, and what is left of a
+    proposal is then chosen anew: with all that the selector has learned. Fewer are observed when nothing is
+    out and none of a proposal is left, or when every id is out or waits to be learned from.
 
     A group may never come back. Its id counts as lost after `lost_after` further proposals; if no other id is
     left, the oldest ones do so earlier. A lost id may be chosen again. If its group comes back after all, it
     counts, and if the id is out a second time, it is no longer out.
 
-    An id that is out when the state is saved is handed out first after it is loaded, since its answers are
-    lost. Groups that came back are in the state, so each is learned from once. Any thread may call any
-    method.
+    Ids that are out when the state is saved come first after it is loaded, since their answers are lost.
+    Groups that came back are in the state: each is learned from once. Any thread may call any method.
 
     Args:
         selector: chooses the ids.
@@ -85,7 +77,7 @@ class Stream:
         self._answers: list[tuple[Any, float]] = []  # not learned yet: the id, and whether right
         self._batches, self._heard, self._lost = 0, 0, 0
         self._metrics: dict[str, float] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     def __iter__(self) -> "Stream":
         return self
@@ -131,14 +123,6 @@ class Stream:
             self._queue = [*saved["out"], *saved["queue"]]
             self.out, self._answers = {}, [(name, right) for name, right in saved["answers"]]
             self._batches, self._heard, self._lost, self._metrics = 0, 0, 0, {}
-
-    def save(self, path: pathlib.Path) -> None:
-        """Writes `state_dict` as JSON."""
-        path.write_text(json.dumps(self.state_dict()))
-
-    def load(self, path: pathlib.Path) -> None:
-        """Continues from what `save` wrote."""
-        self.load_state_dict(json.loads(path.read_text()))
 
     def metrics(self) -> dict[str, float]:
         """Returns ids out and given up, and the share of mixed groups in the latest observation."""

@@ -11,7 +11,7 @@ Nothing of prime-rl is imported. Its protocol was read in src/prime_rl/orchestra
 (21 August 2026), that of the episodes in verifiers/v1/ at a60a606.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,6 @@ import numpy as np
 
 from vade_jax.plugins import choosing
 from vade_jax.selector import right_answers
-
-GATE = "selector"  # name of the gate in its curriculum
 
 
 class SelectingSampler(choosing.Stream):
@@ -36,9 +34,7 @@ class SelectingSampler(choosing.Stream):
         num_prompts: tasks to propose at once: about the groups of a training step in this environment.
         num_rollouts: answers to a task, the environment's `group_size`.
         name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
-            hyperparameters and its seed.
-        category: function from a task to its category, a name or a number, for `pooled` and other selectors
-            that take it.
+            hyperparameters and `arrays`, and its seed.
         correct: name of the reward, or else of the metric, that says whether an answer is right. None: the
             only reward. The weights of rewards do not matter, and their sum is not looked at.
         threshold: an answer is right if that value is above it.
@@ -58,7 +54,6 @@ class SelectingSampler(choosing.Stream):
         name: str = "vade",
         options: Mapping[str, Any] | None = None,
         seed: int = 0,
-        category: Callable[[Any], Any] | None = None,
         correct: str | None = None,
         threshold: float = 0.5,
         lost_after: int = 16,
@@ -71,7 +66,6 @@ class SelectingSampler(choosing.Stream):
             seed=seed,
             num_rollouts=num_rollouts,
             options=options,
-            category=[category(task) for task in tasks] if category else None,
             by_step=False,
         )
         super().__init__(selector, num_prompts, lost_after)
@@ -102,23 +96,17 @@ class SelectingSampler(choosing.Stream):
             for trace in episode.traces
             if trace.agent.trainable and not trace.has_error
         ]
-        names = {name for trace in traces for name in (*trace.rewards, *trace.metrics)}
-        if self._correct is not None and names and self._correct not in names:
+        rewards = sorted({name for trace in traces for name in trace.rewards})
+        names = sorted({*rewards, *(name for trace in traces for name in trace.metrics)})
+        name = rewards[0] if self._correct is None and len(rewards) == 1 else self._correct
+        if name not in names and (names if name else rewards):
             raise ValueError(
-                f"correct={self._correct!r}: the answers have {sorted(names)}; name one of them"
+                f"correct={name!r}: name the one that says whether an answer is right, of {names}"
             )
-        return right_answers([self._score(trace) for trace in traces], self._threshold)
-
-    def _score(self, trace: Any) -> float | None:
-        """Returns the value that says whether an answer is right; None if it was not scored."""
-        name = self._correct
-        if name is None and len(trace.rewards) > 1:
-            raise ValueError(
-                f"the answers have the rewards {sorted(trace.rewards)}: set `correct` to the one that says whether "
-                "an answer is right"
-            )
-        reward = trace.rewards.get(next(iter(trace.rewards), None) if name is None else name)
-        return trace.metrics.get(name) if reward is None else reward.score
+        scores = [trace.rewards.get(name) for trace in traces]
+        values = [trace.metrics.get(name) for trace in traces]
+        score_N = [y if x is None else x.score for x, y in zip(scores, values, strict=True)]
+        return right_answers(score_N, self._threshold)
 
 
 def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
@@ -136,6 +124,6 @@ def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
     curriculum.sampler = sampler
     if sampler.selector.filters:
         # An `AdmissionGate`: its state is the sampler's, and prime-rl logs the share of admitted groups.
-        curriculum.gates[GATE] = SimpleNamespace(
+        curriculum.gates["selector"] = SimpleNamespace(
             admit=sampler.keeps, state_dict=dict, load_state_dict=dict, metrics=dict
         )

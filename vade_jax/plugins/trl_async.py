@@ -71,7 +71,6 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
     twice. The arguments are those of `WithSelector`, without `rollout_worker`.
     """
 
-    FILE = "selector.json"
     BY_STEP = False
 
     def __init__(

@@ -12,6 +12,7 @@ steps. The hooks are methods of `GRPOTrainer` in trl/trainer/grpo_trainer.py. `t
 `AsyncGRPOTrainer`.
 """
 
+import json
 import pathlib
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -26,32 +27,37 @@ from vade_jax.plugins import choosing
 from vade_jax.selector import right_answers
 
 TESTED = "1.16.0"
+FILE = "selector.json"  # in every checkpoint
+
+
+def require_hooks(kind: Any, *hooks: str) -> None:
+    """Raises TypeError if a class lacks a method: nothing would call what is overridden here."""
+    if missing := [name for name in hooks if not hasattr(kind, name)]:
+        raise TypeError(
+            f"trl {metadata.version('trl')} has no {', '.join(missing)}: use trl {TESTED}"
+        )
 
 
 class WithSelector:
     """A mixin for a trainer of TRL, which makes its selector and saves it in every checkpoint.
 
     Args:
-        *args: arguments of the trainer.
+        *args, **kwargs: arguments of the trainer.
         selector: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME.
         selector_options: its hyperparameters, and optionally `seed` (default: the trainer's) and
-            `arrays`.
+            `arrays`, such as {"category": rows["level"]} for `pooled`.
         id_column: the column of `train_dataset` with the id of each row, unique and the same in every
             run.
-        category_column: the column with the category of each row, a name or a number, for `pooled` and other
-            selectors that take it.
         correct: says which answers are right. It is the name of a reward function, or a function that
             takes the rewards [N, functions] and returns 1, 0 or NaN (no verdict) for each answer. Required
             if there are several reward functions, whose sum also rewards the format.
         threshold: if `correct` is a name, an answer is right when that reward is above the threshold.
-        **kwargs: arguments of the trainer.
 
     Raises:
         ValueError: the ids are not unique, `correct` names no reward function, or the selector cannot work
             in this trainer.
     """
 
-    FILE = "selector.npz"  # in every checkpoint
     BY_STEP = True  # whether the groups of a step come back all together
 
     def __init__(
@@ -60,7 +66,6 @@ class WithSelector:
         selector: str = "vade",
         selector_options: Mapping[str, Any] | None = None,
         id_column: str = "id",
-        category_column: str | None = None,
         correct: str | Callable[[np.ndarray], np.ndarray] | None = None,
         threshold: float = 0.5,
         **kwargs: Any,
@@ -73,7 +78,6 @@ class WithSelector:
             seed=self.args.seed,
             num_rollouts=self.args.num_generations,
             options=selector_options,
-            category=self.train_dataset[category_column] if category_column else None,
             by_step=self.BY_STEP,
         )
         self._saved: Any = self.selector
@@ -85,13 +89,13 @@ class WithSelector:
             folder = pathlib.Path(self._get_output_dir(trial=trial))
             folder /= f"checkpoint-{self.state.global_step}"
             folder.mkdir(parents=True, exist_ok=True)
-            self._saved.save(folder / self.FILE)
+            (folder / FILE).write_text(json.dumps(self._saved.state_dict()))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.is_world_process_zero():
-            self._saved.load(pathlib.Path(checkpoint) / self.FILE)
+            self._saved.load_state_dict(json.loads((pathlib.Path(checkpoint) / FILE).read_text()))
 
 
 class Selecting(WithSelector):
@@ -155,14 +159,6 @@ class Selecting(WithSelector):
 
 class SelectingGRPOTrainer(Selecting, GRPOTrainer):
     """TRL's GRPOTrainer on the prompts that a selector chooses: see `Selecting`."""
-
-
-def require_hooks(kind: Any, *hooks: str) -> None:
-    """Raises TypeError if a class lacks a method: nothing would call what is overridden here."""
-    if missing := [name for name in hooks if not hasattr(kind, name)]:
-        raise TypeError(
-            f"trl {metadata.version('trl')} has no {', '.join(missing)}: use trl {TESTED}"
-        )
 
 
 def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable[[Any], np.ndarray]:

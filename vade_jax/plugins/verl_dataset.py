@@ -66,20 +66,29 @@ class SelectingDataset(RLHFDataset):
 
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
         self.stream: Any = None
-        chooses = data_files == config.train_files
-        self.settings: Any = _settings(config) if chooses else None
+        if config.dataloader_num_workers != 0:
+            raise ValueError(
+                f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0, or batches are fetched "
+                "before the rewards that should decide them"
+            )
+        if config.train_files == config.val_files:
+            raise ValueError(
+                f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
+            )
         super().__init__(data_files, tokenizer, config, processor, max_samples)
-        if not chooses:
+        if data_files != config.train_files:
             return
+        self.settings = Settings(**OmegaConf.to_container(config.selector))
         ids = [str(x) for x in _column(self.dataframe, self.settings.id_column)]
-        of_rows = self.settings.category_column
+        options, of_rows = self.settings.options, self.settings.category_column
+        if of_rows:
+            options = {**options, "arrays": {"category": _column(self.dataframe, of_rows)}}
         selector = choosing.make_selector(
             ids,
             self.settings.name,
             seed=self.settings.seed,
             num_rollouts=self.settings.num_rollouts,
-            options=self.settings.options,
-            category=_column(self.dataframe, of_rows) if of_rows else None,
+            options=options,
         )
         self.stream = choosing.Stream(selector, config.train_batch_size)
         self._place = {name: i for i, name in enumerate(ids)}
@@ -112,19 +121,6 @@ class SelectingDataset(RLHFDataset):
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         if self.stream:
             self.stream.load_state_dict(saved)
-
-
-def _settings(config: Any) -> Settings:
-    if config.dataloader_num_workers != 0:
-        raise ValueError(
-            f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0, or batches are fetched "
-            "before the rewards that should decide them"
-        )
-    if config.train_files == config.val_files:
-        raise ValueError(
-            f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
-        )
-    return Settings(**OmegaConf.to_container(config.selector))
 
 
 def _column(rows: Any, column: str) -> list[Any]:
