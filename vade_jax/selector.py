@@ -129,9 +129,6 @@ class Selector:
     ) -> float:
         """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
-            selector.observe(ids, correct=num_right, trials=8)
-            selector.observe(np.repeat(ids, 8), rewards=reward_N, threshold=0.5)
-
         Args:
             ids: the items that were answered; they need not have been selected. MoPPS, ARCUS and VCRL
                 take the number of ids for the batch size of the latest `select`, so give them that whole

@@ -7,7 +7,7 @@ import sys
 CODE = """
 import sys
 for name in ("flax", "vllm", "optax", "orbax", "matplotlib", "ml_collections", "torch",
-             "transformers", "datasets", "pandas", "scipy", "prime_rl", "verifiers"):
+             "transformers", "datasets", "prime_rl", "verifiers"):
     sys.modules[name] = None
 from vade_jax.plugins import choosing, prime_rl
 from vade_jax.selector import keep

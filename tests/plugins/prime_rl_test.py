@@ -194,21 +194,6 @@ def test_a_restore_neither_loses_nor_repeats():
     assert [*visits_I.values()] == [[1] * 12]
 
 
-def test_a_restored_run_chooses_as_the_other_one():
-    curriculum = made(50, 4)
-    chosen = take(curriculum, 8)
-    for m in (7, 1, 2, 4):
-        curriculum.on_result(of(chosen[m], m % 3))
-    again = made(50, 4)
-    again.load_state_dict(curriculum.state_dict())
-    missing = take(again, 4)
-    assert keys(missing) == [chosen[m].key for m in (0, 3, 5, 6)]
-    for run in (curriculum, again):
-        for task in missing:
-            run.on_result(of(task, 1))
-    assert keys(take(curriculum, 12)) == keys(take(again, 12))
-
-
 @pytest.mark.parametrize(
     ("settings", "traces", "right", "trials"),
     [

@@ -18,13 +18,13 @@ PATH = "pkg://vade_jax.plugins.verl_dataset"
 
 
 def write(path, ids):
-    """A file as verl's examples have it; `index` starts anew in every file."""
+    """Writes a file as verl's examples have it, the id as the ground truth too."""
     rows = [
         {
             "id": name,
             "data_source": "test",
             "prompt": [{"role": "user", "content": f"question {name}"}],
-            "reward_model": {"style": "rule", "ground_truth": "1"},
+            "reward_model": {"style": "rule", "ground_truth": name},
             "extra_info": {"index": i % 7, "key": f"{name}!"},
         }
         for i, name in enumerate(ids)

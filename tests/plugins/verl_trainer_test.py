@@ -47,7 +47,7 @@ def compose(folder, *more):
     import hydra
 
     files = f"""
-    data.train_files={folder}/train.parquet data.val_files={folder}/val.parquet
+    data.train_files={folder}/train.jsonl data.val_files={folder}/val.jsonl
     actor_rollout_ref.model.path={folder}/model trainer.default_local_dir={folder}
     reward.custom_reward_function.path={folder}/reward.py
     """
@@ -56,28 +56,11 @@ def compose(folder, *more):
         return hydra.compose("ppo_trainer", [*lines, *more])
 
 
-def write(path, ids):
-    """Writes a file as verl's examples have it, the id as the ground truth too."""
-    import datasets
-
-    rows = [
-        {
-            "id": name,
-            "data_source": "test",
-            "prompt": [{"role": "user", "content": f"w{i} w{i + 1}"}],
-            "reward_model": {"style": "rule", "ground_truth": name},
-            "extra_info": {"index": i},
-        }
-        for i, name in enumerate(ids)
-    ]
-    datasets.Dataset.from_list(rows).to_parquet(str(path))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verl")
-    write(folder / "train.parquet", parts.IDS)
-    write(folder / "val.parquet", ["v0", "v1"])
+    parts.write(folder / "train.jsonl", parts.IDS)
+    parts.write(folder / "val.jsonl", ["v0", "v1"])
     (folder / "reward.py").write_text(REWARD)
     model, tokenizer = policy()
     tokenizer.chat_template = CHAT
@@ -106,11 +89,18 @@ def make_client():
 
 
 @pytest.fixture(scope="module")
-def workers(queue, folder):
-    """Returns verl's reward worker and two agent loops, each a process of its own."""
+def workers(folder):
+    """Returns verl's reward worker and two agent loops, each a process of its own, in a Ray of their own."""
+    import ray
+    import transfer_queue
+    from omegaconf import OmegaConf
     from verl.experimental.reward_loop import RewardLoopManager
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
+    # more than a small machine has: the queue's actors would wait for each other's processor
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    storage = {"SimpleStorage": {"num_data_storage_units": 1}}
+    transfer_queue.init(OmegaConf.create({"backend": storage}))
     config = prepared(compose(folder))
     rewards = RewardLoopManager(config)
     agents = AgentLoopManagerTQ.create(
@@ -118,7 +108,9 @@ def workers(queue, folder):
         llm_client=make_client(),
         reward_loop_worker_handles=rewards.reward_loop_worker_handles,
     )
-    return rewards, agents
+    yield rewards, agents
+    transfer_queue.close()
+    ray.shutdown()
 
 
 def prepared(config):

@@ -47,7 +47,6 @@ class SelectingLoop(_AsyncRolloutLoop):
         self._trainer, self._id_column = manager.trainer(), id_column
 
     def _repeat_iterator(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        # `choose` never returns None.
         self._dataset_iter = (self.dataset[place] for place in iter(self._trainer.choose, None))
         return super()._repeat_iterator()
 
@@ -99,7 +98,6 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
         self.stream.observe(name, self._right(reward_NF) if reward_NF else [])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs also the metrics of `choosing.Stream`."""
         logs |= {f"vade/{name}": value for name, value in self.stream.metrics().items()}
         super().log(logs, start_time)
 

@@ -5,7 +5,6 @@ verl passes `algorithm.filter_groups` only to its own buffers, so with these gro
 
 from typing import Any
 
-import numpy as np
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
@@ -55,15 +54,13 @@ def _learn(batch: tq.KVBatchMeta, full: bool) -> dict[str, float]:
             "reward.reward_model.enable_resource_pool=True, so that a reward model scores earlier"
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
-    score_N = [_score(_plain(value), correct) for value in data[field]]
-    dataset.learn(ids_N, np.asarray(score_N, float), full=full)
-    return dataset.stream.metrics()
-
-
-def _score(value: Any, correct: str) -> float:
+    values = [_plain(value) for value in data[field]]
     if correct == "score":
-        return float(value.sum())
-    return value["reward_extra_info"][correct]
+        score_N = [float(value.sum()) for value in values]
+    else:
+        score_N = [value["reward_extra_info"][correct] for value in values]
+    dataset.learn(ids_N, score_N, full=full)
+    return dataset.stream.metrics()
 
 
 def _last_outputs(keys: list[str]) -> list[str]:
