@@ -5,7 +5,6 @@ import io
 import json
 import pickle
 from concurrent import futures
-from fractions import Fraction
 
 import chex
 import jax
@@ -18,6 +17,7 @@ from vade_jax import samplers
 from vade_jax.selector import Selector, keep
 
 IDS = [f"item-{i}" for i in range(50)]
+NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
     ("rewards", "threshold"),
     [
         # strictly above; neither None nor NaN is a verdict
-        ([0.6, 1, None, 0.5, 0.9, 0.51, np.nan, np.nan], 0.5),
+        ([0.6, 1, None, 0.5, 0.9, 0.51, NAN, NAN], 0.5),
         ([2, 3, 0, 1, 4, 5, 0, 0], lambda x: np.where(x == 0, np.nan, x > 1)),
     ],
 )
@@ -130,41 +130,36 @@ def test_answers_of_one_id_are_added(rewards, threshold):
     chex.assert_trees_all_equal(counts.state_dict(), by_answer.state_dict())
 
 
-nan = np.nan
-
-
 @pytest.mark.parametrize(
     ("rewards", "groups", "kept"),
     [
-        # Leave-one-out: the others of the odd one are all equal (NeMo-RL #3469, #4158)
-        ([1, 0, 0, 0, 1, 1, 1, 0], "aaaabbbb", [1, 1, 1, 1, 1, 1, 1, 1]),
-        ([0.0, *[0.95] * 7], "a" * 8, [1] * 8),
-        # Sums of equal numbers round: the mean of seven 0.95 is not 0.95
-        ([0.95] * 7 + [0.1] * 3, "a" * 7 + "b" * 3, [0] * 10),
-        ([0.1 + 0.2, 0.3, 1e6, 1e6 + 1e-3], "aabb", [0, 0, 0, 0]),
-        # A mean inside of the range says nothing, nor one outside of it (OpenRLHF #1270, #1272)
-        ([0.5, 0.5, 0.5, -3, 5, -5, 0, 0, 1e-3], "aaabbbccc", [0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        # Of the odd one, the others are all equal (NeMo-RL #3469, #4158: leave-one-out)
+        ([1, 0, 0, 0, 1, 1, 1, 0, 0], "aaaabbbbb", "111111111"),
+        ([0.0, *[0.95] * 7], "a" * 8, "1" * 8),
+        # Sums of equal numbers round (#4158), and sums of unequal ones
+        ([0.95] * 7 + [0.1] * 3, "a" * 7 + "b" * 3, "0" * 10),
+        ([0.1 + 0.2, 0.3, 1e6, 1e6 + 1e-3], "aabb", "0000"),
+        # The mean says nothing (OpenRLHF #1270, #1272)
+        ([0.5, 0.5, 0.5, -3, 5, -5, 0, 0, 1e-3], "aaabbbccc", "000111111"),
         # One valid answer, none, or one in several rows (slime #2374)
-        ([1, nan, nan, nan, None, None], "aaabbb", [0] * 6),
-        ([0.7, 0.7, 0.7, np.inf, 0.2, nan, 0.3], "aaaabbb", [0, 0, 0, 0, 1, 0, 1]),
-        # Any order, any sizes, numbers as groups
-        ([1, 0, 0, 2, 0], [7, -1, 7, -1, 3], [1, 1, 1, 1, 0]),
-        ([], [], []),
+        ([1, NAN, NAN, None, None, 0.7, 0.7, np.inf, 0.2, NAN, 0.3], "aaabbccdeee", "00000000101"),
+        ([1, 0, 0, 2, 0], [7, -1, 7, -1, 3], "11110"),
+        ([], [], ""),
     ],
 )
 def test_keep_needs_two_valid_rewards_that_differ(rewards, groups, kept):
-    assert keep(rewards, list(groups)).tolist() == [bool(x) for x in kept]
+    assert "".join(str(int(x)) for x in keep(rewards, list(groups))) == kept
 
 
 def test_keep_says_where_an_advantage_is_not_zero():
-    """With the mean of the group or of the others as the baseline, computed one by one in fractions."""
+    """With the group's mean as the baseline or that of the others, each computed in whole numbers."""
     rng = np.random.default_rng(0)
-    group_N = rng.integers(0, 40, 100)
-    tenths_N = rng.choice([0, 1, 10], 100)
-    of_group = [[Fraction(int(x), 10) for x in tenths_N[group_N == g]] for g in group_N]
+    group_N, tenths_N = rng.integers(0, 40, 100), rng.choice([0, 1, 10], 100)
     kept_N = keep(tenths_N / 10, group_N)
-    for reward, answers, kept in zip(tenths_N, of_group, kept_N, strict=True):
-        assert kept == any(x * len(answers) != sum(answers) for x in answers), (reward, answers)
+    for group, kept in zip(group_N, kept_N, strict=True):
+        tenths = tenths_N[group_N == group].tolist()
+        assert kept == any(x * len(tenths) != sum(tenths) for x in tenths)
+        assert kept == any(x * (len(tenths) - 1) != sum(tenths) - x for x in tenths)
     assert 20 < kept_N.sum() < 80
 
 

@@ -58,7 +58,7 @@ def server():
         server.shutdown()
 
 
-def make(folder, server, **options):
+def make(server):
     from trl.experimental import async_grpo
 
     from vade_jax.plugins import trl_async
@@ -72,7 +72,7 @@ def make(folder, server, **options):
     tokenizer.response_schema = {"type": "object"}  # it calls no tools
     model.save_pretrained("model")
     args = async_grpo.AsyncGRPOConfig(
-        output_dir=str(folder),
+        output_dir=".",
         per_device_train_batch_size=B * G,
         num_generations=G,
         max_inflight_tasks=3 * G,
@@ -95,7 +95,9 @@ def make(folder, server, **options):
         rows(IDS).map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}),
         tokenizer,
         weight_transfer=mock.Mock(send_weights=list),
-        **{"id_column": "key", "correct": "right"} | options,
+        selector_options={"decay_selected": 1.0, "decay_rest": 1.0},  # it only counts
+        id_column="key",
+        correct="right",
     )
 
 
@@ -108,9 +110,7 @@ def test_rows_are_chosen_one_at_a_time_and_the_checkpoint_has_the_state(
     place = "trl.experimental.async_grpo."
     monkeypatch.setattr(place + "async_rollout_worker.is_vllm_available", lambda: True)
     monkeypatch.setattr(place + "async_grpo_trainer.get_peak_flops_per_device", mock.Mock())
-    counts_only = {"selector_options": {"decay_selected": 1.0, "decay_rest": 1.0}}
-
-    trainer = make(tmp_path, server, **counts_only)
+    trainer = make(server)
     trainer.train()
     # Each reward counts once: it is in the posterior, or waits for the other groups of a step.
     judged = [json.loads(line) for line in (tmp_path / "judged.jsonl").read_text().splitlines()]
@@ -130,7 +130,7 @@ def test_rows_are_chosen_one_at_a_time_and_the_checkpoint_has_the_state(
     # TRL's process loses what is out: a resumed run asks for it first.
     saved = json.loads((tmp_path / "checkpoint-2" / "selector.json").read_text())
     server.asked.clear()
-    again = make(tmp_path, server, **counts_only)
+    again = make(server)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert again.state.global_step == 4
     out = [f"w{IDS.index(name)} w{IDS.index(name) + 1}" for name in saved["out"]]
