@@ -104,13 +104,8 @@ def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
 
 def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
     """MoPPS passes over the data in an order of its own before it knows anything."""
-    first, again, other = (Selector(IDS, "mopps", seed=s) for s in (1, 1, 2))
-    chosen = first.select(8)
-    assert chosen == again.select(8)
-    plain = samplers.SAMPLERS["mopps"](seed=1)
-    key = jax.random.split(jax.random.fold_in(jax.random.key(1), 1), 3)[0]
-    index_M = plain.propose(plain.init(50), key, 8).index_M
-    assert chosen == [IDS[i] for i in index_M] != other.select(8)
+    first, again, other = (Selector(IDS, "mopps", seed=s).select(8) for s in (1, 1, 2))
+    assert first == again != other
 
 
 @pytest.mark.parametrize(

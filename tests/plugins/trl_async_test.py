@@ -2,7 +2,6 @@
 
 import collections
 import http.server
-import importlib
 import importlib.util
 import json
 import random
@@ -80,11 +79,9 @@ def make(server):
         max_steps=4,
         save_steps=2,
         token_budget=0,
-        logging_steps=1,
         use_cpu=True,
         bf16=False,
         report_to="none",
-        disable_tqdm=True,
         vllm_server_base_url=f"http://127.0.0.1:{server.server_port}",
     )
     rewards = importlib.import_module("rewards_of_a_test")

@@ -69,7 +69,7 @@ class Stream:
         lost_after: above the proposals whose groups may be out at the same time.
     """
 
-    def __init__(self, selector: Selector, num_prompts: int, lost_after: int = 16):
+    def __init__(self, selector: Selector, num_prompts: int, lost_after: float = 16):
         self.selector = selector
         self.num_prompts, self._lost_after = num_prompts, lost_after
         self.out: dict[Any, int] = {}  # handed out, oldest first -> the batch that was the latest

@@ -5,12 +5,12 @@ trainer = SelectingAsyncGRPOTrainer(
     reward_funcs=[accuracy, format], correct="accuracy", id_column="id",
 )
 
-TRL rolls out and rewards in a process of its own, up to `max_inflight_tasks` answers at a time. Whenever a
-group has its place, it takes the next row. The selector stays in the trainer's process, which saves it:
-that process chooses each row, and hears of a group's rewards as soon as they are known, before it trains on
-them. What is overridden is in trl/experimental/async_grpo/.
+TRL rolls out and rewards in a process of its own, and takes the next row whenever it has room. The selector
+stays in the trainer's process, which saves it: it chooses each row, and hears of a group's rewards as soon as
+they are known, before the trainer uses them. What is overridden is in trl/experimental/async_grpo/.
 """
 
+import math
 import threading
 from collections.abc import Iterator
 from multiprocessing import managers
@@ -66,8 +66,7 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
     The selector learns from as many groups at a time as an optimizer step has. `choosing.Stream` says how,
     and what a resumed run does with the groups that were out. Groups that were rewarded and not yet trained
     on are lost when TRL resumes; the selector has learned from them. Groups that a selector would drop
-    (`keep`) are trained on. TRL ends an epoch after as many groups as there are rows, though some rows come
-    twice. The arguments are those of `WithSelector`, without `rollout_worker`.
+    (`keep`) are trained on. The arguments are those of `WithSelector`, without `rollout_worker`.
     """
 
     BY_STEP = False
@@ -80,7 +79,8 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
         super().__init__(model, reward_funcs, *args, id_column=id_column, **kwargs)
         size = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
         num_prompts = size * self.accelerator.num_processes // self.args.num_generations
-        self.stream = self._saved = choosing.Stream(self.selector, max(num_prompts, 1))
+        # No group is ever lost.
+        self._saved = self.stream = choosing.Stream(self.selector, max(num_prompts, 1), math.inf)
         self._place = {name: i for i, name in enumerate(self._ids)}
         if not self.accelerator.is_main_process:
             return
