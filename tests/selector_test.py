@@ -74,14 +74,16 @@ def through_torch(first):
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
     file.seek(0)
-    again = Selector(IDS, "mopps", seed=3)
-    again.load_state_dict(torch.load(file))  # weights_only, its default
-    return again
+    return loaded(torch.load(file))  # weights_only, its default
 
 
 def through_json(first):
+    return loaded(json.loads(json.dumps(first.state_dict())))
+
+
+def loaded(state):
     again = Selector(IDS, "mopps", seed=3)
-    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    again.load_state_dict(state)
     return again
 
 

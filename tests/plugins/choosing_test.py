@@ -33,7 +33,6 @@ ids = selector.select(3)
 selector.observe(ids * 2, rewards=[0, 1, 1, 0, 0, 1])
 assert keep([0, 0, 1], [5, 6, 6]).tolist() == [False, True, True]
 selector.load_state_dict(selector.state_dict())
-print("chose", len(ids))
 """
 
 
@@ -72,5 +71,4 @@ def test_options_reach_the_selector():
 
 
 def test_the_selector_and_the_plugin_for_prime_rl_run_without_the_rest():
-    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
-    assert result.stdout.splitlines()[-1] == "chose 3", result.stderr
+    subprocess.run([sys.executable, "-c", CODE], check=True)

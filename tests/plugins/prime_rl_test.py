@@ -115,10 +115,7 @@ def test_batches_that_come_back_whole_are_those_of_a_plain_selector():
 
 
 def test_what_came_back_is_observed_in_the_size_of_a_batch():
-    """Decay is per observation: two groups, of two batches, make one; the third waits for another.
-
-    What was proposed and not handed out is then chosen anew.
-    """
+    """Decay is per observation: two groups, of two batches, make one; what was proposed is chosen anew."""
     curriculum, selector = made(200, 2, options={"decay_rest": 0.5}), direct(200, decay_rest=0.5)
     first, second = take(curriculum, 2), take(curriculum, 2)
     assert keys(first + second) == selector.select(2) + selector.select(2)

@@ -1,6 +1,5 @@
 """The selector in TRL's AsyncGRPOTrainer and its process for rollouts; vLLM and the loss are made up."""
 
-import collections
 import http.server
 import importlib.util
 import json
@@ -46,9 +45,6 @@ def server():
             self.send_header("Content-Type", "application/json")
             self.end_headers()
             self.wfile.write(json.dumps({"choices": [choice]}).encode())
-
-        def log_message(self, *args):
-            pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.asked = []
@@ -111,17 +107,14 @@ def test_rows_are_chosen_one_at_a_time_and_the_checkpoint_has_the_state(
     trainer.train()
     # Each reward counts once: it is in the posterior, or waits for the other groups of a step.
     judged = [json.loads(line) for line in (tmp_path / "judged.jsonl").read_text().splitlines()]
-    right, trials = collections.Counter(), collections.Counter()
-    for name, scores in judged:
-        right[name] += sum(scores)
-        trials[name] += len(scores)
     state = trainer.stream.state_dict()
-    alpha_I, beta_I = (state["selector"]["state"][x] for x in ("alpha_I", "beta_I"))
-    seen = {name: [a, a + b] for name, a, b in zip(IDS, alpha_I, beta_I, strict=True)}
-    for name, is_right in state["answers"]:
-        seen[name] = [seen[name][0] + is_right, seen[name][1] + 1]
-    assert seen == {name: [right[name], trials[name]] for name in IDS}
-    assert 0 < right.total() < trials.total() and trials.total() >= 4 * B * G
+    waiting = [(name, [is_right]) for name, is_right in state["answers"]]
+    counts = [state["selector"]["state"][x] for x in ("alpha_I", "beta_I")]
+    for sign, groups in ((1, waiting), (-1, judged)):
+        for name, scores in groups:
+            counts[0][IDS.index(name)] += sign * sum(scores)
+            counts[1][IDS.index(name)] += sign * scores.count(0)
+    assert counts == [[0] * 50] * 2 and len(judged) >= 4 * B
     assert trainer.state.log_history[0]["vade/in_flight"] > 0 == trainer.stream.metrics()["lost"]
 
     # TRL's process loses what is out: a resumed run asks for it first.

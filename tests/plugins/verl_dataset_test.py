@@ -98,13 +98,13 @@ def test_parts_of_a_batch_are_one_observation_and_wait_in_the_checkpoint(tmp_pat
     assert_same_state(again.stream.selector, selector)
 
 
-def test_another_threshold_and_nested_ids(tmp_path):
-    options = {"threshold": 0.0, "id_column": "extra_info.key"}
-    options |= {"seed": 4, "name": "kalman", "options": {"noise_rest": 0.01}}
+def test_another_threshold_nested_ids_and_categories(tmp_path):
+    options = {"threshold": 0.0, "id_column": "extra_info.key", "seed": 4, "name": "pooled"}
+    options |= {"category_column": "extra_info.index", "options": {"decay_rest": 0.9}}
     data = config(tmp_path, selector=options)
     rows = dataset(data)
-    keys = [f"{name}!" for name in IDS]
-    selector = Selector(keys, "kalman", seed=4, num_rollouts=G, noise_rest=0.01)
+    arguments = {"decay_rest": 0.9, "arrays": {"category": [i % 7 for i in range(NUM_ROWS)]}}
+    selector = Selector([f"{x}!" for x in IDS], "pooled", seed=4, num_rollouts=G, **arguments)
     batch_dict = next(iter(loader(data, rows)))
     ids = selector.select(B)
     assert ids_of(batch_dict) == ids
@@ -153,12 +153,6 @@ def test_validation_is_left_alone(tmp_path):
     assert len(rows) == NUM_ROWS and type(rows).training is rows
     assert rows.stream.selector.state_dict()["selections"] == 0
     assert validation.state_dict() == {}
-
-
-def test_the_category_may_be_a_column_or_a_field_of_one(tmp_path):
-    chosen = {"name": "pooled", "category_column": "extra_info.index"}
-    state = dataset(config(tmp_path, selector=chosen)).state_dict()["selector"]["state"]
-    assert state["category_I"] == [i % 7 for i in range(NUM_ROWS)]
 
 
 @pytest.mark.parametrize(
