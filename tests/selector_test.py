@@ -14,9 +14,10 @@ import pytest
 from tests import compilations
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.selector import Selector
+from vade_jax.selector import Selector, keep
 
 IDS = [f"item-{i}" for i in range(50)]
+NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +74,16 @@ def through_torch(first):
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
     file.seek(0)
-    again = Selector(IDS, "mopps", seed=3)
-    again.load_state_dict(torch.load(file))  # weights_only, its default
-    return again
+    return loaded(torch.load(file))  # weights_only, its default
 
 
 def through_json(first):
+    return loaded(json.loads(json.dumps(first.state_dict())))
+
+
+def loaded(state):
     again = Selector(IDS, "mopps", seed=3)
-    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    again.load_state_dict(state)
     return again
 
 
@@ -103,20 +106,58 @@ def test_a_copy_chooses_what_the_original_would_have_chosen(copied):
 
 def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
     """MoPPS passes over the data in an order of its own before it knows anything."""
-    first, again, other = (Selector(IDS, "mopps", seed=s) for s in (1, 1, 2))
-    chosen = first.select(8)
-    assert chosen == again.select(8)
-    plain = samplers.SAMPLERS["mopps"](seed=1)
-    key = jax.random.split(jax.random.fold_in(jax.random.key(1), 1), 3)[0]
-    index_M = plain.propose(plain.init(50), key, 8).index_M
-    assert chosen == [IDS[i] for i in index_M] != other.select(8)
+    first, again, other = (Selector(IDS, "mopps", seed=s).select(8) for s in (1, 1, 2))
+    assert first == again != other
 
 
-def test_groups_of_one_id_are_added():
-    twice, once = Selector(10, warmup="none"), Selector(10, warmup="none")
-    twice.observe([3, 5, 3], correct=[1, 2, 4], trials=[4, 8, 8])
-    once.observe([3, 5], correct=[5, 2], trials=[12, 8])
-    chex.assert_trees_all_equal(twice.state_dict(), once.state_dict())
+@pytest.mark.parametrize(
+    ("rewards", "threshold"),
+    [
+        # strictly above; neither None nor NaN is a verdict
+        ([0.6, 1, None, 0.5, 0.9, 0.51, NAN, NAN], 0.5),
+        ([2, 3, 0, 1, 4, 5, 0, 0], lambda x: np.where(x == 0, np.nan, x > 1)),
+    ],
+)
+def test_answers_of_one_id_are_added(rewards, threshold):
+    counts, by_answer = Selector(10, warmup="none"), Selector(10, warmup="none")
+    mixed = counts.observe([3, 5, 3, 4], correct=[1, 2, 1, 0], trials=[1, 3, 1, 0])
+    # in any order, of any number
+    again = by_answer.observe([3, 5, 5, 5, 3, 5, 3, 4], rewards=rewards, threshold=threshold)
+    assert mixed == again == pytest.approx(1 / 3)
+    chex.assert_trees_all_equal(counts.state_dict(), by_answer.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("rewards", "groups", "kept"),
+    [
+        # Of the odd one, the others are all equal (NeMo-RL #3469, #4158: leave-one-out)
+        ([1, 0, 0, 0, 1, 1, 1, 0, 0], "aaaabbbbb", "111111111"),
+        ([0.0, *[0.95] * 7], "a" * 8, "1" * 8),
+        # Sums of equal numbers round (#4158), and sums of unequal ones
+        ([0.95] * 7 + [0.1] * 3, "a" * 7 + "b" * 3, "0" * 10),
+        ([0.1 + 0.2, 0.3, 1e6, 1e6 + 1e-3], "aabb", "0000"),
+        # The mean says nothing (OpenRLHF #1270, #1272)
+        ([0.5, 0.5, 0.5, -3, 5, -5, 0, 0, 1e-3], "aaabbbccc", "000111111"),
+        # One valid answer, none, or one in several rows (slime #2374)
+        ([1, NAN, NAN, None, None, 0.7, 0.7, np.inf, 0.2, NAN, 0.3], "aaabbccdeee", "00000000101"),
+        ([1, 0, 0, 2, 0], [7, -1, 7, -1, 3], "11110"),
+        ([], [], ""),
+    ],
+)
+def test_keep_needs_two_valid_rewards_that_differ(rewards, groups, kept):
+    assert "".join(str(int(x)) for x in keep(rewards, list(groups))) == kept
+
+
+def test_keep_says_where_an_advantage_is_not_zero():
+    """With the group's mean as the baseline or that of the others, each computed in whole numbers."""
+    rng = np.random.default_rng(0)
+    group_N, tenths_N = rng.integers(0, 40, 100), rng.choice([0, 1, 10], 100)
+    kept_N = keep(tenths_N / 10, group_N)
+    for group, kept in zip(group_N, kept_N, strict=True):
+        tenths = tenths_N[group_N == group].tolist()
+        assert kept == any(x * len(tenths) != sum(tenths) for x in tenths)
+        assert kept == any(x * (len(tenths) - 1) != sum(tenths) - x for x in tenths)
+    assert 20 < kept_N.sum() < 80
 
 
 def test_a_proposal_has_all_that_a_selector_asks_for():

@@ -6,14 +6,17 @@ for step in range(num_steps):
     ...  # roll out 8 answers to each, train
     selector.observe(ids, correct=num_right, trials=8)
     selector.save("selector.npz")
+
+`keep` says which groups are worth training on, from their rewards alone.
 """
 
+import functools
 import hashlib
 import json
 import operator
 import os
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,6 +44,11 @@ class Selector:
         arrays: values of every item that the selector's `init` takes, such as SEC's category.
         **options: the selector's hyperparameters.
 
+    Attributes:
+        needs: what the selector needs from its loop.
+        num_items: the number of items.
+        filters: whether `keep` may drop a group, as that of DAPO does.
+
     Raises:
         ValueError: the name, an option or an array is unknown; the selector needs variants, the lengths of
             answers, a pass over all items before the first step, or several rounds a step; or the ids are
@@ -63,6 +71,7 @@ class Selector:
         if "seed" in spec.option_names:
             options = {"seed": seed, **options}
         self._functions = spec(**options)
+        self.needs: samplers.Needs = self._functions.needs
         samplers.require(name, self.needs, arrays=arrays, lacks=("variants", "lengths"))
         self._ids = _plain(range(items) if isinstance(items, int | np.integer) else items)
         self._place = {name: i for i, name in enumerate(self._ids)}
@@ -70,12 +79,13 @@ class Selector:
             raise ValueError(
                 f"items: {len(self._ids)} ids, {len(self._place)} of them different: ids must be unique"
             )
+        self.num_items, self.filters = len(self._ids), self._functions.drops
         # What a saved selector must have in common with the one that continues it
         self._identity: dict[str, Any] = {
             "name": name,
             "options": json.loads(json.dumps(spec.options.from_dict(options).to_dict())),
             "seed": seed,
-            "items": len(self._ids),
+            "items": self.num_items,
             "ids": _digest(self._ids),
             "arrays": {name: _digest(np.asarray(x)) for name, x in sorted(arrays.items())},
         }
@@ -86,17 +96,7 @@ class Selector:
         self._lock = threading.Lock()
 
     def __reduce__(self):
-        return _made_again, (type(self), self._arguments, self.state_dict())
-
-    @property
-    def needs(self) -> samplers.Needs:
-        """What the selector needs from its loop."""
-        return self._functions.needs
-
-    @property
-    def filters(self) -> bool:
-        """Whether `keep` may drop a group, as that of DAPO does."""
-        return self._functions.drops
+        return functools.partial(type(self), **self._arguments), (), self.state_dict()
 
     def select(self, batch_size: int) -> list:
         """Returns the ids of `batch_size` different items, in random order.
@@ -120,29 +120,42 @@ class Selector:
 
     def observe(
         self,
-        ids: Sequence[Hashable],
-        correct: Sequence[float] | np.ndarray,
-        trials: int | Sequence[int] | np.ndarray,
-    ) -> None:
+        ids: Sequence[Hashable] | np.ndarray,
+        correct: Sequence[float] | np.ndarray = (),
+        trials: int | Sequence[int] | np.ndarray = 0,
+        *,
+        rewards: Sequence[float | None] | np.ndarray | None = None,
+        threshold: float | Callable[[np.ndarray], Any] = 0.5,
+    ) -> float:
         """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
         Args:
             ids: the items that were answered; they need not have been selected. MoPPS, ARCUS and VCRL
                 take the number of ids for the batch size of the latest `select`, so give them that whole
-                batch, with 0 trials where no answer came.
+                batch, with 0 trials where no answer came. With `rewards`, the item of each answer.
             correct: number of right answers to each item; a fraction is a soft score.
             trials: number of valid answers to each item, or one number for all. With 0, nothing is
                 learned about that item.
+            rewards: instead of these counts, a reward for each answer; see `right_answers`.
+            threshold: an answer is right if its reward is above it; or a verdict of your own, a function.
+
+        Returns:
+            The share of items with right and wrong answers; NaN without items.
 
         Raises:
             KeyError: an unknown id.
             ValueError: lengths that differ, or counts outside [0, trials].
         """
+        if rewards is not None:
+            right_N = right_answers(rewards, threshold)
+            correct, trials = np.nan_to_num(right_N), ~np.isnan(right_N)
         feedback = self._feedback(ids, correct, trials)
         if not len(feedback.index_M):
-            return  # an empty observation is not a step: nothing decays
+            return np.nan  # an empty observation is not a step: nothing decays
         with self._lock:
             self._state = self._functions.update(self._state, feedback)
+        right_M, trials_M = feedback.successes_M, feedback.trials_M
+        return float(np.mean((right_M > 0) & (right_M < trials_M)))
 
     def keep(
         self,
@@ -208,6 +221,8 @@ class Selector:
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
             self._selections = operator.index(saved["selections"])
 
+    __setstate__ = load_state_dict  # of a pickle or a copy
+
     def save(self, path: str | os.PathLike) -> None:
         """Writes `state_dict` to one .npz file, atomically."""
         identity, arrays = self._saved()
@@ -238,13 +253,48 @@ class Selector:
         return counted(index_M, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
 
 
-def _made_again(
-    kind: type[Selector], arguments: Mapping[str, Any], state: Mapping[str, Any]
-) -> Selector:
-    """Returns a selector from a pickle or for a copy."""
-    selector = kind(**arguments)
-    selector.load_state_dict(state)
-    return selector
+def keep(
+    rewards: Sequence[float | None] | np.ndarray,
+    groups: Sequence[Hashable] | np.ndarray,
+    *,
+    tolerance: float = 1e-6,
+) -> np.ndarray:
+    """Returns bool [N]: the answers to train on, which are the valid ones of groups whose rewards differ.
+
+    Where all valid answers of a group have the same reward, or only one is valid, all advantages are 0: with
+    the group's mean as the baseline, and with the mean of the other answers (leave-one-out), which gives
+    n / (n - 1) times as much. It is so for rewards of any kind and scale, binary or real, and whatever their
+    mean. The verdict is the group's, so that the one answer that differs from the others stays with them.
+
+    Args:
+        rewards: [N] a reward for each answer; None, NaN or infinite if the answer is not valid. Give it
+            without a bonus for length or format, or groups are kept that differ in nothing else.
+        groups: [N] the group of each answer, a number or text; in any order, of any sizes. Several rows of
+            one answer each have its reward.
+        tolerance: rewards are equal if they differ by less than this, or than this share of the largest.
+    """
+    reward_N = np.asarray(rewards, np.float64)
+    _, group_N = np.unique(np.asarray(groups), return_inverse=True)
+    valid_N = np.isfinite(reward_N)
+    highest_M, lowest_M = np.full((2, group_N.max(initial=-1) + 1), [[-np.inf], [np.inf]])
+    np.maximum.at(highest_M, group_N[valid_N], reward_N[valid_N])
+    np.minimum.at(lowest_M, group_N[valid_N], reward_N[valid_N])
+    scale_M = np.maximum(1, np.maximum(np.abs(highest_M), np.abs(lowest_M)))
+    return (highest_M - lowest_M > tolerance * scale_M)[group_N] & valid_N
+
+
+def right_answers(rewards: Any, threshold: float | Callable[[np.ndarray], Any]) -> np.ndarray:
+    """Returns 1 for each right answer, 0 for each wrong one, and NaN where there is no verdict.
+
+    Args:
+        rewards: [N], or all that a function needs to know, such as [N, functions]. None and NaN: no verdict.
+        threshold: an answer is right if its reward is above it; or a function of the rewards that returns
+            1, 0, a fraction or NaN for each answer.
+    """
+    reward_N = np.asarray(rewards, np.float64)
+    if callable(threshold):
+        return np.asarray(threshold(reward_N), np.float64)
+    return np.where(np.isnan(reward_N), np.nan, reward_N > threshold)
 
 
 def _plain(ids: Any) -> list:

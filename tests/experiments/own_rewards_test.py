@@ -48,7 +48,7 @@ def files(tmp_path, server, monkeypatch):
     for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
         pathlib.Path(name).write_text(code.replace("http://localhost:8000", server.url))
     made = sorted(path.stem for path in tmp_path.glob("*.py"))
-    assert made == ["my_judge", "my_rewards", "verifier", "with_trl"]
+    assert made == ["my_judge", "my_rewards", "verifier"]
     process.close()  # the next one has this directory
     yield tmp_path
     process.close()

@@ -188,33 +188,6 @@ def test_a_function_may_judge_and_none_is_no_verdict(tmp_path):
     assert shapes == [(12, 1)]
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_function_may_say_what_is_correct_apart_from_its_rewards(tmp_path, is_async):
-    """Of each 12 answers 5 are correct, 1 has no verdict; their rewards are all above the threshold."""
-    correct = [True, None, *[True] * 4, *[False] * 6]
-
-    def graded(completions, **kwargs):
-        return [0.9 + 0.001 * i for i in range(len(completions))], correct
-
-    async def later(**given):
-        return graded(**given)
-
-    names = {"reward_funcs": [form, later if is_async else graded], "args": {"max_steps": 1}}
-    trainer = make(tmp_path, correct="later" if is_async else "graded", **names)
-    trainer.train()
-    state = trainer.selector.state_dict()["state"]
-    assert (sum(state["alpha_I"]), sum(state["beta_I"])) == (5, 6)
-    assert trainer.reward_funcs == names["reward_funcs"]
-    assert trainer.state.log_history[0]["vade/unscored_ratio"] == pytest.approx(1 / 12)
-
-
-def test_the_category_may_be_a_column(tmp_path):
-    data = rows().add_column("level", [f"level {i % 3}" for i in range(NUM_ROWS)])
-    trainer = make(tmp_path, selector="pooled", category_column="level", data=data)
-    state = trainer.selector.state_dict()["state"]
-    assert state["category_I"] == [i % 3 for i in range(NUM_ROWS)]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -248,8 +221,8 @@ def test_a_resumed_run_goes_on_as_the_whole_one(tmp_path):
     again.train(resume_from_checkpoint=str(saved))
     assert len(whole.reward_funcs[0].seen) == 4
     assert again.reward_funcs[0].seen == whole.reward_funcs[0].seen[2:]
-    (saved / "selector.npz").unlink()
-    with pytest.raises(FileNotFoundError, match=r"selector\.npz"):
+    (saved / "selector.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"selector\.json"):
         make(tmp_path, args=args).train(resume_from_checkpoint=str(saved))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.plugins import verl_dataset_test as parts
 from tests.plugins.trl_trainer_test import policy
+from vade_jax.plugins import choosing
 from vade_jax.selector import Selector
 
 pytestmark = [
@@ -46,7 +47,7 @@ def compose(folder, *more):
     import hydra
 
     files = f"""
-    data.train_files={folder}/train.parquet data.val_files={folder}/val.parquet
+    data.train_files={folder}/train.jsonl data.val_files={folder}/val.jsonl
     actor_rollout_ref.model.path={folder}/model trainer.default_local_dir={folder}
     reward.custom_reward_function.path={folder}/reward.py
     """
@@ -55,28 +56,11 @@ def compose(folder, *more):
         return hydra.compose("ppo_trainer", [*lines, *more])
 
 
-def write(path, ids):
-    """Writes a file as verl's examples have it, the id as the ground truth too."""
-    import datasets
-
-    rows = [
-        {
-            "id": name,
-            "data_source": "test",
-            "prompt": [{"role": "user", "content": f"w{i} w{i + 1}"}],
-            "reward_model": {"style": "rule", "ground_truth": name},
-            "extra_info": {"index": i},
-        }
-        for i, name in enumerate(ids)
-    ]
-    datasets.Dataset.from_list(rows).to_parquet(str(path))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verl")
-    write(folder / "train.parquet", parts.IDS)
-    write(folder / "val.parquet", ["v0", "v1"])
+    parts.write(folder / "train.jsonl", parts.IDS)
+    parts.write(folder / "val.jsonl", ["v0", "v1"])
     (folder / "reward.py").write_text(REWARD)
     model, tokenizer = policy()
     tokenizer.chat_template = CHAT
@@ -105,11 +89,18 @@ def make_client():
 
 
 @pytest.fixture(scope="module")
-def workers(queue, folder):
-    """Returns verl's reward worker and two agent loops, each a process of its own."""
+def workers(folder):
+    """Returns verl's reward worker and two agent loops, each a process of its own, in a Ray of their own."""
+    import ray
+    import transfer_queue
+    from omegaconf import OmegaConf
     from verl.experimental.reward_loop import RewardLoopManager
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
+    # more than a small machine has: the queue's actors would wait for each other's processor
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    storage = {"SimpleStorage": {"num_data_storage_units": 1}}
+    transfer_queue.init(OmegaConf.create({"backend": storage}))
     config = prepared(compose(folder))
     rewards = RewardLoopManager(config)
     agents = AgentLoopManagerTQ.create(
@@ -117,7 +108,9 @@ def workers(queue, folder):
         llm_client=make_client(),
         reward_loop_worker_handles=rewards.reward_loop_worker_handles,
     )
-    return rewards, agents
+    yield rewards, agents
+    transfer_queue.close()
+    ray.shutdown()
 
 
 def prepared(config):
@@ -153,7 +146,7 @@ def fit(config, workers):
     trainer.init()
     trainer.fit(agents)
     drain()
-    return trainer.train_dataset.selector
+    return trainer.train_dataset.stream
 
 
 def drain():
@@ -169,54 +162,40 @@ def drain():
         transfer_queue.kv_clear(partition_id="train", keys=list(left()))
 
 
-def follow(selector, folder, steps, waiting):
-    """Checks verl's own record of its steps against our own loop's choice for the same rewards.
-
-    Args:
-        selector: the loop's.
-        folder: of the record.
-        steps: to check.
-        waiting: how often each row was chosen and not yet trained on.
-    """
+def follow(stream, folder, steps, ahead):
+    """Checks verl's own record of its steps against our own loop's choice for the same rewards."""
     for step in steps:
-        waiting.update(selector.select(B))
-        right, trials = collections.Counter(), collections.Counter()
+        while len(stream.out) < B + ahead:
+            next(stream)
+        verdicts = collections.defaultdict(list)
         for line in (folder / f"{step}.jsonl").read_text().splitlines():
             answer = json.loads(line)
-            right[answer["gts"]] += answer["score"] > 0.5
-            trials[answer["gts"]] += 1
-        assert trials.total() == B * G
-        waiting.subtract({name: trials[name] // G for name in trials})
-        assert min(waiting.values()) >= 0
-        selector.observe(list(trials), [right[i] for i in trials], list(trials.values()))
+            verdicts[answer["gts"]].append(answer["score"] > 0.5)
+        assert verdicts.keys() <= stream.out.keys()
+        assert [len(x) for x in verdicts.values()] == [G] * B
+        for name, right in verdicts.items():
+            stream.observe(name, right)
 
 
-@pytest.mark.parametrize(
-    ("mode", "buffer", "ahead"),
-    [
-        ("sync", "SelectingReplayBuffer", 0),
-        ("colocate_async", "SelectingReplayBufferAsync", B),
-    ],
-)
-def test_verl_trains_on_what_the_selector_chooses_and_resumes(folder, workers, mode, buffer, ahead):
+@pytest.mark.parametrize(("mode", "ahead"), [("sync", 0), ("colocate_async", B)])
+def test_verl_trains_on_what_the_selector_chooses_and_resumes(folder, workers, mode, ahead):
     def run(name, *more):
         lines = f"""
-        trainer.v1.trainer_mode={mode} trainer.v1.sampler.custom_sampler.name={buffer}
+        trainer.v1.trainer_mode={mode}
         trainer.default_local_dir={folder}/{mode} trainer.rollout_data_dir={folder}/{mode}/{name}
         """
         return fit(compose(folder, *lines.split(), *more), workers)
 
     trained = run("whole")
-    selector = Selector(parts.IDS, num_rollouts=G)
-    waiting = collections.Counter(selector.select(B) if ahead else ())
-    follow(selector, folder / mode / "whole", (1, 2), waiting)
-    assert waiting.total() == ahead
-    saved, saved_waiting = selector.state_dict(), waiting.copy()
-    follow(selector, folder / mode / "whole", (3, 4), waiting)
-    parts.assert_same_state(trained, selector)
+    stream = choosing.Stream(Selector(parts.IDS, num_rollouts=G), B)
+    follow(stream, folder / mode / "whole", (1, 2), ahead)
+    assert len(stream.out) == ahead
+    saved = stream.state_dict()
+    follow(stream, folder / mode / "whole", (3, 4), ahead)
+    parts.assert_same_state(trained.selector, stream.selector)
 
     saved_by_verl = f"trainer.resume_from_path={folder}/{mode}/global_step_2"
     trained = run("again", "trainer.resume_mode=resume_path", saved_by_verl)
-    selector.load_state_dict(saved)
-    follow(selector, folder / mode / "again", (3, 4), saved_waiting)
-    parts.assert_same_state(trained, selector)
+    stream.load_state_dict(saved)
+    follow(stream, folder / mode / "again", (3, 4), ahead)
+    parts.assert_same_state(trained.selector, stream.selector)

@@ -1,5 +1,6 @@
-"""Code that the plugins share: it makes a selector for another trainer's rows and counts its answers."""
+"""Code that the plug-ins share: a selector for another trainer's rows, and its choices one at a time."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from vade_jax import samplers
 from vade_jax.selector import Selector
 
 LACKS = ("uneven", "weights")  # what other trainers cannot give a selector
+TRIES = 4  # selections of a batch, before a larger one finds ids that are not out
+PATIENCE = 64  # batches without any reward after which the run stops
 
 
 def make_selector(
@@ -18,7 +21,6 @@ def make_selector(
     seed: int,
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
-    category: Sequence[Any] | None = None,
     by_step: bool = True,
 ) -> Selector:
     """Returns a selector for a trainer that rolls out `num_rollouts` answers to each row.
@@ -29,15 +31,12 @@ def make_selector(
         seed: seed of the draws, unless `options` has one.
         num_rollouts: answers to each row.
         options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
-        category: the category of every row, a name or a number, for selectors that take it.
         by_step: whether the trainer observes the groups of each step all together.
 
     Raises:
         ValueError: as `Selector`, or the selector cannot work here.
     """
     arguments: dict[str, Any] = {"seed": seed, **(options or {})}
-    if category is not None:
-        arguments["arrays"] = {**arguments.get("arrays", {}), "category": list(category)}
     selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
     # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their
     # number for the size of the batch cannot work; the same holds for passes over all items.
@@ -46,33 +45,129 @@ def make_selector(
     return selector
 
 
-def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
-    """Tells the selector which answers were right, and returns the share of mixed groups; see `counted`."""
-    ids, right_M, trials_M = counted(ids_N, right_N)
-    selector.observe(ids, right_M, trials_M)
-    return mixed_share(right_M, trials_M)
+class Stream:
+    """The ids that a selector chooses, one at a time, while groups of earlier ones are still out.
 
+    The selector proposes `num_prompts` ids at once, and `next` hands them out. An id that is out is not
+    proposed again before the selector has learned from its group.
 
-def counted(ids_N: Sequence[Any], right_N: np.ndarray) -> tuple[list[Any], np.ndarray, np.ndarray]:
-    """Returns rows, and the right and the valid answers to each.
+    Groups come back one at a time, in any order. To a selector each observation is a step, in which all
+    other items decay. So the answers to `num_prompts` ids are observed together, and what is left of a
+    proposal is then chosen anew: with all that the selector has learned. Fewer are observed when nothing is
+    out and none of a proposal is left, or when every id is out or waits to be learned from.
 
-    `ids_N` is the row of each answer. `right_N` is 1 for a right answer, 0 for a wrong one, and NaN if
-    there is no verdict; answers without a verdict do not count.
+    A group may never come back. Its id counts as lost after `lost_after` further proposals; if no other id is
+    left, the oldest ones do so earlier. A lost id may be chosen again. If its group comes back after all, it
+    counts, and if the id is out a second time, it is no longer out.
+
+    Ids that are out when the state is saved come first after it is loaded, since their answers are lost.
+    Groups that came back are in the state: each is learned from once. Any thread may call any method.
+
+    Args:
+        selector: chooses the ids.
+        num_prompts: ids to propose, and to learn from, at once: about the groups of a training step.
+        lost_after: above the proposals whose groups may be out at the same time.
     """
-    ids = list(dict.fromkeys(ids_N))
-    place = {name: m for m, name in enumerate(ids)}
-    group_N = np.array([place[name] for name in ids_N])
-    judged_N = ~np.isnan(right_N)
-    trials_M = np.bincount(group_N, judged_N, len(ids)).astype(int)
-    right_M = np.bincount(group_N, np.where(judged_N, right_N, 0), len(ids))
-    return ids, right_M, trials_M
 
+    def __init__(self, selector: Selector, num_prompts: int, lost_after: float = 16):
+        self.selector = selector
+        self.num_prompts, self._lost_after = num_prompts, lost_after
+        self.out: dict[Any, int] = {}  # handed out, oldest first -> the batch that was the latest
+        self._queue: list[Any] = []  # proposed, not handed out
+        self._answers: list[tuple[Any, float]] = []  # not learned yet: the id, and whether right
+        self._batches, self._heard, self._lost = 0, 0, 0
+        self._metrics: dict[str, float] = {}
+        self._lock = threading.Lock()
 
-def mixed_share(right_M: np.ndarray, trials_M: np.ndarray) -> float:
-    """Returns the share of groups with right and wrong answers."""
-    return float(np.mean((right_M > 0) & (right_M < trials_M)))
+    def __iter__(self) -> "Stream":
+        return self
 
+    def __next__(self) -> Any:
+        """Returns the next id; RuntimeError if no group has come back for 64 proposals."""
+        with self._lock:
+            if not self._queue:
+                self._give_up()
+                if len(self._taken()) == self.selector.num_items:
+                    self._learn(least=1)
+                self._queue = self._choose()
+                self._batches += 1
+            name = self._queue.pop(0)
+            self.out[name] = self._batches
+            return name
 
-def above(score: np.ndarray, threshold: float) -> np.ndarray:
-    """Returns 1 where the score is above `threshold`, 0 where it is not, and NaN where it is NaN."""
-    return np.where(np.isnan(score), np.nan, score > threshold)
+    def observe(self, name: Any, right_N: Sequence[float] | np.ndarray) -> None:
+        """Takes the verdicts on the answers to an id, as `selector.right_answers` gives them."""
+        with self._lock:
+            self._heard = self._batches
+            self.out.pop(name, None)
+            # A group without verdicts is also an observation: "uniform" counts it as a visit.
+            self._answers += [(name, float(right)) for right in right_N] or [(name, np.nan)]
+            self._learn(least=self.num_prompts)
+            if not self.out and not self._queue:
+                self._learn(least=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the selector's state, the ids proposed and out, and the answers not learned from."""
+        with self._lock:
+            return {
+                "selector": self.selector.state_dict(),
+                "queue": list(self._queue),
+                "out": list(self.out),
+                "answers": list(self._answers),
+            }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` returned; the ids that were out come first."""
+        with self._lock:
+            self.selector.load_state_dict(saved["selector"])
+            self._queue = [*saved["out"], *saved["queue"]]
+            self.out, self._answers = {}, [(name, right) for name, right in saved["answers"]]
+            self._batches, self._heard, self._lost, self._metrics = 0, 0, 0, {}
+
+    def metrics(self) -> dict[str, float]:
+        """Returns ids out and given up, and the share of mixed groups in the latest observation."""
+        return {"in_flight": float(len(self.out)), "lost": float(self._lost), **self._metrics}
+
+    def _learn(self, *, least: int) -> None:
+        """Tells the selector the answers to `num_prompts` ids at a time, while there are `least` ids."""
+        while len(names := dict.fromkeys(name for name, _ in self._answers)) >= least:
+            step = set(list(names)[: self.num_prompts])
+            names_N, right_N = zip(*(x for x in self._answers if x[0] in step), strict=True)
+            mixed = self.selector.observe(names_N, rewards=right_N, threshold=np.asarray)
+            self._answers = [x for x in self._answers if x[0] not in step]
+            self._metrics = {"effective_ratio_correct": mixed}
+            self._queue = []
+
+    def _give_up(self) -> None:
+        """Takes the ids that are out for too long for lost, or the oldest ones if all are out."""
+        if self._batches - self._heard == PATIENCE:
+            raise RuntimeError(
+                f"{PATIENCE} batches were chosen and no reward came back: is the plug-in set up as docs/plugins.md "
+                "says?"
+            )
+        latest = self._batches - self._lost_after
+        old = [name for name, batch in self.out.items() if batch <= latest]
+        if not old and len(self.out) == self.selector.num_items:
+            old = list(self.out)[: self.num_prompts]
+        self._lost += len(old)
+        for name in old:
+            del self.out[name]
+
+    def _taken(self) -> set[Any]:
+        """Returns the ids that are out, and those whose answers were not learned yet."""
+        return {*self.out, *(name for name, _ in self._answers)}
+
+    def _choose(self) -> list[Any]:
+        """Returns ids that are not taken: `num_prompts` if there are so many, at least one."""
+        taken, num_items = self._taken(), self.selector.num_items
+        size = min(self.num_prompts, num_items - len(taken))
+        free: dict[Any, None] = {}
+        for attempt in range(TRIES + 1):
+            # The last, larger selection has enough ids, but its best do not come first. Its size is a
+            # multiple of the batch's, as every new size compiles a new program.
+            times = 1 + (len(taken) // self.num_prompts + 1) * (attempt == TRIES)
+            chosen = self.selector.select(min(times * self.num_prompts, num_items))
+            free |= dict.fromkeys(name for name in chosen if name not in taken)
+            if len(free) >= size:
+                break
+        return list(free)[:size]

@@ -1,13 +1,10 @@
-"""Replay buffers for verl that tell the selector which answers were right.
+"""The replay buffer for verl that tells the selector which answers were right; see verl_dataset.
 
-verl_dataset explains the settings. `SelectingReplayBuffer` is for `trainer.v1.trainer_mode=sync`,
-`SelectingReplayBufferAsync` for the other modes. verl passes `algorithm.filter_groups` only to its own
-buffers, so with these groups are not filtered.
+verl passes `algorithm.filter_groups` only to its own buffers, so with these groups are not filtered.
 """
 
 from typing import Any
 
-import numpy as np
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
@@ -17,17 +14,9 @@ from vade_jax.plugins import verl_dataset
 class Selecting:
     """A mixin for replay buffers: `class Mine(Selecting, MyReplayBuffer): pass`.
 
-    Raises:
-        ValueError: the buffer does not fit the trainer's mode, or the answers have no verdict.
+    In the asynchronous modes a batch is chosen before all rewards of the earlier ones are known, and may be
+    sampled in parts; the selector learns from `train_batch_size` prompts at a time.
     """
-
-    def __init__(self, trainer_mode: str, **kwargs):
-        if isinstance(self, ReplayBufferAsync) == (trainer_mode == "sync"):
-            raise ValueError(
-                f"trainer.v1.trainer_mode={trainer_mode!r}: set trainer.v1.sampler.custom_sampler.name to "
-                f"SelectingReplayBuffer{'' if trainer_mode == 'sync' else 'Async'}"
-            )
-        super().__init__(trainer_mode=trainer_mode, **kwargs)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int):
         """Returns verl's sample and metrics; the selector learns from it if it is a training batch."""
@@ -35,25 +24,20 @@ class Selecting:
             global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
         )
         if partition_id == "train":
-            full = not isinstance(self, ReplayBufferAsync)
-            metrics = {**metrics, "vade/effective_ratio_correct": _learn(batch, full)}
+            learned = _learn(batch, full=not isinstance(self, ReplayBufferAsync))
+            metrics = {**metrics, **{f"vade/{name}": value for name, value in learned.items()}}
         return batch, metrics
 
 
-class SelectingReplayBuffer(Selecting, ReplayBuffer):
-    """verl's synchronous replay buffer, with reports to the selector."""
+def SelectingReplayBuffer(trainer_mode: str, **kwargs: Any):  # noqa: N802 (verl has a class there)
+    """Returns verl's replay buffer for the trainer's mode, with reports to the selector."""
+    base = ReplayBuffer if trainer_mode == "sync" else ReplayBufferAsync
+    buffer = type("SelectingReplayBuffer", (Selecting, base), {})
+    return buffer(trainer_mode=trainer_mode, **kwargs)
 
 
-class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
-    """verl's asynchronous replay buffer, with reports to the selector.
-
-    A batch may be chosen before all rewards of the earlier batches are known, and may have prompts in common
-    with them. It may be sampled in parts: the selector learns once for every `train_batch_size` prompts.
-    """
-
-
-def _learn(batch: tq.KVBatchMeta, full: bool) -> float:
-    """Tells the selector of this process which answers were right; returns the share of mixed groups."""
+def _learn(batch: tq.KVBatchMeta, full: bool) -> dict[str, float]:
+    """Tells the selector of this process which answers were right; returns its metrics."""
     dataset = verl_dataset.SelectingDataset.training
     if dataset is None:
         raise RuntimeError("data.custom_cls is not a SelectingDataset: see verl_dataset")
@@ -70,14 +54,13 @@ def _learn(batch: tq.KVBatchMeta, full: bool) -> float:
             "reward.reward_model.enable_resource_pool=True, so that a reward model scores earlier"
         )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
-    score_N = [_score(_plain(value), correct) for value in data[field]]
-    return dataset.learn(ids_N, np.asarray(score_N, float), full=full)
-
-
-def _score(value: Any, correct: str) -> float:
+    values = [_plain(value) for value in data[field]]
     if correct == "score":
-        return float(value.sum())
-    return value["reward_extra_info"][correct]
+        score_N = [float(value.sum()) for value in values]
+    else:
+        score_N = [value["reward_extra_info"][correct] for value in values]
+    dataset.learn(ids_N, score_N, full=full)
+    return dataset.stream.metrics()
 
 
 def _last_outputs(keys: list[str]) -> list[str]:
