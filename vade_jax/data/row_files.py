@@ -154,8 +154,7 @@ def of_table(rows: pa.Table) -> Table:
     Images are not decoded, and a float32 is the shortest decimal that rounds to it: 45.67 and not
     45.66999816894531.
     """
-    import datasets
-    from datasets import table
+    from datasets import Dataset, table
 
     for i, field in enumerate(rows.schema):
         if pa.types.is_float32(field.type):
@@ -163,5 +162,5 @@ def of_table(rows: pa.Table) -> Table:
             rows = rows.set_column(i, field.name, decimals)
     # The metadata say which columns are images.
     plain = table.InMemoryTable(rows.replace_schema_metadata())
-    read = datasets.Dataset(plain, fingerprint="rows").__getitem__
+    read = Dataset(plain, fingerprint="rows").__getitem__
     return Table(len(rows), rows.column_names, read)
