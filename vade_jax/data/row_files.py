@@ -154,13 +154,13 @@ def of_table(rows: pa.Table) -> Table:
     Images are not decoded, and a float32 is the shortest decimal that rounds to it: 45.67 and not
     45.66999816894531.
     """
-    import datasets
+    from datasets import Dataset, table
 
     for i, field in enumerate(rows.schema):
         if pa.types.is_float32(field.type):
             decimals = rows.column(i).cast(pa.string()).cast(pa.float64())
             rows = rows.set_column(i, field.name, decimals)
     # The metadata say which columns are images.
-    plain = datasets.table.InMemoryTable(rows.replace_schema_metadata())
-    read = datasets.Dataset(plain, fingerprint="rows").__getitem__
+    plain = table.InMemoryTable(rows.replace_schema_metadata())
+    read = Dataset(plain, fingerprint="rows").__getitem__
     return Table(len(rows), rows.column_names, read)
