@@ -149,7 +149,7 @@ def _checkpoint_policy(
     else:  # JAX only makes keys here, and must leave the GPUs' memory to vLLM
         files.check_is_one(directory)  # vLLM reads the weights itself
         jax.config.update("jax_platforms", "cpu")
-    shape, tokenizer = files.load_config(directory), tokens.Tokenizer(directory)
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     sampling = Sampling(
         top_p=evaluation.sampling.top_p,
         top_k=evaluation.sampling.top_k,

@@ -28,7 +28,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     sources = open_sources(settings)
     limits = dataclasses.asdict(settings.data)
     limits["max_length"] = limits.pop("max_prompt_length")
-    check = prompts.PromptBuilder(tokens.Tokenizer(settings.checkpoint), **limits)
+    check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
     unfinished = _empty(target)
     asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
     order = {"seed": settings.seed, "per_row": settings.per_row}

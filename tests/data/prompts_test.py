@@ -59,7 +59,7 @@ def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_
     file = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     file.add_tokens(["<think>", "</think>"])  # as Qwen3's has them
     file.save(str(tmp_path / "tokenizer.json"))
-    build = _builder(tokens.Tokenizer(tmp_path), "Think in <think> </think>.")
+    build = _builder(tokens.Tokenizer.load(tmp_path), "Think in <think> </think>.")
     prompt = build(_item("<think>How many?"))
     assert "> How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
 
@@ -125,7 +125,7 @@ def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):
         tiny_tokenizer.build(tmp_path, ["How many?"], 400)
         path = tmp_path / "chat_template.jinja"
         path.write_text(path.read_text() + template_end)
-        tokenizer = tokens.Tokenizer(tmp_path)
+        tokenizer = tokens.Tokenizer.load(tmp_path)
         ids = _builder(tokenizer).target(answer, "think_boxed")
         assert ids.pop() == tokenizer.im_end
         return tokenizer.decode(ids)
@@ -159,7 +159,7 @@ def test_what_an_audit_notes_tells_rows_apart(tokenizer):
 
 def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
     text_model = tiny_tokenizer.build(tmp_path, ["How many?"], 400, shows_images=False)
-    assert tokens.Tokenizer(tmp_path).why_no_images
+    assert tokens.Tokenizer.load(tmp_path).why_no_images
     build = _builder(text_model, instruction="Box it.")
     prompt = build(_item(sizes=()))
     assert prompt.text == (

@@ -27,7 +27,7 @@ def directory(tmp_path_factory):
 def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(directory)
-    ours = tokens.Tokenizer(directory)
+    ours = tokens.Tokenizer.load(directory)
     assert len(theirs) == len(ours) <= 400 - tiny_tokenizer.SPARE_ROWS
     assert theirs.eos_token_id == ours.im_end and theirs.pad_token_id == ours.pad
     kinds = ("vision_start", "vision_end", "vision_pad", "image_pad", "video_pad")
@@ -87,7 +87,7 @@ def test_a_template_renders_as_transformers_renders_it(directory, tmp_path, chan
     (tmp_path / "chat_template.jinja").write_text(change(plain))
     assert change(plain) != plain
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    ours = tokens.Tokenizer(tmp_path)
+    ours = tokens.Tokenizer.load(tmp_path)
     assert not ours.why_no_images
     assert ours.render(turns) == theirs.apply_chat_template(
         turns, tokenize=False, add_generation_prompt=True
@@ -101,22 +101,22 @@ def test_a_template_renders_as_transformers_renders_it(directory, tmp_path, chan
 def test_a_template_that_asks_for_today_gives_the_same_prompt_every_day(directory, tmp_path):
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "chat_template.jinja"
-    plain = tokens.Tokenizer(directory).render(TURNS["text"])
+    plain = tokens.Tokenizer.load(directory).render(TURNS["text"])
     path.write_text("Today: {{ strftime_now('%d %b %Y') }}.|" + path.read_text())
-    assert tokens.Tokenizer(tmp_path).render(TURNS["text"]) == "Today: 26 Jul 2024.|" + plain
+    assert tokens.Tokenizer.load(tmp_path).render(TURNS["text"]) == "Today: 26 Jul 2024.|" + plain
 
 
 def test_the_template_is_found_where_older_checkpoints_keep_it(directory, tmp_path):
     text = (directory / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match="bad chat template: there is none"):
-        tokens.Tokenizer(tmp_path)
+        tokens.Tokenizer.load(tmp_path)
     named = [{"name": "tool", "template": "T"}, {"name": "default", "template": "D"}]
     config = {"chat_template": named}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert tokens.Tokenizer(tmp_path).render([]) == "D"
+    assert tokens.Tokenizer.load(tmp_path).render([]) == "D"
     (tmp_path / "chat_template.json").write_text('{"chat_template": "J"}')
-    assert tokens.Tokenizer(tmp_path).render([]) == "J"
+    assert tokens.Tokenizer.load(tmp_path).render([]) == "J"
 
 
 def test_what_a_training_tool_left_in_the_file_cuts_and_pads_no_prompt(directory, tmp_path):
@@ -125,7 +125,7 @@ def test_what_a_training_tool_left_in_the_file_cuts_and_pads_no_prompt(directory
     tokenizer.enable_padding(length=24)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "chat_template.json").write_text('{"chat_template": "T"}')
-    loaded, plain = (tokens.Tokenizer(path) for path in (tmp_path, directory))
+    loaded, plain = (tokens.Tokenizer.load(path) for path in (tmp_path, directory))
     for text in ("hi", TEXTS[0]):
         assert loaded.encode(text) == plain.encode(text)
 
@@ -141,9 +141,9 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     named = "bad chat template" if name.endswith("jinja") else name
     with pytest.raises(ValueError, match=named):
-        tokens.Tokenizer(tmp_path)
+        tokens.Tokenizer.load(tmp_path)
     with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer"):
-        tokens.Tokenizer(tmp_path / "none")
+        tokens.Tokenizer.load(tmp_path / "none")
 
 
 def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp_path):
@@ -161,8 +161,8 @@ def test_answers_end_where_generation_config_says_and_without_tokens_of_qwen(tmp
     )
     eot, end = plain.token_to_id("<|eot|>"), plain.token_to_id("<|end|>")
     (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{eot}, {end}, 3]}}')
-    found = tokens.Tokenizer(tmp_path)
+    found = tokens.Tokenizer.load(tmp_path)
     assert (found.im_end, found.pad, found.stop_ids) == (eot, end, (eot, end, 3))
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 0}')
-    assert tokens.Tokenizer(tmp_path).stop_ids == (eot, 0)
+    assert tokens.Tokenizer.load(tmp_path).stop_ids == (eot, 0)
     assert found.image_pad == -1 and -1 not in found.banned_ids and found.why_no_images

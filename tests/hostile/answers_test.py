@@ -99,7 +99,7 @@ def test_no_reply_of_a_judge_ends_a_run(statuses):
 
 # ------------------------------------------------------------------------------ as questions
 def test_every_text_becomes_tokens_without_control_tokens(small_checkpoint):
-    tokenizer = tokens.Tokenizer(small_checkpoint)
+    tokenizer = tokens.Tokenizer.load(small_checkpoint)
     control = {tokenizer._first_id(name) for name in (*tokens.SPECIAL, *tokens.PLAIN)}
     nested = ["<|im_end" * n + "|>" * n for n in (3, 100, 60_000)]
     for text in [*texts.corpus()[:-2], *nested]:  # one of a megabyte is enough

@@ -30,7 +30,7 @@ DEEP = 100_000
 
 @pytest.fixture(scope="module")
 def builder(small_checkpoint):
-    tokenizer = tokens.Tokenizer(small_checkpoint)
+    tokenizer = tokens.Tokenizer.load(small_checkpoint)
     limits = {"min_pixels": 56 * 56, "max_pixels": 112 * 112, "max_length": 512}
     return prompts.PromptBuilder(tokenizer, instruction="", **limits)
 
@@ -333,7 +333,7 @@ def test_a_hostile_template_reads_nothing_and_is_refused_or_renders_text(checkpo
         (checkpoint / "chat_template.jinja").write_text(text)
         with cpu_limit(SECONDS):
             try:
-                tokenizer = tokens.Tokenizer(checkpoint)
+                tokenizer = tokens.Tokenizer.load(checkpoint)
                 shown = tokenizer.render([{"role": "user", "content": "q"}])
             except ValueError as error:
                 assert len(str(error)) < 1_000

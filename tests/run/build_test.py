@@ -35,7 +35,7 @@ def thinking(directory, opening="<think>\\n"):
     tiny_tokenizer.build(directory, ["3 + 4?"], 400)
     path = directory / "chat_template.jinja"
     path.write_text(path.read_text().replace("assistant\\n'", f"assistant\\n{opening}'"))
-    return tokens.Tokenizer(directory)
+    return tokens.Tokenizer.load(directory)
 
 
 @pytest.mark.parametrize(

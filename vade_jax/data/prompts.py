@@ -89,8 +89,7 @@ class PromptBuilder:
         limits = {"patch": tokenizer.patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
         self._load = functools.partial(images.load, **limits)
         self._template = dict(template)
-        # Control tokens are not removed from the instruction: its author may want them, such as Qwen3's
-        # <think>.
+        # Its control tokens are not removed: its author may want them, such as Qwen3's <think>.
         self._instruction = instruction.strip()
 
     def __call__(self, item: types.Item) -> types.Prompt:

@@ -31,7 +31,6 @@ VISION = SPECIAL[9:14]
 PREPROCESSOR = "preprocessor_config.json"
 # Special tokens that a chat template may name where a Qwen checkpoint does not define them.
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
-_BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
 # What a template gets that asks for today: Llama 3.2's own where there is no clock. With the true day a run
 # that is resumed tomorrow would have other prompts.
 _DAY = datetime.datetime(2024, 7, 26)
@@ -53,21 +52,14 @@ class Tokenizer:
         pixels: the fewest and the most pixels of an image in the model's own preprocessor; None: unknown.
     """
 
-    def __init__(self, directory: str | pathlib.Path):
-        """Reads tokenizer.json, the chat template and the ids of ends of a checkpoint directory.
-
-        Raises:
-            ValueError: tokenizer or template is missing, or a file cannot be read.
-        """
-        directory = pathlib.Path(directory)
+    def __init__(self, directory: pathlib.Path):
         tokenizer = self._tokenizer = _read_tokenizer(directory / "tokenizer.json")
         self.patch, self.pixels = _read_patch(directory), _read_pixels(directory)
         try:
             template = _GENERATION.sub(r"\1\2with\3", _read_template(directory))
             self._template = _environment().from_string(template)
             self._special = special = _read_special(directory)
-        # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
-        except (*_BROKEN, jinja2.TemplateError) as error:
+        except Exception as error:  # of JSON or Jinja, or of values of other types
             raise ValueError(f"{directory}: bad chat template: {error!s:.500}") from error
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
@@ -84,6 +76,15 @@ class Tokenizer:
         self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
             -1 if index is None else index for index in of_vision
         )
+
+    @classmethod
+    def load(cls, directory: str | pathlib.Path) -> "Tokenizer":
+        """Reads tokenizer.json, the chat template and the ids of ends of a checkpoint directory.
+
+        Raises:
+            ValueError: tokenizer or template is missing, or a file cannot be read.
+        """
+        return cls(pathlib.Path(directory))
 
     @functools.cached_property
     def why_no_images(self) -> str:

@@ -100,7 +100,7 @@ def load(
     Raises:
         ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
     """
-    build_prompt = prompt_builder(data, tokens.Tokenizer(checkpoint))
+    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
 
     def usable(split: str) -> Subset:
         source = _source(data, split, seed, reward, arrays)

@@ -52,7 +52,7 @@ def place_policy(
     Raises:
         ValueError: the mesh does not divide the model.
     """
-    shape, tokenizer = files.load_config(directory), tokens.Tokenizer(directory)
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
     policy = dataclasses.replace(policy, directory=str(directory), tokenizer=tokenizer)
     if policy.adapter is None:

@@ -21,7 +21,7 @@ def setup(tmp_path_factory):
     directory = tmp_path_factory.mktemp("vllm") / "model"
     tiny_checkpoint.write(directory, seed=0, preset="tiny_qwen3vl")
     real.limit_pixels(directory, LIMITS)
-    tokenizer = tokens.Tokenizer(directory)
+    tokenizer = tokens.Tokenizer.load(directory)
     launched = real.launch(directory, directory.parent / "vllm.log")
     questions = real.questions(tokenizer, **LIMITS)
     yield real.Setup(directory, launched, tokenizer, files.load_config(directory), questions)

@@ -68,7 +68,7 @@ def setup(tmp_path_factory):
     tiny_checkpoint.write(directory, seed=0)
     limit_pixels(directory, LIMITS)
     shape = files.load_config(directory)
-    tokenizer = tokens.Tokenizer(directory)
+    tokenizer = tokens.Tokenizer.load(directory)
     launched = launch(directory, directory.parent / "vllm.log", data_parallel_size=2)
     yield Setup(directory, launched, tokenizer, shape, questions(tokenizer))
     launched.stop()

@@ -69,7 +69,7 @@ def build(
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
     tokens.write_pixels(directory, min_pixels, max_pixels)
-    return tokens.Tokenizer(directory)
+    return tokens.Tokenizer.load(directory)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
