@@ -144,10 +144,10 @@ class Evaluation(Section):
             raise ValueError("--rules and --judge_server given: one of them judges, give it alone")
         # Does nothing where a server builds the prompts
         for name in ("sampling.top_k", "data.template", "data.max_prompt_length"):
-            value, default = map(operator.attrgetter(name), (self, Evaluation()))
-            if self.server.url and value != default:
+            value_of = operator.attrgetter(name)
+            if self.server.url and value_of(self) != value_of(Evaluation()):
                 raise ValueError(
-                    f"{name}={value} does nothing with --server: vLLM takes top_k and "
+                    f"{name}={value_of(self)} does nothing with --server: vLLM takes top_k and "
                     "chat_template_kwargs in server.fields, and is started with --max-model-len"
                 )
 
