@@ -94,9 +94,7 @@ def test_no_reply_of_a_judge_ends_a_run(statuses):
         for _ in REPLIES:
             found += judge(["q"], ["a"], answer=["7"])
         assert set(found) <= {None, 0.0, 1.0}
-        counts = judge.metrics()
-    assert counts["requests"] == len(REPLIES)
-    assert counts["failures"] + counts.get("unreadable", 0) >= len(REPLIES) - 2
+        assert found.count(None) >= len(REPLIES) - 2
 
 
 # ------------------------------------------------------------------------------ as questions

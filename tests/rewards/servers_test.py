@@ -23,28 +23,10 @@ def agrees(body):
     return "So: yes." if "Student: seven" in text or "Student: {7}" in text else "No."
 
 
-class Counting(ScriptedChat):
-    def completion(self, text):
-        usage = {"prompt_tokens": 100, "completion_tokens": 2}
-        return super().completion(text) | {"usage": usage}
-
-
-def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
-    with Counting(agrees) as server:
-        made = judge(server, fields={"seed": 3})
-        assert asked(made) == [1, 0, 1]
+def test_a_judge_says_yes_or_no():
+    with ScriptedChat(agrees) as server:
+        assert asked(judge(server, fields={"seed": 3})) == [1, 0, 1]
         assert {(body["model"], body["seed"]) for body in server.bodies} == {("m", 3)}
-    found = made.metrics()
-    assert found.pop("seconds") > 0
-    assert found == {
-        "requests": 3,
-        "retries": 0,
-        "failures": 0,
-        "unreadable": 0,
-        "prompt_tokens": 300,
-        "completion_tokens": 6,
-    }
-    assert made.metrics() == {"requests": 0, "retries": 0, "failures": 0}  # since the last call
 
 
 def test_what_fails_is_asked_again_and_then_has_no_verdict():
@@ -72,10 +54,10 @@ def test_a_wrong_key_or_model_is_an_error(monkeypatch, options, model, message):
     ("reply", "expected"),
     [
         *[(x, 1) for x in ("yes", "**Yes**", "Yes. There is no difference.", "Verdict: yes.")],
-        *[("No.", 0), ("no, wait: Yes", 0), ("<think>yes</think> no", 0), ("Wrong\n\nNo!", 0)],
+        *[("No.", 0), ("<think>yes</think> no", 0), ("Wrong\n\nNo!", 0), ("no, wait: Yes", None)],
         *[("No. It would be yes for x > 0", 0), ("I see no difference. Yes", 1), ("_No_", 0)],
         *[(x, None) for x in ("nope", "", "I say yes\nor not", "Yes or no?", "<think>is it? yes")],
     ],
 )
-def test_the_first_word_of_a_verdict_or_the_last_of_its_last_line(reply, expected):
+def test_the_first_or_the_last_word_of_a_verdict(reply, expected):
     assert servers.yes_or_no(reply) == expected

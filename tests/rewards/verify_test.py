@@ -227,22 +227,7 @@ def test_what_cannot_be_evaluated_reaches_no_worker(given, monkeypatch):
     assert reason("0.51", "\\frac{1}{2}", "expr") == "different"  # nor do numbers
 
 
-# ------------------------------------------------------------------------------ reading
-
-
-# ------------------------------------------------------------------------------ the rewards of verdicts
-@pytest.mark.parametrize(
-    ("correct", "well_formed", "weight", "expected"),
-    [
-        (True, True, 0.1, 1.0), (True, False, 0.1, 0.9), (False, True, 0.1, 0.1),
-        (False, False, 0.1, 0.0), (False, True, 0.0, 0.0),
-    ],
-)  # fmt: skip
-def test_reward(correct, well_formed, weight, expected):
-    verdict = verify.Verdict(correct, well_formed, "7", "")
-    assert functions.reward(verdict, format_weight=weight) == pytest.approx(expected)
-
-
+# ------------------------------------------------------------------------------ length
 @pytest.mark.parametrize(
     ("max_tokens", "buffer", "lengths", "costs"),
     [  # the first are the paper's

@@ -29,7 +29,6 @@ _FACTORS |= {f"\\{name}" for name in _NAMES}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _MEANS = {"|": "abs", "\\lfloor": "floor", "\\lceil": "ceiling"}
 _ADDED = ("+", "-", "\\pm", "\\mp")
-_IN_INDEX = {"+", "-", ",", "\\theta", "\\alpha"}  # signs in a_{n-1}
 
 
 class FormulaReader(units.UnitReader):
@@ -130,12 +129,8 @@ class FormulaReader(units.UnitReader):
         name = letter
         if self.accept("_"):
             closer = "}" if self.accept("{") else ""
-            if not closer and self.kind() == "sign":
-                raise Unread
             name += "_" + ("" if closer else self.take())
             while closer and not self.accept(closer):
-                if self.kind() == "sign" and self.peek() not in _IN_INDEX:
-                    raise Unread
                 name += self.take()
         while self.accept("'"):
             name += "'"

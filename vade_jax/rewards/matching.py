@@ -21,7 +21,7 @@ _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions,
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules; raises Failed as `process.ask` does."""
+    """Returns whether two values are the same under the rules; raises what `process.ask` does."""
     if ends(key):
         measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
         return ends(given) == ends(key) and len(measures) < 2
@@ -112,11 +112,10 @@ def named(equation: Value, rules: Rules) -> Named | None:
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
-    if not isinstance(left, Formula) or not isinstance(right, Formula):
-        return False
     if quantities.same(left, right, rules):
         return True
-    if not isinstance(right, Number) or (right.last is None and sign != "\\approx"):
+    may_round = isinstance(right, Number) and (right.last is not None or sign == "\\approx")
+    if not isinstance(left, Formula) or not may_round:
         return False
     return quantities.is_near(left.tree, right.tree, Fraction(10) ** (right.last or 0) / 2, rules)
 
@@ -174,11 +173,9 @@ def _bounded(value: Relation) -> Tree | None:
 
 
 def _bound(value: Value) -> Tree | None:
-    """Returns the tree of a name, or of a number without a unit; degrees are a number of radians."""
+    """Returns the tree of a name, or of a number without a unit."""
     if not isinstance(value, Formula) or (values.names(value) and not values.name_of(value)):
         return None
-    if value.unit == units.UNITS["degree"]:
-        return ("*", value.tree, quantities.RADIANS)
     return None if value.unit and value.unit.bases else value.tree
 
 
@@ -288,7 +285,7 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
 
 
 def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
-    """Returns whether each value or row of the key has one of its own (by augmenting paths)."""
+    """Returns whether each value or row of the key has one of its own."""
     if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
         return False
     if Kind.OR in kinds and kinds[0] != kinds[1]:
@@ -297,9 +294,7 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
         if any(map(is_word, cells)):
             return False  # A or C for A, C
 
-    @functools.cache
-    def is_same(i: int, j: int) -> bool:
-        row, other = given[j], key[i]
+    def is_same(row, other) -> bool:
         if not isinstance(row, dict):
             return same(row, other, rules)
         return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
@@ -307,16 +302,11 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
     is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(given) != len(key):
-        return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
-    taken: dict[int, int] = {}  # given: right
-
-    def place(i: int, seen: set[int]) -> bool:
-        for j in range(len(given)):
-            if j not in seen and is_same(i, j):
-                seen.add(j)
-                if j not in taken or place(taken[j], seen):
-                    taken[j] = i
-                    return True
-        return False
-
-    return all(place(i, set()) for i in range(len(key)))
+        return len(given) == len(key) and all(map(is_same, given, key))
+    left = list(range(len(given)))
+    for other in key:
+        matching = next((j for j in left if is_same(given[j], other)), None)
+        if matching is None:
+            return False
+        left.remove(matching)
+    return True

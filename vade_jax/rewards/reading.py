@@ -43,8 +43,6 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
     """
-    if text.isascii() and text.isdecimal() and len(text) < 100:
-        return _calculated(("n", text))  # as the grammar would, but at once
     if len(text) > _MOST:
         return None
     try:
@@ -65,8 +63,6 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
 
 def _spelled(text: str, cut: list[Token]) -> values.Words | None:
-    if answers.is_prose(plain := answers.plain(text)):
-        return values.Words(answers.signed_words(plain))
     is_latex = any(token.roman or token.text[0] == "\\" for token in cut)
     is_short = len(text) <= answers.MAX_LENGTH
     return values.Words(("\\", *(x.text for x in cut))) if is_latex and is_short else None
@@ -158,8 +154,6 @@ class _Reader(formulas.FormulaReader):
         if self.peek() in _CURRENCIES:
             self.unit = units.UNITS[self.take()]
         tree = self.summed()
-        if self.at - start > answers.MAX_LENGTH:
-            raise Unread
         scale, unit, percent = self.suffix() or ("", None, False)
         unit, self.unit = self.unit if unit is None else unit, None
         return _calculated(("-", tree) if minus else tree, scale, unit, percent, self.is_signed)

@@ -27,20 +27,16 @@ Does the student come to the right answer? The way there and the form do not mat
 
 
 def yes_or_no(reply: str) -> float | None:
-    """Returns 1 or 0 for a reply that begins with yes or no, or whose last line ends in it, else None.
+    """Returns 1 or 0 for a reply whose first or last word is yes or no; None for others, and for "yes or no".
 
-    Only what follows </think> counts. Thoughts that were cut off say nothing, and neither does "yes or no".
+    Only what follows </think> counts, and thoughts that were cut off say nothing.
     """
     _, closed, text = reply.casefold().rpartition("</think>")
     words = re.findall(r"[^\W_]+", text)
-    last = re.findall(r"[^\W_]+", text.strip().rpartition("\n")[2])
-    verdict = {"yes": 1.0, "no": 0.0}
-    if not words or (not closed and "<think>" in text):
+    ends = {"yes", "no"}.intersection(words[:1] + words[-1:])
+    if len(ends) != 1 or (not closed and "<think>" in text):
         return None
-    if words[0] in verdict:
-        is_both = re.match(r"[\W_]*(?:yes|no)\s*(?:/|or\b|and\b)\s*(?:yes|no)\b", text)
-        return None if is_both else verdict[words[0]]
-    return verdict.get(last[-1]) if last else None
+    return float("yes" in ends)
 
 
 class Judge(client.Client):
@@ -73,7 +69,7 @@ class Judge(client.Client):
         for n in range(len(prompts)):
             content = self._question.format(**{name: x[n] for name, x in lists.items()})
             body = self._request | {"messages": [{"role": "user", "content": content}]}
-            pending.append(self.submit("/chat/completions", body, _text_and_tokens))
+            pending.append(self.submit("/chat/completions", body, client.text_of))
         return [self._verdict(future.result()) for future in pending]
 
     def _verdict(self, reply: Any) -> float | None:
@@ -84,17 +80,4 @@ class Judge(client.Client):
         if is_failure and not self.is_down:  # once, not for each of a thousand answers
             logging.getLogger(__name__).warning("no reply from %s: %s", self.url, reply.why)
         self.is_down = is_failure
-        if is_failure:
-            return None
-        text, asked, replied = reply
-        value = self._read(text)
-        self.count(prompt_tokens=asked, completion_tokens=replied, unreadable=value is None)
-        return value
-
-
-def _text_and_tokens(reply: Any) -> tuple[str, int, int]:
-    """Returns the text of a chat completion, and how many tokens the request and the text have."""
-    asked, replied = (
-        client.num_tokens(reply, x) or 0 for x in ("prompt_tokens", "completion_tokens")
-    )
-    return client.text_of(reply), asked, replied
+        return None if is_failure else self._read(reply)

@@ -138,8 +138,6 @@ class UnitReader(Cursor):
             elif unit is None and not found and self._is_counted(word):
                 unit = THINGS
             if unit is None or not (found or self._may_stand(word)):
-                if joined or power:
-                    raise Unread
                 break
             self.take()
             self.accept(".")

@@ -218,8 +218,7 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
         by_length=lambda length: functions.overlong_penalty(length, limit, buffer),
     )
     if run.reward.functions:
-        judge = make_judge(run.reward, tag)
-        return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
+        return make(make_judge(run.reward, tag), num_threads=run.reward.concurrency)
     return make(functions.by_rules(run.reward.format, run.reward.format_weight, tag))
 
 
@@ -234,10 +233,8 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJud
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
             return functions.by_rules(reward.format, reward.format_weight, opening)
-        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
+        return functions.UserFunction(name, reward.timeout_s, reward.concurrency)
 
     names = reward.functions
     weights = reward.weights or [1.0] * len(names)
-    return functions.SumOfJudges(
-        [*map(make, names)], weights, reward.correct_above, reward.concurrency
-    )
+    return functions.SumOfJudges([*map(make, names)], weights, reward.correct_above)

@@ -52,12 +52,10 @@ class Scorer:
     Attributes:
         score: (item, tokens of the answers, the end included) -> the scores of each.
         num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
-        metrics: what happened since the last call: failures, costs.
     """
 
     score: Callable[[Item, Sequence[np.ndarray]], list[Scored]]
     num_threads: int = 1
-    metrics: Callable[[], Metrics] = dict
 
 
 def make_scorer(
