@@ -27,8 +27,6 @@ class Server(ScriptedChat):
         super().__init__(self.judge, model=self.model)
 
     def judge(self, body):
-        if "Grade the solution" in said(body):
-            return "I give 7"
         answer = re.search(r"Student: (.*)\n\nDoes", said(body), re.DOTALL)[1]
         return "no" if len(answer) % 2 else "yes"
 

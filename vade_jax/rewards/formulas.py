@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from vade_jax.rewards import units
-from vade_jax.rewards.tokens import Unread
+from vade_jax.rewards.tokens import LETTERS, Unread
 from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
@@ -19,11 +19,7 @@ TRIG = {"sin", "cos", "tan", "cot", "sec", "csc"}
 _OTHERS = "sinh cosh tanh ln lg log exp"
 FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *_OTHERS.split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
-_GREEK = """
-alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
-chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
-"""
-_NAMES = FUNCTIONS | set(_GREEK.split())
+_NAMES = FUNCTIONS | LETTERS
 _FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS}
 _FACTORS |= {f"\\{name}" for name in _NAMES}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}

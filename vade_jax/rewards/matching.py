@@ -15,8 +15,7 @@ from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
 _EXACTLY = Fraction(0)
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_ORDERS = {"<", "<=", ">", ">=", "!="}
+_ORDERS = {"<", "<=", "!="}  # `reading` turns x > 5 around
 _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
 
 
@@ -57,16 +56,13 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
 
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    signs, sides = given.signs, given.sides
-    if key.signs != signs:
-        signs, sides = tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1]), sides[::-1]
-    if key.signs != signs:
+    if key.signs != given.signs:
         return False
-    trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
-    if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
-        sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
-        return process.ask(*sizes, _EXACTLY, rules.clock)
-    return all(same(x, y, rules) for x, y in zip(sides, key.sides, strict=True))
+    sign, both = key.signs[0], (*key.sides, *given.sides)
+    trees = [side.tree for side in both if isinstance(side, Formula)]
+    if len(both) == len(trees) == 4 and sign in {"=", *_ORDERS}:  # no x \sim y
+        return process.ask((sign, *trees[:2]), (sign, *trees[2:]), _EXACTLY, rules.clock)
+    return all(same(x, y, rules) for x, y in zip(given.sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
@@ -222,12 +218,10 @@ def _has_relation(value: Value) -> bool:
 
 def _same_several(given: Value, key: Value, rules: Rules) -> bool:
     mine, other = _by_name(given, rules), _by_name(key, rules)
-    if mine and other:
+    if mine and other and (mine.rows or other.rows):
         if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
-        is_point = Kind.OPEN in (mine.kind, other.kind)
-        kinds = other.kind if is_point else mine.kind, other.kind
-        return _same_rows(mine.rows, other.rows, kinds, rules)
+        return _same_rows(mine.rows, other.rows, (mine.kind, other.kind), rules)
     if mine and not _has_relation(key):
         return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
     if other and not _has_relation(given):
@@ -258,7 +252,6 @@ def _by_name(value: Value, rules: Rules) -> _Table | None:
         rows[-1] |= cells
     if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
         rows = []  # x = 1 or y = 2 is nothing else
-    kind = Kind.OPEN if columns and len(rows) == 1 else kind
     return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
@@ -268,20 +261,19 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
     The values are in the order of the names, which a key may set for those with commas alone.
     """
     names = [*table.rows[0]] if table.rows else []
-    if len(names) < 2:
-        cells = [cell for row in table.rows for cell in row.values()]
-        return [(Collection(table.kind, tuple(cells)), rules)] if names else []
-    forms, is_sorted = [], names == sorted(names)
-    points = [Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows]
+    points = [tuple(row[x] for x in names) for row in table.rows]
+    is_sorted = names == sorted(names)
+    if len(names) == 1:
+        return [(Collection(table.kind, tuple(cell for (cell,) in points)), rules)]
     if len(points) > 1 and is_sorted:
-        forms = [(Collection(table.kind, tuple(points)), rules)]
-    elif other is Kind.OPEN and (is_sorted or table.kind is Kind.OPEN):
-        forms = [(points[0], rules)]
+        items = tuple(Collection(Kind.OPEN, point) for point in points)
+        return [(Collection(table.kind, items), rules)]
+    if len(points) == 1 and is_sorted and other is Kind.OPEN:
+        return [(Collection(Kind.OPEN, points[0]), rules)]
     is_list = other in (Kind.LIST, Kind.AND) or (rules.lists and other is Kind.CLOSED)
-    if is_list and len(points) == 1 and table.kind is not Kind.OPEN and (is_sorted or is_key):
-        in_order = dataclasses.replace(rules, ordered=True)
-        forms.append((Collection(Kind.LIST, points[0].items), in_order))
-    return forms
+    if len(points) == 1 and is_list and (is_sorted or is_key):
+        return [(Collection(Kind.LIST, points[0]), dataclasses.replace(rules, ordered=True))]
+    return []
 
 
 def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
@@ -303,10 +295,11 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(given) != len(key):
         return len(given) == len(key) and all(map(is_same, given, key))
-    left = list(range(len(given)))
-    for other in key:
-        matching = next((j for j in left if is_same(given[j], other)), None)
-        if matching is None:
+    size = lambda x: getattr(x, "value", 0)  # of two lists of numbers the smallest belong together
+    left = sorted(given, key=size)
+    for other in sorted(key, key=size):
+        match = next((i for i, row in enumerate(left) if is_same(row, other)), None)
+        if match is None:
             return False
-        left.remove(matching)
+        del left[match]
     return True

@@ -11,7 +11,6 @@ from vade_jax.rewards import process, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
-RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _in_one_unit(given: Formula, key: Formula) -> Iterator[tuple[Formula, Formul
 
 
 def _in_radians(angle: Formula) -> Formula:
-    return Formula(("*", angle.tree, RADIANS))
+    return Formula(("*", angle.tree, ("/", ("c", "pi"), ("n", "180"))))
 
 
 def _same_number(given: Number, key: Number, rules: Rules) -> bool:

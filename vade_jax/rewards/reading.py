@@ -24,6 +24,7 @@ _LEAD = re.compile(
 )
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 _INFINITE = (("-", values.INFINITY), values.INFINITY)
 _REALS = Collection(Kind.OPEN, tuple(map(Formula, _INFINITE)))
 
@@ -63,6 +64,8 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
 
 def _spelled(text: str, cut: list[Token]) -> values.Words | None:
+    if answers.is_prose(plain := answers.plain(text)):
+        return values.Words(answers.signed_words(plain))
     is_latex = any(token.roman or token.text[0] == "\\" for token in cut)
     is_short = len(text) <= answers.MAX_LENGTH
     return values.Words(("\\", *(x.text for x in cut))) if is_latex and is_short else None
@@ -134,6 +137,8 @@ class _Reader(formulas.FormulaReader):
         if set(signs) == {"="}:  # \overline{AC} = 5 is a length
             names = [(values.name_of(side) or "").removeprefix("overline ") for side in sides]
             sides = [Formula(("v", x)) if x else side for x, side in zip(names, sides, strict=True)]
+        if {">", ">="}.intersection(signs):  # 5 > x is x < 5
+            signs, sides = [_TURNED.get(x, x) for x in signs[::-1]], sides[::-1]
         return Relation(tuple(signs), tuple(sides)) if signs else sides[0]
 
     def _side(self) -> Value:
