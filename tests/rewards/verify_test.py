@@ -169,6 +169,7 @@ def test_options_that_differ_in_signs_are_not_equal(choices):
         ("list", "2, 1", "[1, 2]", {"ordered": False}, "ok"), ("list", "2, 1", "\\{1, 2\\}", {"ordered": True}, "different"),
         ("list", "[104, 190]", "[100, 200]", {"tolerance": 0.05}, "ok"), ("list", "[1,000,2]", "[1000, 2]", {}, "ok"),
         ("list", "[106, 190]", "[100, 200]", {"tolerance": 0.05}, "different"), ("list", "1", "[]", {}, "bad_key"),
+        ("expr", "x = 1 or y = 2", "x = 3 or y = 4", {}, "different"), ("expr", "y<2 or x>1", "x>1 or y<2", {}, "ok"),
         ("expr", "foo(", "foo(", {}, "bad_key"), ("expr", "\\frac{1}{0}", "\\frac{1}{0}", {}, "bad_key"),
     ],
 )  # fmt: skip

@@ -123,7 +123,7 @@ class UserFunction:
 
 
 def load(place: str) -> None:
-    """Imports the function of a place in its process, which may take longer than a call; raises ValueError."""
+    """Imports the function of a place in its process, which may take long; raises ValueError."""
     there = process.running()
     if place not in there.imported:
         there.call(_check, place, sys.path)

@@ -5,12 +5,11 @@ factor. Values that cannot be compared are different.
 """
 
 import dataclasses
-import functools
 import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import process, quantities, units, values
+from vade_jax.rewards import process, quantities, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 

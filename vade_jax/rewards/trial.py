@@ -52,8 +52,10 @@ def check(
     correct = _mean(one.correct for one in own_N if one.is_known)
     message = (
         f"reward.function on {len(items)} rows: the data's own answers get {own:.3g} on average, and "
-        f"{correct:.0%} of them count as correct; empty ones get {empty:.3g}; no verdict on {num_unknown}"
+        f"{correct:.0%} of them count as correct; empty ones get {empty:.3g}"
     )
+    if num_unknown:
+        message += f"; no verdict on {num_unknown} of {2 * len(pairs)}"
     if not answered or not own <= empty:
         return message
     if not any(one.is_known and one.reward for one in own_N):
