@@ -15,7 +15,6 @@ from experiments.evals import chat
 from experiments.evals import settings as evaluation
 from tests import http_server
 from vade_jax import client, settings
-from vade_jax.rewards import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted(
@@ -31,8 +30,6 @@ ALLOWED = {
     ("vade_jax/report/page.py", "jinja2.Environment"),
     ("experiments/arenas/sweep_page.py", "jinja2.Environment"),
     # The user's own function, its arguments and verdicts, between a run and a process that it has started.
-    ("vade_jax/rewards/functions.py", "cloudpickle"),
-    ("vade_jax/rewards/functions.py", "pickle"),
     ("vade_jax/rewards/process.py", "pickle"),
 }
 
@@ -88,8 +85,7 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         options = {"api_key_env": "JUDGE_KEY", "retries": 0}
         ask = evaluation.Server.from_dict({"url": server.url, "model": "m", **options})
         talk = chat.Chat(ask, tmp_path / "replies.jsonl")
-        judge = servers.Judge(server.url, "m", **options)
-        for call in (talk.check, lambda: talk.ask([]), lambda: judge(["q"], ["a"])):
+        for call in (talk.check, lambda: talk.ask([])):
             try:
                 said.append(str(call()))
             except Exception as error:
@@ -107,7 +103,6 @@ def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path
         lambda secret: settings.Engine(url=f"http://me:{secret}@host"),
         lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
         lambda secret: chat.Chat(evaluation.Server("http://host", "m", api_key_env=secret), "none"),
-        lambda secret: servers.Judge("http://host", "m", api_key_env=secret),
     ],
 )
 def test_a_key_in_a_setting_is_an_error_without_it(make):

@@ -1,4 +1,4 @@
-"""The client of servers: of vLLM, of judges and reward models, and of models that an evaluation asks.
+"""The client of servers: of vLLM, and of the models and judges that an evaluation asks.
 
 `openai` keeps connections and repeats a failed request, with the pauses that the server asks for, unless that
 cannot help. Requests run in one thread, as tasks that can be cancelled.

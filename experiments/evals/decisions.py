@@ -131,7 +131,7 @@ def _extract(text: str, item: Item) -> str | None:
         )
     try:
         number = verify.number(answer) if item.kind in ("int", "float") else None
-    except process.Failed:  # SymPy came to no verdict
+    except (TimeoutError, process.Failure):  # SymPy came to no verdict
         number = None
     if number is None:
         return answer

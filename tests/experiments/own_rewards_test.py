@@ -27,8 +27,6 @@ class Server(ScriptedChat):
         super().__init__(self.judge, model=self.model)
 
     def judge(self, body):
-        if "Grade the solution" in said(body):
-            return "I give 7"
         answer = re.search(r"Student: (.*)\n\nDoes", said(body), re.DOTALL)[1]
         return "no" if len(answer) % 2 else "yes"
 
@@ -81,11 +79,10 @@ def test_the_judge_of_the_page_trains(c, files, server, capsys):
     train.main(c, str(files / "judged"))
     printed = capsys.readouterr().out
     assert "on 4 rows: the data's own answers get " in printed
-    assert "correct above reward.correct_above=0.5" in printed
-    record = metrics.read(files / "judged")[1]
-    assert record["reward/judge/requests"] >= 16 and record["reward/judge/failures"] == 0
+    assert "of them count as correct" in printed
+    assert len(server.bodies) >= 16
     rows = rollout_log.read(rollout_log.path(files / "judged", 1))
     expected = [float(len(answer) % 2 == 0) for answer in rows["answer"]]
     assert rows["correct"] == rows["reward"] == expected
     assert 0 < np.mean(expected) < 1
-    assert "val/validation/acc/mean@4" in record
+    assert "val/validation/acc/mean@4" in metrics.read(files / "judged")[1]

@@ -30,7 +30,7 @@ def anew():
 def test_a_power_tower_ends_at_the_deadline():
     ask(ONE, TWO)
     start = time.perf_counter()
-    with pytest.raises(process.Failed, match="timeout"):
+    with pytest.raises(TimeoutError):
         ask(ONE, TOWER, seconds=1.0)
     assert time.perf_counter() - start < 30
     assert ask(TWO, ("/", ("n", "4"), TWO))
@@ -42,7 +42,7 @@ def test_a_worker_that_dies_is_replaced():
     (worker,) = process._idle
     kill = lambda: os.kill(worker._process.pid, signal.SIGKILL)
     threading.Timer(0.5, kill).start()
-    with pytest.raises(process.Failed, match="crash"):
+    with pytest.raises(process.Ended):
         ask(ONE, TOWER)
     assert ask(ONE, ("/", TWO, TWO))
     (worker,) = process._idle

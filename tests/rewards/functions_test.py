@@ -2,14 +2,13 @@
 
 import functools
 import math
-import threading
 
 import pytest
 
 from tests.rewards import own
 from tests.rewards.own import ITEM, TEXTS, rewards
 from vade_jax.rewards import functions
-from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
+from vade_jax.rewards.functions import RewardFailure, SumOfJudges
 from vade_jax.types import Item
 
 TOKENS = [[1, 2], [3], [4, 5, 6]]
@@ -96,6 +95,8 @@ def test_the_rules_are_a_judge_like_others(judge):
     both = SumOfJudges([judge("return [0.5] * 3"), rules], [1, 1])(item, TEXTS, TOKENS)
     assert [x.correct for x in both] == [1, 0, 0]
     assert [x.reward for x in both] == pytest.approx([1.5, 0.5, 0.6])
+    text = "The 7 is \\boxed{7}, I think"  # right, in another form
+    assert rules(item, [text], None)[0].reward == pytest.approx(0.9)
     assert [x.extracted for x in both] == ["7", None, "8"]
     assert [x.reason for x in both] == ["ok", "no_box", "different"]
 
@@ -111,13 +112,6 @@ def test_no_verdict_of_one_leaves_the_others_and_of_all_none(judge):
 
 
 # ------------------------------------------------------------------------------ where it comes from
-def test_a_function_itself_is_sent_if_it_can_be():
-    half, lock = 0.5, threading.Lock()
-    assert rewards(UserFunction("half", lambda **_: [half] * 3, 5.0)) == [0.5] * 3
-    with pytest.raises(RewardFailure, match=r"'mine': .*cannot pickle .* give its place instead"):
-        rewards(UserFunction("mine", lambda **_: [lock] * 3, 5.0))
-
-
 def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     (tmp_path / "next_to_it.py").write_text("VALUE = 0.5\n")
     code = (
@@ -129,5 +123,3 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     f, g = of_file(code, "f", "g")
     assert rewards(f) == rewards(f) == [0.5] * 3
     assert rewards(g) == [2] * 3  # functions of one file share what it has
-    # So do those of training, of validation and of the check before.
-    assert rewards(UserFunction("g", functions.load(g.name), 5.0)) == [2] * 3

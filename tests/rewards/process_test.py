@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent import futures
 
 import pytest
 
 from tests.rewards import own as own_functions
-from vade_jax.rewards import functions, process
+from vade_jax.rewards import process
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.types import Item
 
@@ -70,8 +71,9 @@ def test_with_concurrency_calls_are_made_at_once(own, kind):
         f"    while len(calls) < 4:\n        {wait}(0.01)\n"
         "    return [1.0] * len(completions)\n"
     )
-    judge = functions.SumOfJudges([own(code, concurrency=4)], [1.0], num_threads=4)
-    assert list(judge.map(lambda _: judge(ITEM, ["a"], None)[0].reward, range(4))) == [1] * 4
+    f = own(code, concurrency=4)
+    with futures.ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: rewards(f, ["a"]), range(4))) == [[1.0]] * 4
 
 
 # ------------------------------------------------------------------------------ time
@@ -137,7 +139,7 @@ from vade_jax.rewards import functions, process
 
 item = SimpleNamespace(uid="a", question="", answer="", kind="", metadata={{}}, columns={{}})
 print("begun", flush=True)
-print(" reward", functions.UserFunction("f", {place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
+print(" reward", functions.UserFunction({place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
 print("pid", process.running()._process.pid, flush=True)
 """
 
@@ -146,7 +148,7 @@ def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_
     """Though its main part has no guard."""
     body = "print('called', end='', flush=True)\nreturn [0.25] * len(texts)"
     path = tmp_path / "main.py"
-    path.write_text(RUN.format(place=own_functions.of_body(tmp_path, body).name))
+    path.write_text(RUN.format(place=own_functions.of_body(tmp_path, body).place))
     out = subprocess.check_output([sys.executable, str(path)], timeout=60, text=True)
     assert out.count("begun") == 1 and "called reward 0.25" in out
     assert not is_alive(int(out.split()[-1]))  # it ends with the run

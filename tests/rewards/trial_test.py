@@ -20,16 +20,16 @@ def check(tmp_path):
     return check
 
 
-def test_the_data_and_the_threshold_are_shown(check):
+def test_rewards_of_own_and_empty_answers_are_shown(check):
     is_seven = (
         "assert columns['completion_ids'] == [list(map(ord, text)) for text in texts]\n"
         r"assert columns['id'][0] != 'row 3' or texts == ['<think>\n\n</think>\n\n\\boxed{7}', '']"
-        "\nreturn [float('7' in text) for text in texts]"
+        "\nreturn [0.4 * ('7' in text) for text in texts]"
     )
     line = check(is_seven)
-    assert "on 2 rows: the data's own answers get 0.5 on average, empty ones 0" in line
-    assert "rewards alone: an answer counts as correct above reward.correct_above=0.5" in line
-    assert "alone" not in check(is_seven, "return [0, 0], [1, 0]")
+    assert "on 2 rows: the data's own answers get 0.4 on average" in line
+    assert "0% of them count as correct; empty ones get 0" in line
+    assert "100% of them count" in check(is_seven, "return [0, 0], [1, 0]")
 
 
 def test_a_function_without_any_verdict_stops_the_run(check):

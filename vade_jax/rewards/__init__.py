@@ -2,4 +2,4 @@
 
 # Version of the built-in verifiers, raised whenever they judge some answer differently. A resumed run says so
 # if it has changed.
-VERSION = 5
+VERSION = 6

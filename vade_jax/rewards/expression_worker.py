@@ -26,7 +26,7 @@ _FUNCTIONS: dict[str, Any] = {
     **{"or": sympy.Union, "and": sympy.Intersection, "in": lambda name, region: region},
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
-_TURNED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_RELATIONS = ("=", "!=", "<", "<=")
 _ALARM = 10.0  # seconds; `process` sets the deadline, and this is for when the run is dead
 _POINTS = 8  # points at which both formulas are evaluated
 _FARTHEST = 10**6  # constants of formulas beyond which no point lies
@@ -49,7 +49,7 @@ def compare(key, given, room: Fraction) -> bool:
     """
     signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
-        if key[0] in _TURNED:
+        if key[0] in _RELATIONS:
             sides = [[one[0], *map(_built, one[1:])] for one in (key, given)]
             return _is_multiple(*sides)
         right, value = _built(key), _built(given)
@@ -75,14 +75,15 @@ def _built(tree) -> Any:
     if op == "c":
         return _CONSTANTS[parts[0]]
     parts = list(map(_built, parts))
-    if op not in _TURNED:
+    if op not in _RELATIONS:
         return _FUNCTIONS[op](*parts)
-    op, end = (op, parts[1]) if parts[0].is_Symbol else (_TURNED[op], parts[0])
+    left, right = parts
     if op in ("=", "!="):
-        return sympy.FiniteSet(end) if op == "=" else sympy.Reals - sympy.FiniteSet(end)
-    is_open = "=" not in op
-    ends = (-sympy.oo, end, True, is_open) if op[0] == "<" else (end, sympy.oo, is_open, True)
-    return sympy.Interval(*ends)
+        point = sympy.FiniteSet(right if left.is_Symbol else left)
+        return point if op == "=" else sympy.Reals - point
+    if left.is_Symbol:
+        return sympy.Interval(-sympy.oo, right, True, op == "<")
+    return sympy.Interval(left, sympy.oo, op == "<", True)
 
 
 # ------------------------------------------------------------------------------ equality

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from vade_jax.rewards import units
-from vade_jax.rewards.tokens import Unread
+from vade_jax.rewards.tokens import LETTERS, Unread
 from vade_jax.rewards.values import Tree
 
 _LONGEST = 4000  # digits
@@ -19,17 +19,12 @@ TRIG = {"sin", "cos", "tan", "cot", "sec", "csc"}
 _OTHERS = "sinh cosh tanh ln lg log exp"
 FUNCTIONS = {*TRIG, *(f"arc{name}" for name in TRIG), *_OTHERS.split()}
 CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
-_GREEK = """
-alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
-chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
-"""
-_NAMES = FUNCTIONS | set(_GREEK.split())
+_NAMES = FUNCTIONS | LETTERS
 _FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS}
 _FACTORS |= {f"\\{name}" for name in _NAMES}
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _MEANS = {"|": "abs", "\\lfloor": "floor", "\\lceil": "ceiling"}
 _ADDED = ("+", "-", "\\pm", "\\mp")
-_IN_INDEX = {"+", "-", ",", "\\theta", "\\alpha"}  # signs in a_{n-1}
 
 
 class FormulaReader(units.UnitReader):
@@ -130,12 +125,8 @@ class FormulaReader(units.UnitReader):
         name = letter
         if self.accept("_"):
             closer = "}" if self.accept("{") else ""
-            if not closer and self.kind() == "sign":
-                raise Unread
             name += "_" + ("" if closer else self.take())
             while closer and not self.accept(closer):
-                if self.kind() == "sign" and self.peek() not in _IN_INDEX:
-                    raise Unread
                 name += self.take()
         while self.accept("'"):
             name += "'"

@@ -16,16 +16,12 @@ import copy
 import dataclasses
 import functools
 import inspect
-import logging
 import math
 import numbers
-import pickle
 import sys
 import threading
 import typing
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent import futures
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any
 
 from vade_jax import imports
@@ -98,8 +94,7 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
 class UserFunction:
     """One function as a `Judge`."""
 
-    name: str  # as the user wrote it
-    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
+    place: str  # path/to/file.py:NAME or module:NAME
     timeout_s: float  # of a call; if it takes longer, the answers have no verdict
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
@@ -115,76 +110,49 @@ class UserFunction:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
             raise RewardFailure(
-                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"reward.function {self.place!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
                 f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 
-    def metrics(self) -> dict[str, float]:
-        """Returns what the function's own `metrics` counts, if it has that; raises RewardFailure."""
-        try:
-            with _ALONE:
-                return process.running().call(_count, self._source, timeout_s=self.timeout_s)
-        except Exception as error:
-            why = process.told(error)
-            raise RewardFailure(f"reward.function {self.name!r}, metrics(): {why}") from error
-
-    @functools.cached_property
-    def _source(self) -> str | bytes:
-        if isinstance(self.function, str):
-            return self.function
-        import cloudpickle
-
-        try:
-            return cloudpickle.dumps(self.function)
-        except Exception as error:
-            raise process.Failure(
-                f"{imports.one_line(error)}: give its place instead, path/to/file.py:NAME"
-            ) from error
-
     def _judged(self, item, answers, tokens) -> list[Judgement]:
-        names = ("uid", "question", "answer", "kind", "metadata", "columns")
-        row = SimpleNamespace(**{name: getattr(item, name) for name in names})  # nothing of JAX
-        tokens = tokens and [list(map(int, x)) for x in tokens]
-        there, in_thread = process.running(), self.concurrency > 1
-        if self._source not in there.imported:  # which may take longer than a call
-            there.call(_check, self._source, sys.path)
-            there.imported.add(self._source)
-        call = (_judge, self._source, row, answers, tokens, self.timeout_s)
-        return there.call(*call, timeout_s=self.timeout_s, in_thread=in_thread)
+        load(self.place)
+        columns = arguments(item, answers, tokens)
+        call = (_judge, self.place, columns, len(answers), self.timeout_s)
+        is_many = self.concurrency > 1
+        return process.running().call(*call, timeout_s=self.timeout_s, in_thread=is_many)
 
 
-def load(place: str) -> str:
-    """Imports the function of a place in its process; returns the place, or raises ValueError."""
-    process.running().call(_check, place, sys.path)
-    return place
+def load(place: str) -> None:
+    """Imports the function of a place in its process, which may take long; raises ValueError."""
+    there = process.running()
+    if place not in there.imported:
+        there.call(_check, place, sys.path)
+        there.imported.add(place)
 
 
 # ------------------------------------------------------------------------------ in its process
 @functools.cache  # training, validation and the check share one function, and its counts
-def _function(source: str | bytes) -> Callable[..., Any]:
-    """Returns the function of a place or of its pickle."""
-    if isinstance(source, bytes):
-        return pickle.loads(source)
+def _function(place: str) -> Callable[..., Any]:
     try:
-        function = imports.load(source, "reward.function", more=f", or {RULES!r}")
+        function = imports.load(place, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
     if not callable(function):
         kind = type(function).__name__
-        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
+        raise process.Failure(f"reward.function={place!r}: it is {kind}, not a function")
     return function
 
 
-def _check(source: str | bytes, path: Sequence[str]) -> None:
+def _check(place: str, path: Sequence[str]) -> None:
     sys.path += [folder for folder in path if folder not in sys.path]  # the run may have new ones
-    _function(source)
+    _function(place)
 
 
-def _judge(source, row, answers, tokens, timeout_s) -> Any:
-    returned = _function(source)(**arguments(row, answers, tokens))
-    if is_async(_function(source)):
-        return _awaited(returned, len(answers), timeout_s + 1)  # the run's own limit comes first
-    return _judgements(returned, len(answers))
+def _judge(place, columns, num_answers, timeout_s) -> Any:
+    returned = _function(place)(**columns)
+    if is_async(_function(place)):
+        return _awaited(returned, num_answers, timeout_s + 1)  # the run's own limit comes first
+    return _judgements(returned, num_answers)
 
 
 async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> list[Judgement]:
@@ -193,11 +161,6 @@ async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> lis
             return _judgements(await returned, num_answers)
     except SystemExit as error:  # it would end the loop, and every later call with it
         raise RuntimeError(f"SystemExit: {error}") from error
-
-
-def _count(source: str | bytes) -> dict[str, float]:
-    counts = dict(getattr(_function(source), "metrics", dict)())
-    return {name: x if isinstance(x, int) else float(x) for name, x in counts.items()}
 
 
 def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
@@ -239,29 +202,21 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 # ------------------------------------------------------------------------------ the built-in reward
 def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
-    """Returns the rule-based judge: `verify` and `reward`.
+    """Returns the judge by `verify`, whose reward is (1 - w) * correct + w * well formed.
 
     Args:
         form: the required format, a key of `answers.FORMATS`.
-        format_weight: its share of the reward.
+        format_weight: w, the share of the format.
         opening: a tag at the end of the prompt; the answer continues after it, or repeats it.
     """
 
     def judged(item: "types.Item", text: str) -> Judgement:
         text = text if text.lstrip().startswith(opening.strip()) else opening + text
         verdict = verify.verify_item(text, item, form=form)
-        value = reward(verdict, format_weight)
+        value = (1 - format_weight) * verdict.correct + format_weight * verdict.well_formed
         return Judgement(value, float(verdict.correct), verdict.extracted, verdict.reason)
 
     return lambda item, texts, tokens: [judged(item, text) for text in texts]
-
-
-def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
-    """Returns (1 - w) * correct + w * well_formed.
-
-    It is used only for advantages. A Beta posterior counts `verdict.correct`, which is Bernoulli.
-    """
-    return (1 - format_weight) * verdict.correct + format_weight * verdict.well_formed
 
 
 def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
@@ -288,49 +243,22 @@ class SumOfJudges:
     weights: Sequence[float]
     # An answer is correct above this reward if no judge says so; if several do, the first decides
     correct_above: float = 0.5
-    num_threads: int = 1  # simultaneous calls
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]
-        return [self.together(found) for found in zip(*each, strict=True)]
+        return [self._sum(judgements) for judgements in zip(*each, strict=True)]
 
-    def map(self, function: Callable[[Any], Any], inputs: Iterable[Any]) -> Iterator[Any]:
-        """Yields `function(x)` of all inputs in order, made in `num_threads` threads."""
-        with futures.ThreadPoolExecutor(self.num_threads) as threads:
-            try:
-                yield from threads.map(function, inputs)
-            except BaseException:
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def metrics(self) -> dict[str, float]:
-        """Returns the functions' counts since the last call; of two with one name, after their files' names.
-
-        Where counting fails the run goes on, as no reward depends on it: it is said, and counted.
-        """
-        own, counts = [judge for judge in self.judges if isinstance(judge, UserFunction)], {}
-        names = [judge.name.rpartition(":")[2] for judge in own]
-        for judge, name in zip(own, names, strict=True):
-            label = imports.label(judge.name) if names.count(name) > 1 else name
-            try:
-                counts |= {f"reward/{label}/{key}": x for key, x in judge.metrics().items()}
-            except RewardFailure as error:
-                logging.warning("%s", error)
-                counts[f"reward/{label}/metrics_failed"] = 1.0
-        return counts
-
-    def together(self, found: Sequence[Judgement]) -> Judgement:
-        """Returns the weighted sum of the judgements of one answer."""
-        correct = [one.correct for one in found if one.correct is not None]
-        reward_J = [w * one.reward for w, one in zip(self.weights, found, strict=True)]
+    def _sum(self, judgements: Sequence[Judgement]) -> Judgement:
+        correct = [one.correct for one in judgements if one.correct is not None]
+        reward_J = [w * one.reward for w, one in zip(self.weights, judgements, strict=True)]
         rewards = [x for x in reward_J if not math.isnan(x)]
         if not rewards or any(map(math.isnan, correct)):
-            late = any(one.reason == "timeout" for one in found if not one.is_known)
+            late = any(one.reason == "timeout" for one in judgements if not one.is_known)
             return dataclasses.replace(UNKNOWN, reason="timeout") if late else UNKNOWN
         return Judgement(
             reward=sum(rewards),
             correct=correct[0] if correct else float(sum(rewards) > self.correct_above),
-            extracted=next((x.extracted for x in found if x.extracted is not None), None),
-            reason=next((x.reason for x in found if x.reason), ""),
+            extracted=next((x.extracted for x in judgements if x.extracted is not None), None),
+            reason=next((x.reason for x in judgements if x.reason), ""),
         )

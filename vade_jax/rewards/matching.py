@@ -5,23 +5,21 @@ factor. Values that cannot be compared are different.
 """
 
 import dataclasses
-import functools
 import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from vade_jax.rewards import process, quantities, units, values
+from vade_jax.rewards import process, quantities, values
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Tree, Value
 
 _EXACTLY = Fraction(0)
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "\\in": "\\ni"}
-_ORDERS = {"<", "<=", ">", ">=", "!="}
+_ORDERS = {"<", "<=", "!="}  # `reading` turns x > 5 around
 _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
 
 
 def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules; raises Failed as `process.ask` does."""
+    """Returns whether two values are the same under the rules; raises what `process.ask` does."""
     if ends(key):
         measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
         return ends(given) == ends(key) and len(measures) < 2
@@ -57,16 +55,13 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
 
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    signs, sides = given.signs, given.sides
-    if key.signs != signs:
-        signs, sides = tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1]), sides[::-1]
-    if key.signs != signs:
+    if key.signs != given.signs:
         return False
-    trees = [side.tree for side in (*key.sides, *sides) if isinstance(side, Formula)]
-    if len(sides) == 2 and signs[0] in {"=", *_ORDERS} and len(trees) == 4:  # no x \sim y
-        sizes = (signs[0], *trees[:2]), (signs[0], *trees[2:])
-        return process.ask(*sizes, _EXACTLY, rules.clock)
-    return all(same(x, y, rules) for x, y in zip(sides, key.sides, strict=True))
+    sign, both = key.signs[0], (*key.sides, *given.sides)
+    trees = [side.tree for side in both if isinstance(side, Formula)]
+    if len(both) == len(trees) == 4 and sign in {"=", *_ORDERS}:  # no x \sim y
+        return process.ask((sign, *trees[:2]), (sign, *trees[2:]), _EXACTLY, rules.clock)
+    return all(same(x, y, rules) for x, y in zip(given.sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
@@ -112,11 +107,10 @@ def named(equation: Value, rules: Rules) -> Named | None:
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
-    if not isinstance(left, Formula) or not isinstance(right, Formula):
-        return False
     if quantities.same(left, right, rules):
         return True
-    if not isinstance(right, Number) or (right.last is None and sign != "\\approx"):
+    may_round = isinstance(right, Number) and (right.last is not None or sign == "\\approx")
+    if not isinstance(left, Formula) or not may_round:
         return False
     return quantities.is_near(left.tree, right.tree, Fraction(10) ** (right.last or 0) / 2, rules)
 
@@ -174,11 +168,9 @@ def _bounded(value: Relation) -> Tree | None:
 
 
 def _bound(value: Value) -> Tree | None:
-    """Returns the tree of a name, or of a number without a unit; degrees are a number of radians."""
+    """Returns the tree of a name, or of a number without a unit."""
     if not isinstance(value, Formula) or (values.names(value) and not values.name_of(value)):
         return None
-    if value.unit == units.UNITS["degree"]:
-        return ("*", value.tree, quantities.RADIANS)
     return None if value.unit and value.unit.bases else value.tree
 
 
@@ -225,12 +217,10 @@ def _has_relation(value: Value) -> bool:
 
 def _same_several(given: Value, key: Value, rules: Rules) -> bool:
     mine, other = _by_name(given, rules), _by_name(key, rules)
-    if mine and other:
+    if mine and other and (mine.rows or other.rows):
         if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
-        is_point = Kind.OPEN in (mine.kind, other.kind)
-        kinds = other.kind if is_point else mine.kind, other.kind
-        return _same_rows(mine.rows, other.rows, kinds, rules)
+        return _same_rows(mine.rows, other.rows, (mine.kind, other.kind), rules)
     if mine and not _has_relation(key):
         return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
     if other and not _has_relation(given):
@@ -261,7 +251,6 @@ def _by_name(value: Value, rules: Rules) -> _Table | None:
         rows[-1] |= cells
     if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
         rows = []  # x = 1 or y = 2 is nothing else
-    kind = Kind.OPEN if columns and len(rows) == 1 else kind
     return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
@@ -271,24 +260,23 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
     The values are in the order of the names, which a key may set for those with commas alone.
     """
     names = [*table.rows[0]] if table.rows else []
-    if len(names) < 2:
-        cells = [cell for row in table.rows for cell in row.values()]
-        return [(Collection(table.kind, tuple(cells)), rules)] if names else []
-    forms, is_sorted = [], names == sorted(names)
-    points = [Collection(Kind.OPEN, tuple(row[x] for x in names)) for row in table.rows]
+    points = [tuple(row[x] for x in names) for row in table.rows]
+    is_sorted = names == sorted(names)
+    if len(names) == 1:
+        return [(Collection(table.kind, tuple(cell for (cell,) in points)), rules)]
     if len(points) > 1 and is_sorted:
-        forms = [(Collection(table.kind, tuple(points)), rules)]
-    elif other is Kind.OPEN and (is_sorted or table.kind is Kind.OPEN):
-        forms = [(points[0], rules)]
+        items = tuple(Collection(Kind.OPEN, point) for point in points)
+        return [(Collection(table.kind, items), rules)]
+    if len(points) == 1 and is_sorted and other is Kind.OPEN:
+        return [(Collection(Kind.OPEN, points[0]), rules)]
     is_list = other in (Kind.LIST, Kind.AND) or (rules.lists and other is Kind.CLOSED)
-    if is_list and len(points) == 1 and table.kind is not Kind.OPEN and (is_sorted or is_key):
-        in_order = dataclasses.replace(rules, ordered=True)
-        forms.append((Collection(Kind.LIST, points[0].items), in_order))
-    return forms
+    if len(points) == 1 and is_list and (is_sorted or is_key):
+        return [(Collection(Kind.LIST, points[0]), dataclasses.replace(rules, ordered=True))]
+    return []
 
 
 def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
-    """Returns whether each value or row of the key has one of its own (by augmenting paths)."""
+    """Returns whether each value or row of the key has one of its own."""
     if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
         return False
     if Kind.OR in kinds and kinds[0] != kinds[1]:
@@ -297,9 +285,7 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
         if any(map(is_word, cells)):
             return False  # A or C for A, C
 
-    @functools.cache
-    def is_same(i: int, j: int) -> bool:
-        row, other = given[j], key[i]
+    def is_same(row, other) -> bool:
         if not isinstance(row, dict):
             return same(row, other, rules)
         return row.keys() == other.keys() and all(same(row[x], other[x], rules) for x in other)
@@ -307,16 +293,12 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
     is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(given) != len(key):
-        return len(given) == len(key) and all(is_same(i, i) for i in range(len(key)))
-    taken: dict[int, int] = {}  # given: right
-
-    def place(i: int, seen: set[int]) -> bool:
-        for j in range(len(given)):
-            if j not in seen and is_same(i, j):
-                seen.add(j)
-                if j not in taken or place(taken[j], seen):
-                    taken[j] = i
-                    return True
-        return False
-
-    return all(place(i, set()) for i in range(len(key)))
+        return len(given) == len(key) and all(map(is_same, given, key))
+    size = lambda x: getattr(x, "value", 0)  # of two lists of numbers the smallest belong together
+    left = sorted(given, key=size)
+    for other in sorted(key, key=size):
+        match = next((i for i, row in enumerate(left) if is_same(row, other)), None)
+        if match is None:
+            return False
+        del left[match]
+    return True

@@ -11,7 +11,6 @@ from vade_jax.rewards import process, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
-RADIANS = ("/", ("c", "pi"), ("n", "180"))  # of a degree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +34,6 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
     if one is not None and other is not None:
         return one == other
     may_ask = rules.formulas or not isinstance(key, Number)
-    if not may_ask and not isinstance(given, Number):
-        return False
     for x, y in _in_one_unit(given, key):
         # Of two numbers, one may have been turned from degrees into radians.
         if isinstance(x, Number) and isinstance(y, Number):
@@ -66,7 +63,7 @@ def _in_one_unit(given: Formula, key: Formula) -> Iterator[tuple[Formula, Formul
 
 
 def _in_radians(angle: Formula) -> Formula:
-    return Formula(("*", angle.tree, RADIANS))
+    return Formula(("*", angle.tree, ("/", ("c", "pi"), ("n", "180"))))
 
 
 def _same_number(given: Number, key: Number, rules: Rules) -> bool:

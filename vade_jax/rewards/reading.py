@@ -24,6 +24,7 @@ _LEAD = re.compile(
 )
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 _INFINITE = (("-", values.INFINITY), values.INFINITY)
 _REALS = Collection(Kind.OPEN, tuple(map(Formula, _INFINITE)))
 
@@ -43,8 +44,6 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
     """
-    if text.isascii() and text.isdecimal() and len(text) < 100:
-        return _calculated(("n", text))  # as the grammar would, but at once
     if len(text) > _MOST:
         return None
     try:
@@ -138,6 +137,8 @@ class _Reader(formulas.FormulaReader):
         if set(signs) == {"="}:  # \overline{AC} = 5 is a length
             names = [(values.name_of(side) or "").removeprefix("overline ") for side in sides]
             sides = [Formula(("v", x)) if x else side for x, side in zip(names, sides, strict=True)]
+        if {">", ">="}.intersection(signs):  # 5 > x is x < 5
+            signs, sides = [_TURNED.get(x, x) for x in signs[::-1]], sides[::-1]
         return Relation(tuple(signs), tuple(sides)) if signs else sides[0]
 
     def _side(self) -> Value:
@@ -158,8 +159,6 @@ class _Reader(formulas.FormulaReader):
         if self.peek() in _CURRENCIES:
             self.unit = units.UNITS[self.take()]
         tree = self.summed()
-        if self.at - start > answers.MAX_LENGTH:
-            raise Unread
         scale, unit, percent = self.suffix() or ("", None, False)
         unit, self.unit = self.unit if unit is None else unit, None
         return _calculated(("-", tree) if minus else tree, scale, unit, percent, self.is_signed)

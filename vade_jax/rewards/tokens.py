@@ -17,12 +17,16 @@ ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
 ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _SYMBOLS = """
 ×times ·times ⋅times ∙times ÷div ±pm ∓mp ≤le ≥ge ≠ne ≈approx ∪cup ∩cap ∈in ∞infty πpi √sqrt °degree ºdegree
-℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle →to ≡equiv ∖setminus
+℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset ⟨langle ⟩rangle →to ≡equiv ∖setminus
 ⩽le ⩾ge ≦le ≧ge ∥parallel ⊥perp ≅cong ½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18 …ldots
-αalpha βbeta γgamma δdelta εepsilon ϵepsilon ζzeta ηeta ϑvartheta κkappa λlambda μmu µmu νnu ξxi ρrho σsigma
-τtau φphi ϕphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΣSigma ΦPhi ΨPsi ΩOmega \u2126Omega ΠPi ℓell ħhbar
 """
-_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("∶"): ":"}
+_LETTERS = """
+αalpha βbeta γgamma δdelta εepsilon ϵepsilon ɛvarepsilon ζzeta ηeta θtheta ϑvartheta ιiota κkappa λlambda μmu µmu
+νnu ξxi ρrho σsigma τtau φphi ϕphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΣSigma ΦPhi ΨPsi ΩOmega
+\u2126Omega ΠPi ℓell ħhbar
+"""
+LETTERS = {name[1:] for name in _LETTERS.split()}
+_SYMBOLS = {ord(x[0]): f"\\{x[1:]} " for x in (_SYMBOLS + _LETTERS).split()} | {ord("∶"): ":"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
 ROMAN = "text|textbf|textit|textrm|textnormal|texttt|mathrm|mbox|operatorname|mathsf|mathtt|rm|ce"
 _CLEANING = (  # before symbols become commands

@@ -4,6 +4,7 @@ Otherwise a function that fails, or has no verdict on anything, would be found o
 and had given its first answers; a function that pays for empty answers would never be found.
 """
 
+import math
 import statistics
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -15,59 +16,49 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
 
 
 def check(
-    judge: functions.SumOfJudges,
+    judge: functions.Judge,
     items: Sequence["types.Item"],
     form: str,
     encode: Callable[[str], Sequence[int]],
     opening: str = "",
 ) -> str:
-    """Calls all judges on the right answer to some items, in the required `form`, and on an empty one.
+    """Calls the judge on the right answer to some items, in the required `form`, and on an empty one.
 
-    The answers lack the `opening`, a tag at the end of the prompt, like a policy's. Returns a line or two for
-    the user, with a warning if the data's own answers earn no more than empty ones.
+    The answers lack the `opening`, a tag at the end of the prompt, like a policy's. Returns a line for the
+    user, and a warning if the data's own answers earn no more than empty ones.
 
     Raises:
-        ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
-            the data's own answers and no less for empty ones.
+        ValueError: a function fails, has no verdict on any answer, or pays nothing for the data's own answers
+            and no less for empty ones.
     """
     pairs = []  # of judgements, on the right answer and on an empty one
-    rewards_alone = True
     try:
         for item in items:
             own = answers.in_form(item.answer or "No.", form)
             own = own.removeprefix(opening.strip()).lstrip() if opening else own
-            each = [one(item, [own, ""], [encode(own), encode("")]) for one in judge.judges]
-            rewards_alone &= all(x.correct is None for judged in each for x in judged)
-            pairs.append([judge.together(judged) for judged in zip(*each, strict=True)])
-        for one in judge.judges:
-            if isinstance(one, functions.UserFunction):
-                one.metrics()
+            pairs.append(judge(item, [own, ""], [encode(own), encode("")]))
     except functions.RewardFailure as error:
         raise ValueError(str(error)) from error
-    num_unknown = sum(not x.is_known for pair in pairs for x in pair)
+    num_unknown = sum(not one.is_known for pair in pairs for one in pair)
     if num_unknown == 2 * len(pairs):
         raise ValueError(
             f"reward.function: no verdict on {len(pairs)} rows, right answers and empty ones "
             f"({pairs[0][0].reason}): look at the function, or raise reward.timeout_s"
         )
-    own, empty = (_mean(side) for side in zip(*pairs, strict=True))
+    # "No." is not an answer of the data.
+    answered = [pair for item, pair in zip(items, pairs, strict=True) if item.answer]
+    own_N, empty_N = zip(*(answered or pairs), strict=True)
+    own, empty = (_mean(one.reward for one in each if one.is_known) for each in (own_N, empty_N))
+    correct = _mean(one.correct for one in own_N if one.is_known)
     message = (
-        f"reward.function on {len(items)} rows: the data's own answers get {_shown(own)} on "
-        f"average, empty ones {_shown(empty)}"
+        f"reward.function on {len(items)} rows: the data's own answers get {own:.3g} on average, and "
+        f"{correct:.0%} of them count as correct; empty ones get {empty:.3g}"
     )
     if num_unknown:
         message += f"; no verdict on {num_unknown} of {2 * len(pairs)}"
-    if rewards_alone:
-        message += (
-            "\nreward.function returns rewards alone: an answer counts as correct above "
-            f"reward.correct_above={judge.correct_above}"
-        )
-    # "No." is not an answer of the data.
-    answered = [pair for item, pair in zip(items, pairs, strict=True) if item.answer]
-    own, empty = (_mean(pair[i] for pair in answered) for i in range(2))
-    if own is None or empty is None or own > empty:
+    if not answered or not own <= empty:
         return message
-    if not any(pair[0].is_known and pair[0].reward for pair in answered):
+    if not any(one.is_known and one.reward for one in own_N):
         raise ValueError(
             f"reward.function: all of the data's own answers on {len(answered)} rows earn 0, and empty "
             f"ones {empty:.3g}: look at the function, the columns that it reads and the golds"
@@ -78,10 +69,6 @@ def check(
     )
 
 
-def _mean(judged: Iterable[functions.Judgement]) -> float | None:
-    rewards = [one.reward for one in judged if one.is_known]
-    return statistics.fmean(rewards) if rewards else None
-
-
-def _shown(mean: float | None) -> str:
-    return "no verdict" if mean is None else f"{mean:.3g}"
+def _mean(numbers: Iterable[float]) -> float:
+    """Returns the mean; NaN, which is not above or below anything, of no numbers."""
+    return statistics.fmean(known) if (known := [*numbers]) else math.nan

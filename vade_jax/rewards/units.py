@@ -23,7 +23,7 @@ day 天 日: 86400 s | week 周 星期: 604800 s | month 月 个月: 2629800 s |
 ~V ~volt ~伏: V | ~A amp ampere ~安: A | ohm ~\Omega 欧: V A^-1 | ~C coulomb: A s | ~mol mole 摩尔: mol
 K kelvin: K | celsius \celsius 摄氏度: celsius | fahrenheit \fahrenheit: fahrenheit
 deg degree \degree 度: degree | rad radian: radian | bit: bit | ~byte: byte | ~bar: 100000000 g m^-1 s^-2
-atm: 101325000 g m^-1 s^-2 | \$ dollar usd USD buck 美元: dollar | cent \cent: .01 dollar
+unit: unit | atm: 101325000 g m^-1 s^-2 | \$ dollar usd USD buck 美元: dollar | cent \cent: .01 dollar
 \€ euro eur EUR 欧元: euro | \£: sterling | \¥ yen yuan rmb RMB 元 块 人民币: yuan | 角 毛: .1 yuan
 point item people person child children men women way time 个 只 人 名 位 本 张 条 件 次 棵 种 辆 岁 份:
 """
@@ -126,11 +126,6 @@ class UnitReader(Cursor):
             if power := _POWERS.get(self.accept(*_POWERS), 0):
                 self.accept(".")
             word = self.peek()
-            if word in ("unit", "units"):  # of anything
-                self.take()
-                self._exponent()
-                joined = ""
-                continue
             unit = named(word)
             if unit is None and (unit := named(word + self.peek(1))):  # k\Omega, \mu m
                 self.take()
@@ -150,7 +145,7 @@ class UnitReader(Cursor):
             sign = -1 if joined in ("/", "per", "a") else 1
             found = times(found or THINGS, unit, sign * (self._exponent() or power or 1))
             joined = self.accept("/", "per", "\\times")
-        return found
+        return None if found and "unit" in dict(found.bases) else found  # of anything
 
     def _is_counted(self, word: str) -> bool:
         """Returns whether a word is a plural of things, such as ducks, which measure nothing; not tenths."""

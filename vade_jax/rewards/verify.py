@@ -98,8 +98,8 @@ def verify(
     options: typing.Any = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
     try:
         reason = KINDS[kind](extracted, answer, **options)
-    except process.Failed as failure:  # of SymPy: a timeout or a crash
-        reason = str(failure)
+    except (TimeoutError, process.Failure) as failure:  # of SymPy
+        reason = "timeout" if isinstance(failure, TimeoutError) else "crash"
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
 

@@ -178,8 +178,7 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     judge = make_judge(run, policy.tokenizer)
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
     by_length = lambda length: functions.overlong_penalty(length, limit, buffer)
-    decode = policy.tokenizer.decode
-    return scoring.Scorer(decode, judge, by_length, judge.num_threads, judge.metrics)
+    return scoring.Scorer(policy.tokenizer.decode, judge, by_length, run.reward.concurrency)
 
 
 def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumOfJudges:
@@ -189,11 +188,11 @@ def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumO
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
             return functions.by_rules(reward.format, reward.format_weight, tag)
-        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
+        return functions.UserFunction(name, reward.timeout_s, reward.concurrency)
 
     judges = [make(name) for name in reward.functions or (functions.RULES,)]
     weights = reward.weights or [1.0] * len(judges)
-    return functions.SumOfJudges(judges, weights, reward.correct_above, reward.concurrency)
+    return functions.SumOfJudges(judges, weights, reward.correct_above)
 
 
 def opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:

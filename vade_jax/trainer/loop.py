@@ -179,7 +179,7 @@ class Loop:
         if self.lag:  # steps that the weights that answered are older than those that learned
             staleness = progress.step - 1 - int(data.rollouts.params_version)
             metrics["training/off_policy/trajectory_staleness/mean"] = staleness
-        metrics |= self.collect.score.metrics() | hardware.memory()
+        metrics |= hardware.memory()
         metrics |= clock.metrics(data.prompts, data.rollouts, self.engine_devices)
         self.recorder.record(progress.step, metrics | progress.metrics(), data)
         scoring.check_losses(f"step {progress.step}", losses)

@@ -54,14 +54,12 @@ class Scorer:
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
         num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
-        metrics: what happened since the last call: failures, costs.
     """
 
     decode: Callable[[np.ndarray], str]
     judge: functions.Judge
     by_length: Callable[[int], float] = lambda length: 0.0
     num_threads: int = 1
-    metrics: Callable[[], Metrics] = dict
 
     def __call__(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         texts = [self.decode(tokens) for tokens in answers]
