@@ -77,7 +77,7 @@ def _check_model_names(run: settings.Run) -> None:
         raise ValueError(
             f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
             "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
-            "Qwen2.5-VL, Qwen3-VL, Qwen2.5, Qwen3 or Llama checkpoint"
+            "Qwen2.5-VL, Qwen3-VL, Qwen3.5, Qwen2.5, Qwen3 or Llama checkpoint"
         )
     # Only tiny models may have random weights; of the others the size names the shape.
     is_tiny = lambda name: name.startswith("tiny")
