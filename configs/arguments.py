@@ -32,15 +32,6 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
     return values
 
 
-def without(arg: str | None, word: str) -> tuple[bool, str]:
-    """Takes a word out of a config's argument; returns whether it was there, and the other words.
-
-    For a word such as `arms`, which turns a config into a sweep: the other words are then for its runs.
-    """
-    words = (arg or "").split(",")
-    return word in words, ",".join(x for x in words if x != word)
-
-
 def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
     """Returns the choices that every run has, and `more`: selector, `smoke` and seed.
 

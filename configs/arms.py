@@ -77,9 +77,6 @@ def wrong_golds(c: ConfigDict) -> None:
 
 
 DATA: dict[str, Change] = {"clean": nothing, "wrong10": wrong_golds}
-
-
-# ------------------------------------------------------------------------------ losses
 LOSSES: dict[str, Change] = {x: functools.partial(default.loss, name=x) for x in default.LOSSES}
 
 

@@ -19,13 +19,13 @@ Qwen3-VL-4B-Instruct instead of Qwen2.5-VL-3B-Instruct. Not run yet. A sweep, wh
         --config.arms=uniform,dapo,vade,pooled_blind --config.baseline=uniform --config.seeds=0,1,2
 """
 
-from configs import arguments, qwen
+from configs import qwen
 
 
 def get_config(arg=None):
     """Returns the config; the words besides `qwen3vl` are as in configs/qwen.py."""
-    is_qwen3vl, words = arguments.without(arg, "qwen3vl")
-    c = qwen.base(words, "qwen3vl-4b" if is_qwen3vl else "3b")
+    is_qwen3vl = "qwen3vl" in (arg or "").split(",")
+    c = qwen.base(arg, "qwen3vl-4b" if is_qwen3vl else "3b", qwen3vl=False)
     c.loss.clip_high = 0.28
     if c.model.preset:  # smoke: built-in questions
         return c

@@ -22,8 +22,8 @@ colocated (the default): every GPU trains and serves, in turns. Two replicas of 
 elsewhere: `--config.engine.url=http://host:8000` uses a server that already runs. Both sides read
     `engine.sync_directory`; on one node /dev/shm/NAME is faster and takes 16 GB for the 7B.
 
-configs/qwen3vl_*.py have the same values, and a word `grpo` for that loss. Qwen3-VL has no default system
-prompt, unlike Qwen2.5-VL: who compares the two gives both the same one.
+configs/qwen3vl_*.py and qwen3_5_*.py have the same values; `grpo` is that loss. Their models have no default
+system prompt, unlike Qwen2.5-VL: who compares the two gives both the same one. Qwen3.5's is found on the hub.
 
 No training of this size has been run yet; docs/scale_out.md has the plan's memory and seconds. The paper
 reports these averages over its five benchmarks, in the order untrained, VADE + GRPO, VADE + GSPO: 58.63,
@@ -38,27 +38,24 @@ from configs import arguments, default, tiny
 
 
 def base(
-    arg: str | None = None, size: str = "7b", selector: str = "vade", loss: str = "grpo"
+    arg: str | None = None, size: str = "7b", selector: str = "vade", loss: str = "grpo", **more
 ) -> ConfigDict:
-    """Returns the run of a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
+    """Returns the run of a checkpoint of `size`: "3b", "qwen2.5-1.5b" or, on the hub, "Qwen/Qwen3.5-2B".
 
-    `selector` is the default, used if `arg` names none. Every value of Table 4 is set here, even where it
-    equals the default.
+    `selector` is the default, used if `arg` names none; the caller knows `more` words. Every value of Table 4
+    is set here, even where it equals the default.
     """
-    args = arguments.of_run(
-        arg, selector, single=False, split=False, local=False, lora=False, bf16=False
-    )
+    words = ("single", "split", "local", "lora", "bf16", "grpo")
+    args = arguments.of_run(arg, selector, **dict.fromkeys(words, False), **more)
     layouts = {"single": single, "split": split, "local": local}
-    named = [word for word in layouts if args[word]]
-    if len(named) > 1:
-        raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
-    layout = layouts[named[0]] if named else colocated
+    layout = next((layouts[word] for word in layouts if args[word]), colocated)
     c = default.get_config()
     c.seed = args.seed
     c.num_epochs = 15.0
     c.num_prompts = 512
     c.num_rollouts = 8
-    c.model.size = size
+    c.model.checkpoint = size if "/" in size else ""
+    c.model.size = size.rpartition("/")[2].lower()
     c.data.max_prompt_length = 8192
     c.sampling.max_tokens = c.eval.max_tokens = 2048
     c.optimizer.learning_rate = 1e-6
@@ -73,14 +70,8 @@ def base(
     default.selector(c, args.selector)
     if args.smoke:
         tiny.smoke(c)
-    default.loss(c, loss)
+    default.loss(c, "grpo" if args.grpo else loss)
     return c
-
-
-def of_qwen3vl(arg: str | None = None, size: str = "qwen3vl-8b") -> ConfigDict:
-    """Returns the config of a Qwen3-VL: GSPO, or with the word `grpo` GRPO."""
-    is_grpo, words = arguments.without(arg, "grpo")
-    return base(words, size, loss="grpo" if is_grpo else "gspo")
 
 
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:

@@ -2,4 +2,4 @@
 
 from configs import qwen
 
-get_config = lambda arg=None: qwen.of_qwen3vl(arg, size="qwen3vl-8b")
+get_config = lambda arg=None: qwen.base(arg, "qwen3vl-8b", loss="gspo")

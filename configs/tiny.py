@@ -6,8 +6,9 @@ It starts from a policy in the package that can read some of the pictures (`mode
 trains for 100 steps. As in Table 4, a step has four mini-batches. It shows that a run works, not which
 selector is better: its gain has not been measured over seeds. docs/arenas.md has jobs that can tell.
 
-Arguments: `uniform` (the baseline of VADE, which is the default) or `selector=kalman`; `seed=3`; `qwen3vl`,
-a Qwen3-VL of this size with random weights, for `experiments.supervise` to teach; `smoke` (for tests).
+Arguments: `uniform` (the baseline of VADE, which is the default) or `selector=kalman`; `seed=3`; `qwen3vl` or
+`qwen3_5`, a model of that family of this size with random weights, for `experiments.supervise` to teach;
+`smoke` (for tests).
 """
 
 import dataclasses
@@ -18,9 +19,9 @@ from configs import arguments, default
 from experiments.warm_start import Lessons
 
 
-def base(arg: str | None = None, selector: str = "vade", loss: str = "grpo") -> ConfigDict:
-    """Returns the tiny job; `selector` is the default, used if `arg` names none."""
-    args = arguments.of_run(arg, selector, qwen3vl=False)
+def base(arg: str | None = None, selector: str = "vade", loss: str = "grpo", **more) -> ConfigDict:
+    """Returns the tiny job; `selector` is used if `arg` names none. The caller knows `more` words."""
+    args = arguments.of_run(arg, selector, qwen3vl=False, qwen3_5=False, **more)
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 100
@@ -51,9 +52,9 @@ def base(arg: str | None = None, selector: str = "vade", loss: str = "grpo") -> 
     if args.smoke:
         smoke(c)
     default.loss(c, loss)
-    if args.qwen3vl:
-        # Its patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
-        c.model.preset = "tiny_qwen3vl"
+    if args.qwen3vl or args.qwen3_5:
+        # Their patches have 16 pixels, so an image of 4 x 4 cells has 128 per side.
+        c.model.preset = "tiny_qwen3vl" if args.qwen3vl else "tiny_qwen3_5"
         c.data.min_pixels = c.data.max_pixels = 128 * 128
     return c
 

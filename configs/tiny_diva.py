@@ -13,7 +13,7 @@ The lessons of a sweep have neither variants nor other wordings. A selector name
 DIVA's, and with it the variants and the advantages.
 """
 
-from configs import arguments, arms, tiny
+from configs import arms, tiny
 
 
 def get_config(arg=None):
@@ -22,12 +22,11 @@ def get_config(arg=None):
     Raises:
         ValueError: a word is unknown, or a selector is named together with `arms`.
     """
-    is_sweep, words = arguments.without(arg, "arms")
-    run = tiny.base(words, "diva")
+    run = tiny.base(arg, "diva", arms=False)
     run.loss.kl_coef = 0.0
     run.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     run.data.length_multiple = 40
-    if not is_sweep:
+    if "arms" not in (arg or "").split(","):
         return run
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")

@@ -20,7 +20,7 @@ from absl import app, flags, logging
 from experiments import commands, errors
 from vade_jax import atomic, settings, types
 from vade_jax.data import hub
-from vade_jax.models.qwen import config, files, lora, peft, weights
+from vade_jax.models.qwen import config, config_json, files, lora, peft, weights
 from vade_jax.store import checkpoints, run_file
 
 
@@ -110,7 +110,7 @@ def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
     shortest = lambda x: float(str(np.float32(x))) if isinstance(x, float) else x
     fields = {name: shortest(x) for name, x in reference.config.to_dict().items()}
     fields.pop("quantization_config", None)  # how the file was packed; the numbers are plain now
-    shape = config.Config.from_hf(fields)
+    shape = config_json.read(fields)
     named = {name: tensor.numpy() for name, tensor in reference.state_dict().items()}
     return shape, weights.to_params(shape, named, np.float32), tokenizer
 

@@ -19,12 +19,14 @@ SNAPSHOT = pathlib.Path(__file__).with_name("configs.json")
 TINY = [f"tiny_{name}" for name in ("gspo", "grpo", "dapo", "diva")]
 PAPER = [f"qwen{size}_{loss}" for size in ("3b", "7b") for loss in ("grpo", "gspo")]
 OTHERS = ["qwen7b_diva", "qwen3vl_2b", "qwen3vl_4b", "qwen3vl_8b", "geo3k", "math_text"]
-CONFIGS = [*TINY, *PAPER, *OTHERS, "my_data", "torture"]
+QWEN35 = [f"qwen3_5_{size}" for size in ("0_8b", "2b", "4b", "9b")]
+CONFIGS = [*TINY, *PAPER, *OTHERS, *QWEN35, "my_data", "torture"]
 CONFIGS += [
     f"{name}:smoke" for name in ("tiny_gspo", "tiny_diva", "qwen7b_gspo", "qwen7b_diva", "geo3k")
 ]
 CONFIGS += [
-    f"tiny_gspo:{x}" for x in ("uniform", "selector=kalman", "selector=knapsack", "qwen3vl")
+    f"tiny_gspo:{x}"
+    for x in ("uniform", "selector=kalman", "selector=knapsack", "qwen3vl", "qwen3_5")
 ]
 CONFIGS += ["tiny_dapo:selector=vade", "tiny_gspo:selector=dapo,seed=3", "qwen3vl_8b:grpo"]
 CONFIGS += [f"qwen7b_gspo:{x}" for x in ("split", "local", "lora,single", "split,bf16", "bf16")]

@@ -75,7 +75,7 @@ def _decoding(run: settings.Run, policy: Policy):
     shardings = lora.together(policy.base_shardings, policy.shardings)
     params = jax.tree.map(_placed, params, shardings)
     apart = local.Apart(policy.merge)
-    order = policy.merge(params).order
+    order = policy.merge(params).text.order
     stacks = {stack: apart.layer.lower(params, stack, np.int32(0)) for stack, _ in order}
     weights, *kinds = (
         jax.tree.map(_placed, x.out_info, x.compile().output_shardings)

@@ -147,7 +147,6 @@ def _checkpoint_policy(
     if local:
         gpus.take(evaluation.layout)
     else:  # JAX only makes keys here, and must leave the GPUs' memory to vLLM
-        files.check_is_one(directory)  # vLLM reads the weights itself
         jax.config.update("jax_platforms", "cpu")
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     sampling = Sampling(

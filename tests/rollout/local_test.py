@@ -1,6 +1,7 @@
 """The engine with scripted logits, where every number is known, and with a real model."""
 
 import functools
+import types
 from typing import NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ class Scripted:
         which_M = prompts.token_MP[:, 0]
         return self.logits_MTV[which_M, 0], Which(which_M)
 
-    order = ()
+    text = types.SimpleNamespace(order=())
 
     def ends_apart(self):
         return Ends((), jnp.eye(V))

@@ -1,4 +1,4 @@
-"""Other families as the policy, at a tiny size: whole runs on texts, and of a Qwen3-VL."""
+"""Other families as the policy, at a tiny size: whole runs on texts, of a Qwen3-VL and of a Qwen3.5."""
 
 import dataclasses
 import json
@@ -43,9 +43,12 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
 
 
-def test_a_run_of_a_qwen3vl_ends_with_a_policy_that_transformers_loads(tmp_path, one_device):
+@pytest.mark.parametrize(("word", "kind"), [("qwen3vl", "Qwen3VL"), ("qwen3_5", "Qwen3_5")])
+def test_a_run_of_a_family_ends_with_a_policy_that_transformers_loads(
+    word, kind, tmp_path, one_device
+):
     transformers = pytest.importorskip("transformers")
-    c = tiny_gspo.get_config("smoke,qwen3vl")
+    c = tiny_gspo.get_config(f"smoke,{word}")
     c.eval.num_samples = 1
     train.main(c, str(tmp_path / "run"))
     last = metrics.read(tmp_path / "run")[-1]
@@ -53,5 +56,5 @@ def test_a_run_of_a_qwen3vl_ends_with_a_policy_that_transformers_loads(tmp_path,
     policy, report = transformers.AutoModelForImageTextToText.from_pretrained(
         tmp_path / "run" / "policy", output_loading_info=True
     )
-    assert type(policy).__name__ == "Qwen3VLForConditionalGeneration"
+    assert type(policy).__name__ == f"{kind}ForConditionalGeneration"
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))

@@ -30,7 +30,7 @@ class LocalEngine:
     """Makes rollouts with a model in this process.
 
     Args:
-        merge: params -> a model with `prefill`, `layer_apart`, `ends_apart`, `own_cache` and `decode`.
+        merge: params -> a model with `prefill`, `text`, `ends_apart`, `own_cache` and `decode`.
         params: the first weights. Like those given to `sync` later, they are shared and not copied.
         sampling: how tokens are drawn.
         stop_ids: tokens that end an answer.
@@ -177,13 +177,13 @@ class Apart:
 
     def __init__(self, merge: Callable[[Params], Any]):
         self._merge = merge
-        layer = lambda params, stack, number: merge(params).layer_apart(stack, number)
+        layer = lambda params, stack, number: merge(params).text.apart(stack, number)
         self.layer = jax.jit(layer, static_argnums=1)
         self.ends = jax.jit(lambda params: merge(params).ends_apart())
 
     def __call__(self, params: Params):
         """Returns the weights of all layers."""
-        order = self._merge(params).order
+        order = self._merge(params).text.order
         return self.ends(params)._replace(layers=[self.layer(params, *one) for one in order])
 
 

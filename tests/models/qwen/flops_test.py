@@ -23,9 +23,7 @@ def test_one_prompt_and_two_answers():
     pairs = (1 + 2 + 3) + 2 * (2 * 3 + 1 + 2)
     attention = 2 * (2 * 2 * 128) * pairs
     head = 2 * 128 * 64 * 4
-    found = flops.grouped(SHAPE, 1, 2, prompt=3, answer=2)
-    assert found == layers + attention + head
-    assert flops.decoder(SHAPE, [3], [2, 2], [0, 0]) == found
+    assert flops.decoder(SHAPE, [3], [2, 2], [0, 0]) == layers + attention + head
 
 
 def test_lengths_that_differ():
@@ -41,7 +39,7 @@ def test_heads_wider_than_their_share():
     """4 heads of 64 in a width of 128: q and o are 128 x 256, k and v 128 x 64."""
     shape = dataclasses.replace(SHAPE, own_head_width=64, mrope_section=(32, 0, 0))
     layer = 2 * 128 * 256 + 2 * 128 * 64 + 3 * 128 * 64
-    found = flops.grouped(shape, 1, 0, prompt=3, answer=0)
+    found = flops.decoder(shape, [3], [0], [0])
     assert found == 2 * 2 * layer * 3 + 2 * (2 * 2 * 256) * (1 + 2 + 3)
 
 
@@ -52,7 +50,7 @@ def test_blocks_of_linear_layers():
     projections = 128 * (8 + 8 + 32) + 128 * 32 + 2 * 128 * 2 + 32 * 128  # qkv, gate, rates, output
     chunks = 2 * (64 * (8 + 16) + 2 * 8 * 16)
     per_token = 2 * (LAYER + 128 * 128) + 2 * (projections + chunks + 3 * 128 * 64)
-    found = flops.grouped(shape, 1, 0, prompt=3, answer=0)
+    found = flops.decoder(shape, [3], [0], [0])
     assert found == 2 * per_token * 3 + 2 * (2 * 2 * 128) * (1 + 2 + 3)
 
 

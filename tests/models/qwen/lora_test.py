@@ -11,7 +11,7 @@ import pytest
 from tests.models.qwen import inputs, oracle
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen import files, lora, model, peft, weights
+from vade_jax.models.qwen import config_json, files, lora, model, peft, weights
 from vade_jax.rollout import local
 from vade_jax.trainer import mesh
 
@@ -174,7 +174,7 @@ def test_peft_loads_an_adapter_of_other_families(tmp_path, shape, targets, count
     learned = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape, np.float32), abstract)
     files.save(tmp_path / "base", shape, base)
     peft.save(tmp_path / "adapter", shape, adapter, learned, str(tmp_path / "base"))
-    kind = getattr(transformers, shape.to_hf()["architectures"][0])
+    kind = getattr(transformers, config_json.write(shape)["architectures"][0])
     plain = kind.from_pretrained(tmp_path / "base", attn_implementation="eager").eval()
     adapted_theirs = theirs.PeftModel.from_pretrained(plain, tmp_path / "adapter")
     targets = [n for n, _ in adapted_theirs.named_modules() if n.endswith("lora_A.default")]

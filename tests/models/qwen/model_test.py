@@ -308,6 +308,8 @@ def test_answers_of_one_token_and_rows_that_are_not_equal(plain):
         *[("qwen3-0.6b", 596049920), ("qwen3-4b", 4022468096), ("qwen3-8b", 8190735360)],
         *[("smollm2-135m", 134515008), ("llama3.2-1b", 1235814400), ("llama3.2-3b", 3212749824)],
         *[("qwen3vl-2b", 2127532032), ("qwen3vl-4b", 4437815808), ("qwen3vl-8b", 8767123696)],
+        *[("qwen3.5-0.8b", 852985920), ("qwen3.5-2b", 2213241664)],
+        *[("qwen3.5-4b", 4539265536), ("qwen3.5-9b", 9409813744)],
     ],
 )
 def test_parameter_counts(name, count):

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from vade_jax.models.qwen import config, weights
+from vade_jax.models.qwen import config, config_json, weights
 
 
 def text(shape: config.Config, **fields) -> config.Config:
@@ -43,7 +43,7 @@ def build(shape: config.Config, tensors):
     import torch
     import transformers
 
-    fields = shape.to_hf()
+    fields = config_json.write(shape)
     hf = transformers.AutoConfig.for_model(**fields)
     hf._attn_implementation = "eager"
     model = getattr(transformers, fields["architectures"][0])(hf).eval()

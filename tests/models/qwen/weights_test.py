@@ -10,7 +10,7 @@ import pytest
 
 from tests.models.qwen import oracle
 from tests.trainer import small
-from vade_jax.models.qwen import model, presets, weights
+from vade_jax.models.qwen import config_json, model, presets, weights
 from vade_jax.trainer import mesh
 
 TINY = presets.PRESETS["tiny"]
@@ -42,7 +42,7 @@ def test_round_trip_covers_every_parameter(shape):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_names_are_those_of_transformers(shape):
     transformers = pytest.importorskip("transformers")
-    fields = shape.to_hf()
+    fields = config_json.write(shape)
     kind = getattr(transformers, fields["architectures"][0])
     reference = kind(transformers.AutoConfig.for_model(**fields))
     theirs = {
@@ -102,6 +102,14 @@ def test_errors_name_the_tensor(change, message):
     change(tensors)
     with pytest.raises(ValueError, match=message):
         weights.to_params(TINY, tensors)
+
+
+def test_a_linear_layers_tensor_is_missing():
+    tensors = oracle.random_tensors(small.QWEN35, 0)
+    name = "model.language_model.layers.2.linear_attn.A_log"
+    del tensors[name]
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        weights.to_params(small.QWEN35, tensors)
 
 
 def test_a_tied_checkpoint_may_carry_a_copy_of_its_embedding():

@@ -8,7 +8,6 @@ shape and offsets after the header) and the values (https://github.com/huggingfa
 
 import collections
 import json
-import mmap
 import os
 import pathlib
 import shutil
@@ -23,7 +22,7 @@ from safetensors.numpy import save_file
 
 from vade_jax import atomic, types
 from vade_jax.data import images, tokens
-from vade_jax.models.qwen import config, weights
+from vade_jax.models.qwen import config, config_json, weights
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -74,7 +73,7 @@ def load_config(directory: str | os.PathLike) -> config.Config:
             "(config.json and *.safetensors)"
         )
     try:
-        shape = config.Config.from_hf(_read_json(path))
+        shape = config_json.read(_read_json(path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_preprocessor(path.parent, shape)
@@ -136,61 +135,18 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory} is not a directory: give the folder of a checkpoint")
-    listed = _listed(directory)
-    paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
+    # If model.safetensors exists, an index is ignored, as in transformers: it belongs to older files that
+    # model.safetensors has replaced.
+    names = {SINGLE}
+    if not (directory / SINGLE).is_file() and (directory / INDEX).exists():
+        names = set(_read_json(directory / INDEX)["weight_map"].values())
+    paths = [directory / os.path.basename(name) for name in sorted(names)]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(
             f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
             "again (only safetensors are read)"
         )
-    named: dict[str, np.ndarray] = {}
-    for path in paths:
-        tensors = read_tensors(path)
-        if twice := sorted(named.keys() & tensors):
-            raise ValueError(f"{path}: {twice[0]} is also in another file of {directory}")
-        absent = [n for n, file in listed.items() if file == path.name]
-        if absent := sorted(set(absent) - tensors.keys()):
-            raise ValueError(
-                f"{directory / INDEX}: {absent[0]} is not in {path.name}, as it says: "
-                "download both again"
-            )
-        named |= tensors
-    return named
-
-
-def check_is_one(directory: str | os.PathLike) -> None:
-    """Raises ValueError if a directory has model.safetensors and also an index of other files.
-
-    transformers and `load` would then read model.safetensors, but vLLM the files in the index.
-    """
-    single, index = (pathlib.Path(directory, name) for name in (SINGLE, INDEX))
-    if not (single.is_file() and index.exists()):
-        return
-    if set(_read_json(index).get("weight_map", {}).values()) != {SINGLE}:
-        raise ValueError(
-            f"{single} and {index.name} both exist: vLLM reads the files of the index, transformers the "
-            "other one; delete the older of them"
-        )
-
-
-def _listed(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the index as {tensor: file name}; empty if all weights are in one file.
-
-    If model.safetensors exists, an index is ignored, as in transformers: it belongs to older files that
-    model.safetensors has replaced.
-    """
-    if (directory / SINGLE).is_file() or not (directory / INDEX).exists():
-        return {}
-
-    def is_file_name(name: Any) -> bool:  # a path could lead out of the directory
-        return isinstance(name, str) and name == os.path.basename(name) != ""
-
-    listed = _read_json(directory / INDEX).get("weight_map")
-    if not isinstance(listed, dict) or not all(map(is_file_name, listed.values())):
-        raise ValueError(
-            f"{directory / INDEX} has no weight_map (tensor to file name): download it again"
-        )
-    return listed
+    return {name: tensor for path in paths for name, tensor in read_tensors(path).items()}
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -199,12 +155,9 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
             f"{path} is missing: {path.parent} is not a Hugging Face checkpoint"
         )
     try:
-        content = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): download it again") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object: download it again")
-    return content
 
 
 def check(directory: str | os.PathLike) -> None:
@@ -240,11 +193,6 @@ def identity(directory: str | os.PathLike) -> int:
         if (directory / name).exists():
             value = zlib.crc32((directory / name).read_bytes(), value)
     for name, tensor in sorted(open_tensors(directory).items()):
-        # A tensor is a view of a view of the mapped file; the mapping is at the end of the chain.
-        mapped: Any = tensor
-        while not isinstance(mapped, mmap.mmap):
-            mapped = mapped.base
-        mapped.madvise(mmap.MADV_RANDOM)  # or the system reads ahead megabytes around each sample
         values = tensor.reshape(-1)[tensor.size // 2 :][: _SAMPLE_BYTES // tensor.itemsize]
         value = zlib.crc32(f"{name} {tensor.dtype} {tensor.shape} ".encode(), value)
         value = zlib.crc32(values.tobytes(), value)
@@ -297,7 +245,7 @@ def save(
                 shutil.copytree(path, fresh / path.name)
             elif not _is_replaced(path.name):
                 shutil.copy2(path, fresh / path.name)
-        _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": dtype.name})
+        _write_json(fresh / CONFIG, {**config_json.write(shape), "torch_dtype": dtype.name})
         _write_shards(fresh, tensors, dtype, shard_bytes)
         sums = {path.name: _crc32(path) for path in sorted(fresh.iterdir()) if path.is_file()}
         _write_json(fresh / CHECKSUMS, sums)

@@ -2,8 +2,8 @@
 
 A multiply-add counts as 2 FLOPs, a backward pass as two forward passes. Only matmuls are counted:
 projections, MLPs, attention over the pairs of a query and a key that it sees, the chunks of linear layers,
-and the head. Padding, masked
-pairs, and what is computed a second time (attention scores, remat) are not useful work.
+and the head. Padding, masked pairs, and what is computed a second time (attention scores, remat) are not
+useful work.
 """
 
 import math
@@ -30,26 +30,6 @@ def decoder(shape: config.TextConfig, length_M: Array, length_N: Array, group_N:
     pairs += (length_N * length_M[group_N]).sum()
     work = layers(shape, length_M.sum() + length_N.sum())
     return int(work + attention(shape, pairs) + head(shape, length_N.sum()))
-
-
-def grouped(
-    shape: config.TextConfig, prompts: int, answers: int, *, prompt: int, answer: int
-) -> int:
-    """Returns the FLOPs of a forward pass in which each prompt runs once, for sequences of equal lengths.
-
-    With as many prompts as answers it is the plain forward pass, with one row for each answer.
-
-    Args:
-        shape: sizes of the decoder.
-        prompts: number of prompts.
-        answers: number of answers.
-        prompt: tokens of a prompt.
-        answer: tokens of an answer.
-    """
-    pairs = prompts * triangle(prompt)
-    pairs += answers * (answer * prompt + triangle(answer))
-    work = layers(shape, prompts * prompt + answers * answer)
-    return work + attention(shape, pairs) + head(shape, answers * answer)
 
 
 def layers(shape: config.TextConfig, num_tokens: int) -> int:

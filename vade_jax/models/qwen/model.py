@@ -1,4 +1,4 @@
-"""Qwen2.5-VL (arXiv:2502.13923) and Qwen3-VL (arXiv:2511.21631) in Flax NNX; numerics as in transformers.
+"""Qwen2.5-VL (arXiv:2502.13923), Qwen3-VL (arXiv:2511.21631) and Qwen3.5 in Flax NNX, as in transformers.
 
 Without the vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
 
@@ -85,7 +85,8 @@ class Model(nnx.Module):
     def hidden(self, prompts: types.Prompts, *, remat: bool = True) -> jax.Array:
         """Returns the final hidden states `[M, P, D]` of whole rows."""
         embedded = self._embed_prompts(prompts, remat)
-        return self.text.hidden(embedded, prompts.position_MPX, prompts.length_M, remat=remat)
+        where = prompts.position_MPX, prompts.length_M
+        return self.text.prompt(embedded, *where, remat=remat, keep=False)[0]
 
     def prefill(self, prompts: types.Prompts) -> tuple[jax.Array, attention.Cache]:
         """Returns the hidden state `[M, D]` of each prompt's last token, and the cache for `decode`.
@@ -93,9 +94,9 @@ class Model(nnx.Module):
         The hidden state predicts the first token of an answer.
         """
         embedded = self._embed_prompts(prompts, remat=False)
-        x_MPD, keys_L, linear = self.text.prompt(
-            embedded, prompts.position_MPX, prompts.length_M, remat=False
-        )
+        where = prompts.position_MPX, prompts.length_M
+        x_MPD, keys_L, linear = self.text.prompt(embedded, *where, remat=False, keep=True)
+        assert keys_L is not None
         cache = attention.Cache(
             key_LMJPK=keys_L.key,
             value_LMJPK=keys_L.value,
@@ -148,15 +149,6 @@ class Model(nnx.Module):
         first_ND = layers.take(last_state(x_MPD, prompts.length_M), group_N, self.place)
         hidden_NTD = jnp.concatenate([first_ND[:, None], y_NUD], 1)[:, : token_NT.shape[1]]
         return self.place.rows(hidden_NTD)
-
-    @property
-    def order(self) -> list[tuple[str, int]]:
-        """The decoder's layers, for `layer_apart`."""
-        return self.text.order
-
-    def layer_apart(self, stack: str, number: types.Array) -> text.Layer:
-        """Returns one layer of `order` for `DecodeWeights`."""
-        return self.text.apart(stack, number)
 
     def ends_apart(self) -> DecodeWeights:
         """Returns the `DecodeWeights` before the first and after the last layer."""

@@ -6,14 +6,13 @@ Each is a file of `sizes/`, in the form of the config.json that a checkpoint of 
 import json
 import pathlib
 
-from vade_jax.models.qwen.config import Config
+from vade_jax.models.qwen import config_json
 
 _SIZES = pathlib.Path(__file__).with_name("sizes")
 # Tiny models come first; "7b" is Qwen2.5-VL's.
 _FILES = sorted(
     _SIZES.glob("*.json"), key=lambda path: (not path.stem.startswith("tiny"), path.stem)
 )
-PRESETS = {path.stem: Config.from_hf(json.loads(path.read_text())) for path in _FILES}
-PRESETS["tiny_reader"] = PRESETS[
-    "tiny"
-]  # its trained weights are part of the package: `tiny_checkpoint`
+PRESETS = {path.stem: config_json.read(json.loads(path.read_text())) for path in _FILES}
+# Its trained weights are part of the package: `tiny_checkpoint`.
+PRESETS["tiny_reader"] = PRESETS["tiny"]

@@ -3,7 +3,7 @@
 The layer is written once. Its argument `attend`, a function from queries, keys and values to outputs,
 decides what the queries may see. The three ways differ only in this function:
 
-    prompt, hidden   a token sees its row up to itself
+    prompt           a token sees its row up to itself
     grouped          an answer's token sees the prompt, which is computed once per group, and the answer up
                      to itself
     decode           like `grouped`, but with one new token per answer, and older keys from caches
@@ -168,11 +168,8 @@ class Decoder(nnx.Module):
         self.shape, self.place, self.dtype = shape, place, make.dtype
         num_full = shape.num_layers // shape.interval
         self.layers = make.stacked(lambda make: Layer(shape, make), num_full)
-        linear, num_linear = (
-            (lambda make: Layer(shape, make, is_linear=True)),
-            shape.num_layers - num_full,
-        )
-        self.linear = make.stacked(linear, num_linear) if num_linear else None
+        linear, num = lambda make: Layer(shape, make, is_linear=True), shape.num_layers - num_full
+        self.linear = make.stacked(linear, num) if num else None
         self.norm = layers.RMSNorm(
             shape.width,
             shape.norm_eps,
@@ -181,44 +178,26 @@ class Decoder(nnx.Module):
         )
 
     def prompt(
-        self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
-    ) -> tuple[jax.Array, Keys, deltanet.State | None]:
+        self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool, keep: bool
+    ) -> tuple[jax.Array, Keys | None, deltanet.State | None]:
         """Returns hidden states `[M, P, D]`, and what answers need of each layer.
 
         These are keys and values, `[L, M, J, P, K]`, of the layers with attention, and the states of those
-        without, with two axes in front: the block of layers, and the place in it.
+        without, with two axes in front: the block of layers, and the place in it. Without `keep`, they are
+        freed after each layer.
         """
         rotation = self._rotation(position_MPX)
 
         def full(x_MPD, layer):
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation, length_M)
-            return (x_MPD,), keys
+            return (x_MPD,), keys if keep else None
 
         def linear(x_MPD, layer):
             x_MPD, state = self._prompt_linear(layer, x_MPD, length_M)
-            return (x_MPD,), state
+            return (x_MPD,), state if keep else None
 
         (x_MPD,), (keys_L, state) = self._scan(full, linear, prompts, remat)
         return self.norm(x_MPD), keys_L, state
-
-    def hidden(
-        self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool
-    ) -> jax.Array:
-        """Returns the hidden states of `prompt` without the keys.
-
-        It does not call `prompt`, whose scan holds the keys of all layers. Here the keys of a layer are
-        freed after it.
-        """
-        rotation = self._rotation(position_MPX)
-
-        def full(x_MPD, layer):
-            return (self._prompt_layer(layer, x_MPD, rotation, length_M)[0],), None
-
-        def linear(x_MPD, layer):
-            return (self._prompt_linear(layer, x_MPD, length_M)[0],), None
-
-        (x_MPD,), _ = self._scan(full, linear, prompts, remat)
-        return self.norm(x_MPD)
 
     def grouped(
         self,

@@ -1,8 +1,9 @@
-"""The vision tower of Qwen2.5-VL or Qwen3-VL, from patches to the features of merged cells.
+"""The vision tower of Qwen2.5-VL, Qwen3-VL or Qwen3.5, from patches to the features of merged cells.
 
 Qwen2.5-VL (arXiv:2502.13923, section 2.1): in most blocks a patch sees only its window of 8 x 8 patches; in a
 few it sees its whole image. Qwen3-VL (arXiv:2511.21631): in all blocks a patch sees its whole image, patches
-have learned positions, and some blocks give their own features (DeepStack, arXiv:2406.04334).
+have learned positions, and some blocks give their own features (DeepStack, arXiv:2406.04334). Qwen3.5's is the
+same without DeepStack.
 
 transformers keeps all patches in one flat sequence, and lists where windows and images end. The lengths of
 such lists depend on the data, so here they would compile a program for every batch. Instead the host cuts

@@ -15,6 +15,7 @@ import functools
 import logging
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -167,13 +168,7 @@ class _Entry(NamedTuple):
 
 def in_table(name: str) -> str:
     """Returns the table's name of a tensor that is named in either scheme."""
-    for theirs, ours in (
-        ("model.language_model.", "model."),
-        ("model.visual.", "visual."),
-    ):
-        if name.startswith(theirs):
-            return ours + name[len(theirs) :]
-    return name
+    return re.sub(r"^model\.(?:language_(model\.)|(visual\.))", r"\1\2", name)
 
 
 def in_memory(shape: config.Config, name: str) -> str:
@@ -390,7 +385,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     problems = []
     if skipped := [name for name in named if name.startswith(_SKIPPED)]:
         logging.info("%d tensors of another head (%s) are not read", len(skipped), skipped[0])
-    for name in (name for name in named if not name.startswith(_SKIPPED)):
+    for name in (name for name in named if name not in skipped):
         target = published(shape, in_table(name))
         if target in sources:
             problems.append(f"{name} occurs twice, also as {sources[target]}")
@@ -399,7 +394,9 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
         # Some tied checkpoints have a copy of the embedding as their head. It is ignored if it is equal.
         head = sources.pop("lm_head.weight")
         embedding = published(shape, "model.embed_tokens.weight")
-        if embedding in sources and not _equal(named[head], named[sources[embedding]]):
+        if embedding in sources and not np.array_equal(
+            named[head][...], named[sources[embedding]][...]
+        ):
             problems.append(
                 f"{head} differs from {sources[embedding]}, but tie_word_embeddings is true"
             )
@@ -414,14 +411,6 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
         listed = problems[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else [])
         raise ValueError("the tensors do not fit the config: " + "; ".join(listed))
     return sources
-
-
-def _equal(x: Tensor, y: Tensor) -> bool:
-    """Returns whether two tensors are equal; compares 4,096 rows at a time, as they may take 1 GB."""
-    if tuple(x.shape) != tuple(y.shape):
-        return False
-    slices = (slice(i, i + 4096) for i in range(0, x.shape[0], 4096))
-    return all(np.array_equal(x[part], y[part]) for part in slices)
 
 
 def get(tree: Mapping[str, Any], path: str) -> Any:
