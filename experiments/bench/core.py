@@ -153,7 +153,7 @@ def data(quick: bool) -> Iterator[timing.Table]:
         row = {"question": "What is shown?", "answer": "7"}
         rows = [json.dumps(row | {"images": [f"{number}.jpg"]}) for number in range(count)]
         path.write_text("\n".join(rows))
-        tokenizer, limits = tokens.Tokenizer(tiny_checkpoint.READER_FILES), settings.Data()
+        tokenizer, limits = tokens.Tokenizer.load(tiny_checkpoint.READER_FILES), settings.Data()
         build = prompts.PromptBuilder(
             tokenizer,
             instruction="",

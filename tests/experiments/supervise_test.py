@@ -55,7 +55,7 @@ def test_rows_make_a_model_directory_which_says_what_it_was_made_from(
     made = tmp_path / "taught"
     assert said.endswith(f"in {made}\n")
     assert {x.name for x in made.iterdir()} == {x.name for x in small_checkpoint.iterdir()}
-    assert tokens.Tokenizer(made).pixels == (config.data.min_pixels, config.data.max_pixels)
+    assert tokens.Tokenizer.load(made).pixels == (config.data.min_pixels, config.data.max_pixels)
     files.check(made)
     stamp = (made / "model.safetensors").stat().st_mtime_ns
     taught(config, made)
