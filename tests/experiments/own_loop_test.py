@@ -12,7 +12,7 @@ STEPS = 2
 LOSSES = ("actor/loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ppo_kl")
 
 
-def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path):
+def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path, one_device):
     steps = []
     accuracy = own_loop.main(str(tmp_path), STEPS, on_step=lambda *step: steps.append(step))
 
