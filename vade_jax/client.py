@@ -76,7 +76,6 @@ class Client:
             http_client=openai.DefaultAsyncHttpxClient(trust_env="." in host and not is_address),
         )
         self._slots = asyncio.Semaphore(concurrency)
-        self.is_down = False  # whether the last request failed: reported once, by who asked
         self._loop = _loop()  # one for all requests, as connections belong to a loop
         self._pending: set[futures.Future[Any]] = set()
 

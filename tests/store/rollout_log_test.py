@@ -12,7 +12,7 @@ from vade_jax.store import rollout_log
 def table():
     return {
         "uid": ["a", "a"],
-        "answer": ["so \\boxed{3}", "2"],
+        "answer": ["so \\boxed{3}", "broken \ud800"],
         "extracted": ["3", None],
         "correct": jnp.array([1.0, np.nan]),
         "length": np.array([4, 9]),
@@ -28,7 +28,7 @@ def test_roundtrip(tmp_path):
     rollout_log.write(path, table())
     columns = rollout_log.read(path)
     assert list(columns) == list(table())
-    assert columns["answer"] == ["so \\boxed{3}", "2"]
+    assert columns["answer"] == ["so \\boxed{3}", "broken ?"]
     assert columns["extracted"] == ["3", None]
     assert columns["correct"] == [1.0, None]
     assert columns["length"] == [4, 9]

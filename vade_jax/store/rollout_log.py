@@ -93,7 +93,7 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
 def _column(name: str, values: Sequence[Any] | Array) -> pa.Array:
     kind = COLUMNS.get(name)
     if kind == pa.string():
-        is_plain = lambda x: x is None or isinstance(x, str)
-        values = [x if is_plain(x) else json.dumps(x, default=str) for x in values]
+        texts = (x if isinstance(x, str | None) else json.dumps(x, default=str) for x in values)
+        values = [x and x.encode(errors="replace").decode() for x in texts]  # lone surrogates
     values = np.asarray(values) if hasattr(values, "dtype") else list(values)
     return pa.array(values, kind, from_pandas=True)  # NaN is null
