@@ -1,4 +1,4 @@
-"""Qwen2.5-VL, Qwen3-VL, Qwen3.5 and their text models: configs, modules and weights. Others use the names below."""
+"""Qwen2.5-VL, Qwen3-VL, Qwen3.5 and their text models: configs, modules and weights; the names for others."""
 
 from vade_jax.models.qwen.attention import Cache as Cache
 from vade_jax.models.qwen.config import Config as Config
