@@ -1,4 +1,4 @@
-"""VADE + GSPO on Qwen3.5-0.8B, one GPU of 24 GB with `:single,bf16,lora`. See configs/qwen.py."""
+"""VADE + GSPO on Qwen3.5-0.8B with the values of Table 4: see configs/qwen.py. Not run yet."""
 
 from configs import qwen
 

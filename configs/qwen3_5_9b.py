@@ -1,4 +1,4 @@
-"""VADE + GSPO on Qwen3.5-9B, 4 GPUs of 80 GB with `:bf16`. See configs/qwen.py."""
+"""VADE + GSPO on Qwen3.5-9B with the values of Table 4: see configs/qwen.py. Not run yet."""
 
 from configs import qwen
 

@@ -234,6 +234,6 @@ def _write_text(shape: Config) -> dict[str, Any]:
     rope |= {"rope_type": "default", "rope_theta": text.rope_theta}
     rope["partial_rotary_factor"] = text.rotary_share
     fields |= {hf: getattr(text.linear, ours) for ours, hf in _LINEAR.items()}
-    fields["full_attention_interval"] = text.interval
+    fields |= {"attn_output_gate": True, "full_attention_interval": text.interval}
     fields["layer_types"] = _layer_types(text.interval, text.num_layers)
     return fields | {"rope_parameters": rope}

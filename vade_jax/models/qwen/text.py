@@ -46,6 +46,11 @@ class Embedded(NamedTuple):
     deep_MKPD: jax.Array | None = None
 
 
+def _norm(width: int, shape: config.TextConfig, make: layers.Make) -> layers.RMSNorm:
+    is_hybrid = shape.linear is not None
+    return layers.RMSNorm(width, shape.norm_eps, param_dtype=make.param_dtype, around_one=is_hybrid)
+
+
 class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
@@ -64,15 +69,8 @@ class Attention(nnx.Module):
         self.key = layers.Linear(shape.width, kv_width, make, bias=bias)
         self.value = layers.Linear(shape.width, kv_width, make, bias=bias)
         self.output = layers.Linear(shape.query_width, shape.width, make, bias=False, scale=scale)
-        norm = functools.partial(
-            layers.RMSNorm,
-            shape.head_width,
-            shape.norm_eps,
-            param_dtype=make.param_dtype,
-            around_one=self.is_gated,
-        )
-        self.query_norm = norm() if shape.qk_norm else None
-        self.key_norm = norm() if shape.qk_norm else None
+        self.query_norm = _norm(shape.head_width, shape, make) if shape.qk_norm else None
+        self.key_norm = _norm(shape.head_width, shape, make) if shape.qk_norm else None
         self.qkv: Any = None  # or what `join` puts here
 
     def __call__(
@@ -133,14 +131,7 @@ class Layer(nnx.Module):
         # 2 L branches are added to the residual stream. Each is initialised at 1 / sqrt(2 L) of the usual
         # size, so that their sum does not grow with depth.
         scale = (2 * shape.num_layers) ** -0.5
-        norm = functools.partial(
-            layers.RMSNorm,
-            shape.width,
-            shape.norm_eps,
-            param_dtype=make.param_dtype,
-            around_one=shape.linear is not None,
-        )
-        self.norm1, self.norm2 = norm(), norm()
+        self.norm1, self.norm2 = (_norm(shape.width, shape, make) for _ in range(2))
         if is_linear:
             assert shape.linear is not None
             sizes = shape.width, shape.linear, shape.norm_eps
@@ -170,12 +161,7 @@ class Decoder(nnx.Module):
         self.layers = make.stacked(lambda make: Layer(shape, make), num_full)
         linear, num = lambda make: Layer(shape, make, is_linear=True), shape.num_layers - num_full
         self.linear = make.stacked(linear, num) if num else None
-        self.norm = layers.RMSNorm(
-            shape.width,
-            shape.norm_eps,
-            param_dtype=make.param_dtype,
-            around_one=shape.linear is not None,
-        )
+        self.norm = _norm(shape.width, shape, make)
 
     def prompt(
         self, prompts: Embedded, position_MPX: Array, length_M: Array, *, remat: bool, keep: bool

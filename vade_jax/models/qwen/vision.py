@@ -2,8 +2,8 @@
 
 Qwen2.5-VL (arXiv:2502.13923, section 2.1): in most blocks a patch sees only its window of 8 x 8 patches; in a
 few it sees its whole image. Qwen3-VL (arXiv:2511.21631): in all blocks a patch sees its whole image, patches
-have learned positions, and some blocks give their own features (DeepStack, arXiv:2406.04334). Qwen3.5's is
-the same without DeepStack.
+have learned positions, and some blocks give their own features (DeepStack, arXiv:2406.04334).
+Qwen3.5's tower is the same without DeepStack.
 
 transformers keeps all patches in one flat sequence, and lists where windows and images end. The lengths of
 such lists depend on the data, so here they would compile a program for every batch. Instead the host cuts
