@@ -1,4 +1,4 @@
-"""Two selectors that drop groups, and their prompts: GRESO skips them later, VCRL brings others back."""
+"""Two that drop groups: GRESO, which then skips their prompts, and VCRL, which trains on others again."""
 
 import dataclasses
 import functools
