@@ -109,8 +109,9 @@ def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
     if quantities.same(left, right, rules):
         return True
-    may_round = isinstance(right, Number) and (right.last is not None or sign == "\\approx")
-    if not isinstance(left, Formula) or not may_round:
+    if not isinstance(left, Formula) or not isinstance(right, Number):
+        return False
+    if right.last is None and sign != "\\approx":
         return False
     return quantities.is_near(left.tree, right.tree, Fraction(10) ** (right.last or 0) / 2, rules)
 

@@ -130,7 +130,8 @@ class _Reader(formulas.FormulaReader):
     def _relation(self) -> Value:
         if self.at == 0:
             self.accept("=", "\\approx")  # "\approx 2.5"
-        sides, signs = [self._side()], []
+        sides: list[Value] = [self._side()]
+        signs: list[str] = []
         while self.peek() in tokens.RELATIONS:
             signs.append(self.take())
             sides.append(self._side())
