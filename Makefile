@@ -45,7 +45,7 @@ export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
 .PHONY: train test test-oldest test-newest test-vllm test-plugins test-compilers test-browser test-release lint format docs bench torture compare constraints clean
 
-# Silent: in a terminal it shows a progress bar a phase and the summary.
+# Silent: what a run prints is the steps and the summary.
 train: $(VENV)/train.ok
 	@$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
 
