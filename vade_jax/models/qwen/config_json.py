@@ -150,7 +150,9 @@ def _read_text(fields: _Fields, family: str) -> TextConfig:
     if family == "llama" and kinds == {"llama3"}:
         shape["long_rope"] = LongRope(*(rope[name] for name in LongRope._fields))
     elif kinds:
-        raise ValueError(f"rope scaling {min(kinds)!r} is not supported: only plain positions are")
+        raise ValueError(
+            f"rope scaling {min(map(str, kinds))!r} is not supported: only plain positions are"
+        )
     return TextConfig(**shape, mrope_section=section)
 
 
