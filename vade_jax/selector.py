@@ -46,7 +46,6 @@ class Selector:
 
     Attributes:
         needs: what the selector needs from its loop.
-        num_items: the number of items.
         filters: whether `keep` may drop a group, as that of DAPO does.
 
     Raises:

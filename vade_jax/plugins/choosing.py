@@ -95,7 +95,7 @@ class Stream:
             self.out[name] = self._batches
             return name
 
-    def observe(self, name: Any, right_N: Sequence[float] | np.ndarray) -> None:
+    def answer(self, name: Any, right_N: Sequence[float] | np.ndarray) -> None:
         """Takes the verdicts on the answers to an id, as `selector.right_answers` gives them."""
         with self._lock:
             self._heard = self._batches

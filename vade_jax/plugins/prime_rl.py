@@ -80,7 +80,7 @@ class SelectingSampler(choosing.Stream):
 
         Answers with an error, of agents that are not trained, or without a verdict are not counted.
         """
-        super().observe(group[0].task.key, self._right(group))
+        self.answer(group[0].task.key, self._right(group))
 
     def keeps(self, group: Sequence[Any]) -> bool:
         """Returns whether the selector, as it is now, would train on the group."""
@@ -111,8 +111,6 @@ class SelectingSampler(choosing.Stream):
 
 def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
     """Puts a `SelectingSampler` into a `Curriculum` of prime-rl, and a gate if the selector drops groups.
-
-    In place of groups that a gate does not admit, prime-rl rolls out others.
 
     Raises:
         ValueError: as `SelectingSampler`, or the config of prime-rl asks for a sampler.

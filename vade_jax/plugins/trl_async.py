@@ -95,7 +95,7 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
 
     def observe(self, name: Any, reward_NF: list[list[float]]) -> None:
         """Takes the rewards of a row's N answers from all functions; N may be 0."""
-        self.stream.observe(name, self._right(reward_NF) if reward_NF else [])
+        self.stream.answer(name, self._right(reward_NF) if reward_NF else [])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         logs |= {f"vade/{name}": value for name, value in self.stream.metrics().items()}

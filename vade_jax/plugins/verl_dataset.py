@@ -111,16 +111,18 @@ class SelectingDataset(RLHFDataset):
         """
         right_N = right_answers(score_N, self.settings.threshold)
         for name in dict.fromkeys(ids_N):
-            self.stream.observe(name, right_N[np.array(ids_N) == name])
+            self.stream.answer(name, right_N[np.array(ids_N) == name])
         for name in list(self.stream.out) if full else ():
-            self.stream.observe(name, [])
+            self.stream.answer(name, [])
 
     def state_dict(self) -> dict[str, Any]:
         return self.stream.state_dict() if self.stream else {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         if self.stream:
-            self.stream.load_state_dict(saved)
+            # verl itself restores the prompts that were out and their answers.
+            self.stream.load_state_dict({**saved, "out": []})
+            self.stream.out |= dict.fromkeys(saved["out"], 0)
 
 
 def _column(rows: Any, column: str) -> list[Any]:
