@@ -2,7 +2,7 @@
 
     python docs/examples/pass_rates.py runs/old rows.jsonl rated.jsonl
 
-Rows are .jsonl or .parquet. The column is a prior: --config.selector.arrays.pass_rate=pass_rate
+Rows are .jsonl or .parquet. The column is a prior: --config.selector.arrays="{'pass_rate': 'pass_rate'}"
 """
 
 import json

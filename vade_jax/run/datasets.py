@@ -215,7 +215,7 @@ def _values(name: str, row: Mapping[str, Any], names: Sequence[str]) -> tuple[An
                 f"selector.arrays.{name}={','.join(names)!r}: {row['uid']} has {field}={value!r:.80}, which is not "
                 f"a {'text or a ' * (name == 'category')}number; it has {present:.200}"
             )
-    return tuple(row[field] for field in names)
+    return tuple(row.get(field) for field in names)
 
 
 def _numbered(rows: Sequence[tuple[Any, ...]]) -> np.ndarray:

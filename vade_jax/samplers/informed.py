@@ -28,6 +28,7 @@ memory, as a plain filter does, makes it grow without bound there.) D features.
 """
 
 import dataclasses
+from typing import Any
 
 import chex
 import jax
@@ -84,7 +85,7 @@ def selector(options: InformedOptions) -> base.Sampler:
         if features is None:  # nothing tells one item from another
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
-        known = {
+        known: dict[str, Any] = {
             "feature_ID": components(np.asarray(features, np.float32), options.dimensions),
             "weights": unknown(options.dimensions + 1, options.variance),
             "likelihood_K": np.zeros(len(STRENGTH_K), np.float32),

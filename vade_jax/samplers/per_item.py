@@ -24,7 +24,7 @@ def is_per_item(name: str) -> bool:
     return re.search(r"_I[A-Z0-9]*$", name) is not None
 
 
-def starts(value: float) -> Any:
+def starts(value: float | np.unsignedinteger) -> Any:
     """Declares an array of a state by the number in it before the first answer: once, or for every item.
 
     It is for every item if its name ends like `visits_I`. It is int32 of an integer, float32 of another

@@ -36,10 +36,10 @@ class Mmr1Options(base.Options):
 class Mmr1State(types.Pytree):
     """The latest measurement of every item, and the weights computed from it."""
 
-    pass_rate_I: jax.Array  # float32, of the latest group
-    measured_I: jax.Array  # bool, whether the item has had answers
-    self_bleu_I: jax.Array  # float32, of the latest group; 1 if unknown
-    weight_I: jax.Array  # float32
+    pass_rate_I: Array  # float32, of the latest group
+    measured_I: Array  # bool, whether the item has had answers
+    self_bleu_I: Array  # float32, of the latest group; 1 if unknown
+    weight_I: Array  # float32
 
 
 def selector(options: Mmr1Options) -> base.Sampler:
