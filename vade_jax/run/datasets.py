@@ -106,7 +106,7 @@ def load(
         kept, report = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
-        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
+        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept.tolist())
         if processes.is_leader():
             _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
         return _subset(data, split, source, kept, report)
