@@ -107,7 +107,7 @@ def load(
         kept, notes, rejects = prompts.audit(
             source, build_prompt, stream, has_rules=reward.has_rules, form=reward.format
         )
-        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
+        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept.tolist())
         if processes.is_leader():
             listing = pathlib.Path(workdir) / f"rejects_{split}.jsonl"
             _list_rejects(listing, split, rejects, len(source))
