@@ -49,9 +49,10 @@ export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 train: $(VENV)/train.ok
 	@$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
 
-# Three workers for two cores: some tests wait for processes and clocks.
+# Three workers for two cores: some tests wait for processes and clocks. One that dies ends the tests: xdist
+# starts another in its place, and then may wait for ever.
 test: $(VENV)/test.ok
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=30
 
 test-oldest:
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints/oldest.txt
@@ -60,10 +61,10 @@ test-newest:
 	$(MAKE) test VENV=.venv-newest CONSTRAINTS=/dev/null
 
 test-vllm: $(VLLM)/test.ok
-	$(VLLM)/bin/python -m pytest -n 2 --dist loadfile -m 'vllm and not slow'
+	$(VLLM)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart=0 -m 'vllm and not slow'
 
 test-plugins: $(PLUGINS)/test.ok
-	$(PLUGINS)/bin/python -m pytest -n 2 --dist loadfile -m plugins tests/plugins
+	$(PLUGINS)/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart=0 -m plugins tests/plugins
 
 test-compilers: $(if $(filter h200,$(TARGET)),,$(COMPILERS)/tpu.ok) $(if $(filter v5p,$(TARGET)),,$(COMPILERS)/cuda.ok)
 	$(COMPILERS)/bin/python -m pytest -m 'compilers and not slow' tests/compilers_test.py $(if $(TARGET),-k '$(TARGET)')
