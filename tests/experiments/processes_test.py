@@ -90,7 +90,8 @@ def said(base, name):
 def checkpoint(directory, step):
     """The arrays on one device, whatever devices saved them."""
     saved = checkpoints.manager_of(directory / "checkpoints")
-    return checkpoints.restore(saved, step, dict.fromkeys(("policy", "optimizer", "selector")))
+    names = ("policy", "optimizer", "selector")
+    return checkpoints.restore(saved, step, dict.fromkeys(names))[1]
 
 
 def assert_same_run(one, other, steps):
