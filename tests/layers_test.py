@@ -11,6 +11,7 @@ LEVEL = {
     "atomic": 0,
     "arrays": 0,
     "client": 0,
+    "lfs": 0,
     "fields": 0,
     "imports": 0,
     "settings": 0,

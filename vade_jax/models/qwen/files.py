@@ -36,6 +36,8 @@ DTYPES = {
 }
 _SHARD_BYTES = 2_000_000_000
 _SAMPLE_BYTES = 4096  # bytes of each tensor that `identity` reads
+# What reading JSON raises whose values are of other types than those of a checkpoint.
+_ODD_VALUES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 
 
 # ------------------------------------------------------------------------------ reading
@@ -74,8 +76,8 @@ def load_config(directory: str | os.PathLike) -> config.Config:
         )
     try:
         shape = config_json.read(_read_json(path))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    except _ODD_VALUES as error:
+        raise ValueError(f"{path}: {error!s:.500}") from error
     _check_preprocessor(path.parent, shape)
     return shape
 
@@ -139,8 +141,11 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     # model.safetensors has replaced.
     names = {SINGLE}
     if not (directory / SINGLE).is_file() and (directory / INDEX).exists():
-        names = set(_read_json(directory / INDEX)["weight_map"].values())
-    paths = [directory / os.path.basename(name) for name in sorted(names)]
+        try:
+            names = {*map(os.path.basename, _read_json(directory / INDEX)["weight_map"].values())}
+        except _ODD_VALUES as error:
+            raise ValueError(f"{directory / INDEX} does not name files ({error!r:.200})") from error
+    paths = [directory / name for name in sorted(names)]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(
             f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
