@@ -30,6 +30,8 @@ ALLOWED = {
     ("vade_jax/report/page.py", "jinja2.Environment"),
     ("experiments/arenas/sweep_page.py", "jinja2.Environment"),
     # The user's own function, its arguments and verdicts, between a run and a process that it has started.
+    ("vade_jax/rewards/functions.py", "cloudpickle"),
+    ("vade_jax/rewards/functions.py", "pickle"),
     ("vade_jax/rewards/process.py", "pickle"),
 }
 

@@ -2,13 +2,14 @@
 
 import functools
 import math
+import threading
 
 import pytest
 
 from tests.rewards import own
 from tests.rewards.own import ITEM, TEXTS, rewards
 from vade_jax.rewards import functions
-from vade_jax.rewards.functions import RewardFailure, SumOfJudges
+from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
 from vade_jax.types import Item
 
 TOKENS = [[1, 2], [3], [4, 5, 6]]
@@ -112,6 +113,13 @@ def test_no_verdict_of_one_leaves_the_others_and_of_all_none(judge):
 
 
 # ------------------------------------------------------------------------------ where it comes from
+def test_a_function_itself_is_sent_if_it_can_be():
+    half, lock = 0.5, threading.Lock()
+    assert rewards(UserFunction("half", lambda **_: [half] * 3, 5.0)) == [0.5] * 3
+    with pytest.raises(RewardFailure, match=r"'mine': .*cannot pickle"):
+        rewards(UserFunction("mine", lambda **_: [lock] * 3, 5.0))
+
+
 def test_a_file_is_imported_once_and_finds_its_neighbours(of_file, tmp_path):
     (tmp_path / "next_to_it.py").write_text("VALUE = 0.5\n")
     code = (

@@ -24,7 +24,7 @@ def of_file(directory, code, *names, timeout_s=20.0, concurrency=1):
     path = directory / f"own_{next(_number)}.py"
     path.write_text(code)
     places = [f"{path}:{name}" for name in names or ["f"]]
-    functions = [UserFunction(place, timeout_s, concurrency) for place in places]
+    functions = [UserFunction(place, place, timeout_s, concurrency) for place in places]
     return functions if names else functions[0]
 
 

@@ -139,7 +139,7 @@ from vade_jax.rewards import functions, process
 
 item = SimpleNamespace(uid="a", question="", answer="", kind="", metadata={{}}, columns={{}})
 print("begun", flush=True)
-print(" reward", functions.UserFunction({place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
+print(" reward", functions.UserFunction("f", {place!r}, 60.0)(item, ["a"], None)[0].reward, flush=True)
 print("pid", process.running()._process.pid, flush=True)
 """
 
@@ -148,7 +148,7 @@ def test_a_program_is_not_run_again_and_its_function_prints_where_it_prints(tmp_
     """Though its main part has no guard."""
     body = "print('called', end='', flush=True)\nreturn [0.25] * len(texts)"
     path = tmp_path / "main.py"
-    path.write_text(RUN.format(place=own_functions.of_body(tmp_path, body).place))
+    path.write_text(RUN.format(place=own_functions.of_body(tmp_path, body).name))
     out = subprocess.check_output([sys.executable, str(path)], timeout=60, text=True)
     assert out.count("begun") == 1 and "called reward 0.25" in out
     assert not is_alive(int(out.split()[-1]))  # it ends with the run

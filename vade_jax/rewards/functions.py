@@ -18,6 +18,7 @@ import functools
 import inspect
 import math
 import numbers
+import pickle
 import sys
 import threading
 import typing
@@ -94,7 +95,8 @@ def arguments(item: "types.Item", answers: Texts, tokens: Tokens) -> dict[str, l
 class UserFunction:
     """One function as a `Judge`."""
 
-    place: str  # path/to/file.py:NAME or module:NAME
+    name: str  # as the user wrote it
+    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
     timeout_s: float  # of a call; if it takes longer, the answers have no verdict
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
@@ -110,47 +112,58 @@ class UserFunction:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
             raise RewardFailure(
-                f"reward.function {self.place!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
                 f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 
+    @functools.cached_property
+    def _source(self) -> str | bytes:
+        if isinstance(self.function, str):
+            return self.function
+        import cloudpickle
+
+        return cloudpickle.dumps(self.function)
+
     def _judged(self, item, answers, tokens) -> list[Judgement]:
-        load(self.place)
+        load(self._source)
         columns = arguments(item, answers, tokens)
-        call = (_judge, self.place, columns, len(answers), self.timeout_s)
+        call = (_judge, self._source, columns, len(answers), self.timeout_s)
         is_many = self.concurrency > 1
         return process.running().call(*call, timeout_s=self.timeout_s, in_thread=is_many)
 
 
-def load(place: str) -> None:
-    """Imports the function of a place in its process, which may take long; raises ValueError."""
+def load(source: str | bytes) -> None:
+    """Imports a function in its process, which may take long; raises ValueError."""
     there = process.running()
-    if place not in there.imported:
-        there.call(_check, place, sys.path)
-        there.imported.add(place)
+    if source not in there.imported:
+        there.call(_check, source, sys.path)
+        there.imported.add(source)
 
 
 # ------------------------------------------------------------------------------ in its process
 @functools.cache  # training, validation and the check share one function, and its counts
-def _function(place: str) -> Callable[..., Any]:
+def _function(source: str | bytes) -> Callable[..., Any]:
+    """Returns the function of a place or of its pickle."""
+    if isinstance(source, bytes):
+        return pickle.loads(source)
     try:
-        function = imports.load(place, "reward.function", more=f", or {RULES!r}")
+        function = imports.load(source, "reward.function", more=f", or {RULES!r}")
     except ValueError as error:
         raise process.Failure(str(error)) from error
     if not callable(function):
         kind = type(function).__name__
-        raise process.Failure(f"reward.function={place!r}: it is {kind}, not a function")
+        raise process.Failure(f"reward.function={source!r}: it is {kind}, not a function")
     return function
 
 
-def _check(place: str, path: Sequence[str]) -> None:
+def _check(source: str | bytes, path: Sequence[str]) -> None:
     sys.path += [folder for folder in path if folder not in sys.path]  # the run may have new ones
-    _function(place)
+    _function(source)
 
 
-def _judge(place, columns, num_answers, timeout_s) -> Any:
-    returned = _function(place)(**columns)
-    if is_async(_function(place)):
+def _judge(source, columns, num_answers, timeout_s) -> Any:
+    returned = _function(source)(**columns)
+    if is_async(_function(source)):
         return _awaited(returned, num_answers, timeout_s + 1)  # the run's own limit comes first
     return _judgements(returned, num_answers)
 

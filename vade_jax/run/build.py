@@ -188,7 +188,7 @@ def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumO
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
             return functions.by_rules(reward.format, reward.format_weight, tag)
-        return functions.UserFunction(name, reward.timeout_s, reward.concurrency)
+        return functions.UserFunction(name, name, reward.timeout_s, reward.concurrency)
 
     judges = [make(name) for name in reward.functions or (functions.RULES,)]
     weights = reward.weights or [1.0] * len(judges)

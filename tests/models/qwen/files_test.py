@@ -171,12 +171,12 @@ ONE_FILE = [
     (lambda d: (d / "config.json").unlink(), GONE, "config.json is missing"),
     (write("config.json", "{"), WRONG, "config.json is not JSON"),
     (lambda d: (d / files.SINGLE).unlink(), GONE, "lacks model.safetensors"),
-    (lambda d: cut(d / files.SINGLE), WRONG, "model.safetensors is damaged or cut"),
+    (lambda d: cut(d / files.SINGLE), WRONG, "model.safetensors is damaged, cut"),
     (lambda d: quantise(d / files.SINGLE), WRONG, "has type I8.* is not quantised"),
 ]
 SHARDS = [
     (lambda d: first_shard(d).unlink(), GONE, "lacks model-00001-of-"),
-    (lambda d: cut(first_shard(d)), WRONG, "model-00001.* is damaged or cut"),
+    (lambda d: cut(first_shard(d)), WRONG, "model-00001.* is damaged, cut"),
 ]
 
 

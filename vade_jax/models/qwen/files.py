@@ -113,7 +113,9 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
             pass
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short ({error}): download it again") from error
+        raise ValueError(
+            f"{path} is damaged, cut short or a Git LFS pointer ({error}): download it again"
+        ) from error
     # The library has checked the file. NumPy maps it, because the library would return copies.
     mapped = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int(mapped[:8].view("<u8")[0])
