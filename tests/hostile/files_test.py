@@ -227,7 +227,7 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
     FORMS[name](tmp_path / name, pa.Table.from_pylist(rows))
     whole, rng = (tmp_path / name).read_bytes(), np.random.default_rng(7)
     refused = 0
-    for number in range(200):
+    for number in range(60):
         path = tmp_path / f"{number}_{name}"
         path.write_bytes(damaged(whole, rng))
         try:
@@ -242,7 +242,7 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
         except ValueError as error:
             assert "cannot be read" in str(error) or "has no" in str(error), error
             refused += 1
-    assert refused >= 50
+    assert refused >= 15
 
 
 # ------------------------------------------------------------------------------ checkpoints
