@@ -29,7 +29,6 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(tmp_path):
     for row in rows[1:]:
         assert row["training/rollout_probs_diff_max"] <= 1e-3
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
-        assert row["rollout/retries"] == 0
         assert "timing_s/update_weights" in row
 
 
