@@ -53,9 +53,10 @@ def draw(seed: int, number: int) -> Fault:
 
 
 def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
-    """Changes one byte of one file of the checkpoints; returns the file, or None if there is none."""
+    """Changes one byte of one file of the newest checkpoint; returns the file, or None if there is none."""
     rng = fault.rng()
-    paths = (workdir / "checkpoints").rglob("*")
+    steps = sorted((workdir / "checkpoints").glob("[0-9]"))
+    paths = steps[-1].rglob("*") if steps else ()
     files = sorted(path for path in paths if path.is_file() and path.stat().st_size)
     if not files:
         return None
