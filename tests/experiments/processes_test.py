@@ -184,7 +184,7 @@ def _member():
         return [functions.Judgement(x, x) for x in odd]
 
     presets.PRESETS["tiny"] = small.SHAPE
-    build.make_scorer = lambda run, policy: scoring.Scorer(lambda x: str(list(x)), judge)
+    build.make_scorer = lambda *_: scoring.Scorer(lambda x: str(list(x)), judge)
     cli.run(train.main)
 
 

@@ -18,7 +18,7 @@ def score(**reward):
     c.reward.update(reward)
     tokenizer = types.SimpleNamespace(decode=lambda tokens: "\\boxed{7}")
     run = settings.Run.from_dict(c.to_dict())
-    return build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
+    return build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer), "")
 
 
 @pytest.mark.parametrize(("buffer", "expected"), [(0, [1, 1, 1]), (4, [1, 0.5, 0])])
@@ -54,7 +54,7 @@ def test_the_tag_that_a_template_opens_counts_for_the_format(
     tokenizer = thinking(tmp_path, opening)
     options = {"format": "think_boxed", "format_weight": 0.25, "function": function}
     run = settings.Run.from_dict({"reward": options})
-    score = build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
+    score = build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer), tokenizer.opening())
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
     (scored,) = score(item, [np.array(tokenizer.encode(text))])
     assert scored.reward == reward and scored.text == text

@@ -50,7 +50,6 @@ def fake_parts(monkeypatch):
         engines: dict(make=make_engine),
         validation: dict(of_items=lambda *_, **__: lambda *_: ({}, frozenset())),
         states: dict(of_prompts=lambda run, policy, data, map: np.eye(len(data.train))),
-        job: dict(RunRecorder=lambda *_: recorder),
     }
     for module, functions in replaced.items():
         for name, function in functions.items():
@@ -66,7 +65,8 @@ def test_three_steps_of_the_smoke_config(name, fake_parts):
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
-    loop, progress = job.prepare(run, selector, POLICY, data=data, workdir="")
+    values = states.for_selector(run, selector, POLICY, data, map, resumes=False)
+    loop, progress = job.prepare(run, selector, POLICY, data, fake_parts, values=values)
     progress = loop.run(progress)
     assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]

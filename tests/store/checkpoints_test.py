@@ -7,7 +7,6 @@ import shutil
 import chex
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import optax
 import pytest
@@ -139,43 +138,28 @@ def test_half_written_steps_are_never_listed(tmp_path):
     assert sorted(os.listdir(tmp_path / "ck")) == ["1", "2"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax
-@pytest.mark.parametrize("damage", [os.remove, lambda path: os.truncate(path, 1)])
-def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
-    """Whatever file is lost or cut: right values, or one error that names the step."""
-    save(tmp_path / "ck", 1, 2)
-    num_errors = 0
-    files = [path for path in (tmp_path / "ck" / "2").rglob("*") if path.is_file()]
-    # The other arrays lie in files as the policy's do.
-    for path in (p for p in files if not {"optimizer", "selector"} & {*p.parts}):
-        shutil.copytree(tmp_path / "ck", tmp_path / "copy")
-        damage(tmp_path / "copy" / path.relative_to(tmp_path / "ck"))
-        saver = checkpoints.manager_of(tmp_path / "copy")
-        try:
-            content, again = checkpoints.restore(saver, 2, trees())
-            assert_same(again, trees())
-            assert content["progress"] == PROGRESS
-        except ValueError as error:
-            assert "copy/2 cannot be read" in str(error) and "\n" not in str(error)
-            num_errors += 1
-        saver.close()
-        shutil.rmtree(tmp_path / "copy")
-    assert num_errors >= 3  # data and manifest; the content
+def change_a_byte(path):
+    content = bytearray(path.read_bytes() or b"?")
+    content[len(content) * 2 // 3] ^= 1
+    path.write_bytes(content)
 
 
-def test_other_values_than_were_saved_are_an_error(tmp_path, monkeypatch):
-    """Most changed bytes cannot be decompressed; these could be read."""
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "checksum", lambda x: 7)
-        saver = save(tmp_path / "arrays", 1)
-    with pytest.raises(ValueError, match="policy is not what was saved"):
-        restored(saver, 1, {"policy": make_state().params})
-    saver = save(tmp_path / "json", 1)
-    files = [x for x in (tmp_path / "json" / "1" / "content").iterdir() if x.is_file()]
-    (path,) = (x for x in files if "checksums" in x.read_text())
-    path.write_text(path.read_text().replace("128", "129"))
-    with pytest.raises(ValueError, match="content is not what was saved"):
-        restored(saver, 1, {})
+@pytest.mark.parametrize("damage", [os.remove, lambda path: os.truncate(path, 1), change_a_byte])
+def test_a_damaged_step_is_an_error_that_names_the_file(tmp_path, damage):
+    """Whatever file is lost, cut or changed: tensorstore reads none of the step."""
+    saver = save(tmp_path / "ck", 1)
+    step = tmp_path / "ck" / "1"
+    files = [path for path in step.glob("*/**/*") if path.is_file()]
+    assert len(files) > 20
+    for path in [*files, step / checkpoints.CHECKSUMS]:
+        content = path.read_bytes()
+        damage(path)
+        with pytest.raises(ValueError, match=r"ck/1 cannot be read") as caught:
+            restored(saver, 1, trees())
+        assert "\n" not in str(caught.value)
+        assert path.name in str(caught.value) or path.name == checkpoints.CHECKSUMS
+        path.write_bytes(content)
+    assert_same(restored(saver, 1, trees()), trees())
 
 
 @pytest.mark.parametrize(
@@ -184,24 +168,3 @@ def test_other_values_than_were_saved_are_an_error(tmp_path, monkeypatch):
 def test_arrays_of_another_run_are_an_error(one_step, parts):
     with pytest.raises(ValueError, match="ck/1 cannot be read"):
         restored(one_step, 1, trees(**parts))
-
-
-# ------------------------------------------------------------------------------ checksums
-ARRAYS = {
-    "float32": np.linspace(-3, 3, 24, dtype=np.float32).reshape(2, 3, 4),
-    "bfloat16": np.linspace(-3, 3, 6).astype(ml_dtypes.bfloat16).reshape(3, 2),
-    "bool": np.array([True, False, True]),
-    "int64": np.array([[1, -(2**40)]]),
-    "scalar": np.int32(-7),
-    "empty": np.zeros((0, 3), np.float32),
-}
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_checksum_is_the_documented_one(name):
-    x = np.asarray(ARRAYS[name])
-    bits = np.atleast_1d(x).view(f"u{min(x.dtype.itemsize, 4)}").ravel().tolist()
-    expected = sum(value * (2 * place + 1) for place, value in enumerate(bits)) % 2**32
-    assert checkpoints.checksum(x) == expected
-    if name != "int64":  # which jax has not
-        assert checkpoints.checksum(jax.device_put(x, jax.devices()[0])) == expected

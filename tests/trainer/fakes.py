@@ -38,7 +38,7 @@ class Recorder:
         self.metrics[step] = self.metrics.get(step, {}) | metrics
         self.data[step] = data or self.data.get(step)
 
-    latest_step = None
+    workdir, resumes = "", False
 
     def restore(self, progress, pool):
         return progress
@@ -80,6 +80,9 @@ def items(num_items):
 def build_prompt(item):
     empty = np.zeros(0, np.int32)
     return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
+
+
+build_prompt.opening = ""  # of the chat template
 
 
 def judge(item, texts, answers):

@@ -24,7 +24,7 @@ from vade_jax.data import images
 T = TypeVar("T", types.Prompts, types.Batch)
 
 
-def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, int]:
+def shapes(*batches: Sequence[types.Prompt], multiple: int = 16, ways: int = 1) -> dict[str, int]:
     """Returns bucketed sizes that fit each of `batches`, as keyword arguments of `collate`.
 
     If all micro-batches are collated with these sizes, they share one compiled step.
@@ -33,14 +33,16 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
         *batches: batches of prompts, with at least one prompt in total.
         multiple: the prompt length is rounded up to one of a few multiples of this; a larger value gives
             fewer sizes.
+        ways: the number of devices that share a batch; image slots are padded to a multiple of it.
     """
     prompts = [prompt for batch in batches for prompt in batch]
     windows = [images.count_windows(image, p.patch) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
+    num_images = arrays.bucket(max(1, num_images), 1)
     # At least one image slot, padded if need be, so that batches with and without images share a program.
     return {
         "prompt_length": arrays.bucket(max(p.length for p in prompts), multiple),
-        "num_images": arrays.bucket(max(1, num_images), 1),
+        "num_images": num_images + -num_images % ways,
         "num_windows": arrays.bucket(max([1, *windows]), 1),
     }
 

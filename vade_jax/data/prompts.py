@@ -147,12 +147,12 @@ class PromptBuilder:
         plain = self.tokenizer.clean(answer.encode("utf-8", "replace").decode())
         text = answers.in_form(plain, form)
         if form != "boxed":
-            opening = self._opening
-            text = text.removeprefix(opening).removeprefix(opening.strip())
+            text = text.removeprefix(self.opening).removeprefix(self.opening.strip())
         return [*self.tokenizer.encode(text), self.tokenizer.im_end]
 
     @functools.cached_property
-    def _opening(self) -> str:
+    def opening(self) -> str:
+        """The tag that the chat template opens for the answer, with its white space; "" without one."""
         return self.tokenizer.opening(**self._template)
 
     def on_pictures(self, size_I4: np.ndarray) -> str:

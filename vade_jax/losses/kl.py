@@ -56,14 +56,3 @@ ESTIMATORS: dict[str, Estimator] = {
     **{"k1": k1, "abs": absolute, "k2": k2, "k3": k3},
     **{"k1+": _with_gradient_of_k2(k1), "k3+": _with_gradient_of_k2(k3)},
 }
-
-
-def estimate(logp_NT: Array, ref_logp_NT: Array, how: str) -> Array:
-    """Returns the estimate of `how`, a key of ESTIMATORS.
-
-    Raises:
-        ValueError: `how` is unknown.
-    """
-    if how not in ESTIMATORS:
-        raise ValueError(f"KL estimator {how!r}: choose one of {list(ESTIMATORS)}")
-    return ESTIMATORS[how](logp_NT, ref_logp_NT)

@@ -143,8 +143,7 @@ class LocalEngine:
         answer_N[slot_N] = number_N
         # Repeats of the last prompt, without answers, fill a smaller call up to the fixed shape.
         prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
-        sizes = batching.shapes(prompts, multiple=self._length_multiple)
-        sizes["num_images"] += -sizes["num_images"] % self._num_shards
+        sizes = batching.shapes(prompts, multiple=self._length_multiple, ways=self._num_shards)
         # If every prompt has exactly one row, row r is prompt r: then `decode.answers` need not gather
         # the prompts' caches, which would copy them.
         one_row_each = num_rows == size and bool(np.all(rows_M == 1))

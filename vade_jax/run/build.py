@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from vade_jax import rng, samplers, settings
-from vade_jax.data import hub, loading, tokens
+from vade_jax.data import hub, loading
 from vade_jax.models.qwen import files, flops, tiny_checkpoint
 from vade_jax.rewards import functions
 from vade_jax.run import cluster
@@ -173,17 +173,20 @@ def batch_sizes(run: settings.Run, devices: jax.sharding.Mesh) -> dict[str, int]
 
 
 # ------------------------------------------------------------------------------ reward, validation
-def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
-    """Returns the scorer of answers; validation uses only its `correct`."""
-    judge = make_judge(run, policy.tokenizer)
+def make_scorer(run: settings.Run, policy: Policy, opening: str) -> scoring.Scorer:
+    """Returns the scorer of answers after the template's `opening`; validation uses only its `correct`."""
+    judge = make_judge(run.reward, opening)
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
     by_length = lambda length: functions.overlong_penalty(length, limit, buffer)
     return scoring.Scorer(policy.tokenizer.decode, judge, by_length, run.reward.concurrency)
 
 
-def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumOfJudges:
-    """Returns the judge of `reward.function`, by default the rules; imports nothing yet."""
-    reward, tag = run.reward, opening(run, tokenizer)
+def make_judge(reward: settings.Reward, opening: str) -> functions.SumOfJudges:
+    """Returns the judge of `reward.function`, by default the rules; imports nothing yet.
+
+    `opening` is the tag that the prompt's template opens: the first part of an answer's format.
+    """
+    tag = "" if reward.format == "boxed" else opening
 
     def make(name: str) -> functions.Judge:
         if name == functions.RULES:
@@ -193,8 +196,3 @@ def make_judge(run: settings.Run, tokenizer: tokens.Tokenizer) -> functions.SumO
     judges = [make(name) for name in reward.functions or (functions.RULES,)]
     weights = reward.weights or [1.0] * len(judges)
     return functions.SumOfJudges(judges, weights, reward.correct_above)
-
-
-def opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:
-    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
-    return "" if run.reward.format == "boxed" else tokenizer.opening(**run.data.template)

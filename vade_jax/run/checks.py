@@ -273,6 +273,6 @@ def check_reward(run: settings.Run, data: Datasets) -> None:
     if run.reward.functions:
         step = max(1, len(data.train) // NUM_TRIED)
         items = [data.train[i] for i in range(0, len(data.train), step)][:NUM_TRIED]
-        tokenizer = data.build_prompt.tokenizer
-        judge, opening = build.make_judge(run, tokenizer), build.opening(run, tokenizer)
-        print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
+        encode, opening = data.build_prompt.tokenizer.encode, data.build_prompt.opening
+        judge = build.make_judge(run.reward, opening)
+        print(trial.check(judge, items, run.reward.format, encode, opening))

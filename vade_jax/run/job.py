@@ -10,7 +10,8 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -104,12 +105,15 @@ def _train(
             policy = build.load_policy(run, checkpoint)
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
+            recorder = RunRecorder(workdir, sized.to_dict())
+            # Closed also if the run fails, so that a save under way is completed.
+            open_parts.callback(recorder.close)
+            items = sized, selector, policy, data
+            values = states.for_selector(*items, threads, resumes=recorder.resumes)
             loop, progress = prepare(
-                sized, selector, policy, data, workdir, threads, benchmarks, vary
+                *items, recorder, threads, values=values, benchmarks=benchmarks, vary=vary
             )
-        # Closed also if the run fails, so that a save under way is completed.
         open_parts.callback(loop.collect.engine.close)
-        open_parts.callback(loop.recorder.close)
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None, base=None)
         progress = loop.run(progress, stop)
@@ -144,67 +148,62 @@ def prepare(
     selector: samplers.Sampler,
     policy: Policy,
     data: datasets.Datasets,
-    workdir: str,
+    recorder: RunRecorder,
     map: loading.Map = map,
+    *,
+    values: Mapping[str, np.ndarray] = types.MappingProxyType({}),
     benchmarks: Sequence[Validate] = (),
     vary: Vary | None = None,
 ) -> tuple[Loop, Progress]:
-    """Builds the loop and all its parts, and restores the latest checkpoint; `map` maps over items.
+    """Builds the loop and all its parts, and restores the latest checkpoint.
 
-    The caller closes the loop's engine and recorder.
+    The caller closes the loop's engine and the recorder. `map` maps over items, and `values` has the arrays
+    of all items that the selector needs.
     """
     num_items = len(data.train)
-    with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
-        recorder = RunRecorder(workdir, run.to_dict())
-        if_failed.callback(recorder.close)
-        resumes = recorder.latest_step is not None
-        values = states.for_selector(run, selector, policy, data, map, resumes=resumes)
-        state, learn = build.make_learner(run, policy, map, resumes=resumes)
-        pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
-        begun = Progress(state, selector.init(num_items, **values), np.zeros(num_items, np.int32))
-        progress = recorder.restore(begun, pool)
-        score = build.make_scorer(run, policy)
-        held_out = validation.of_items(  # before vLLM takes the GPUs
-            "validation",
-            data.validation,
-            data.build_prompt,
-            score,
-            num_samples=run.eval.num_samples,
-            sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
-            map=map,
-        )
-        engine = engines.make(run, policy, workdir)
-        if_failed.callback(engine.close)
-        usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
-        collect = Collector(
-            selector=selector,
-            pool=pool,
-            engine=engine,
-            score=score,
-            key=jax.random.key(run.seed),
-            num_prompts=run.num_prompts,
-            advantage=vary.advantage if vary else usual,
-            refill=run.refill,
-        )
-        schedule = Schedule(
-            num_steps=run.num_steps,
-            eval_every=run.eval.every,
-            max_rollouts=run.max_rollouts,
-            measure=run.resolved_measure,
-            measures_first=selector.needs.passes == "first",
-            num_items=num_items,
-        )
-        num_apart = gpus.num_apart(run.engine, run.layout)
-        loop = Loop(
-            collect=collect,
-            learn=learn,
-            validate=[held_out, *benchmarks],
-            recorder=recorder,
-            schedule=schedule,
-            lag=run.engine.max_lag,
-            overlaps=num_apart > 0 and not run.layout.sleep,
-            engine_devices=num_apart,
-            whole=policy.whole,
-        )
-        if_failed.pop_all()
+    state, learn = build.make_learner(run, policy, map, resumes=recorder.resumes)
+    pool = choosing.Pool(data.train, data.build_prompt, map, vary.expand if vary else None)
+    begun = Progress(state, selector.init(num_items, **values), np.zeros(num_items, np.int32))
+    progress = recorder.restore(begun, pool)
+    score = build.make_scorer(run, policy, data.build_prompt.opening)
+    held_out = validation.of_items(  # before vLLM takes the GPUs
+        "validation",
+        data.validation,
+        data.build_prompt,
+        score,
+        num_samples=run.eval.num_samples,
+        sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
+        map=map,
+    )
+    schedule = Schedule(
+        num_steps=run.num_steps,
+        eval_every=run.eval.every,
+        max_rollouts=run.max_rollouts,
+        measure=run.resolved_measure,
+        measures_first=selector.needs.passes == "first",
+        num_items=num_items,
+    )
+    usual = functools.partial(scoring.usual_advantage, scale_by_std=run.scale_by_std)
+    num_apart = gpus.num_apart(run.engine, run.layout)
+    collect = Collector(
+        selector=selector,
+        pool=pool,
+        engine=engines.make(run, policy, recorder.workdir),
+        score=score,
+        key=jax.random.key(run.seed),
+        num_prompts=run.num_prompts,
+        advantage=vary.advantage if vary else usual,
+        refill=run.refill,
+    )
+    loop = Loop(
+        collect=collect,
+        learn=learn,
+        validate=[held_out, *benchmarks],
+        recorder=recorder,
+        schedule=schedule,
+        lag=run.engine.max_lag,
+        overlaps=num_apart > 0 and not run.layout.sleep,
+        engine_devices=num_apart,
+        whole=policy.whole,
+    )
     return loop, progress

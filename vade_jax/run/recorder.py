@@ -38,7 +38,7 @@ class RunRecorder:
 
     def __init__(self, workdir: str, config: Mapping[str, Any]):
         """Opens the directory; `config` has all settings."""
-        self._workdir, self._config = workdir, config
+        self.workdir, self._config = workdir, config
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(workdir, wandb=config["wandb"], config=config)
@@ -48,8 +48,9 @@ class RunRecorder:
         self._log_written.set_result(None)
         path, keep = os.path.join(workdir, directory.CHECKPOINTS), config["checkpoint"]["keep"]
         self._checkpoints = checkpoints.manager_of(path, keep=keep, is_sole=True)
-        self.latest_step = self._checkpoints.latest_step()  # None: nothing is saved
-        self._recorded = self.latest_step  # the step of the last line of metrics
+        self._latest = self._checkpoints.latest_step()  # None: nothing is saved
+        self._recorded = self._latest  # the step of the last line of metrics
+        self.resumes = self._latest is not None
 
     def restore(self, progress: Progress, pool: Pool) -> Progress:
         """Returns the progress of the latest checkpoint, or `progress` itself if there is none.
@@ -63,10 +64,10 @@ class RunRecorder:
         Raises:
             ValueError: the checkpoint is damaged, or the metrics end before it, so there would be a gap.
         """
-        step = self.latest_step or 0
+        step = self._latest or 0
         if self._metrics is not None:
             self._metrics.resume_after(step)
-            rollout_log.remove_after(self._workdir, step)
+            rollout_log.remove_after(self.workdir, step)
         if not step:
             return progress
         examples = _trees(progress) | {"waiting": None}
@@ -95,7 +96,7 @@ class RunRecorder:
         if data is None:
             return
         self._log_written.result()
-        path = rollout_log.path(self._workdir, step)
+        path = rollout_log.path(self.workdir, step)
         self._log_written = self._log_thread.submit(lambda: rollout_log.write(path, *tables(data)))
         if step == 1:
             print(first_answer(data))

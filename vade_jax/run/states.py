@@ -68,8 +68,7 @@ def of_prompts(run: settings.Run, policy: Policy, data: Datasets, map: loading.M
         prompts = [*map(lambda i: data.build_prompt(data.train[i]), places)]
         # Repeats of the last prompt fill the last call up to the fixed shape.
         prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
-        sizes = batching.shapes(prompts, multiple=run.data.length_multiple)
-        sizes["num_images"] += -sizes["num_images"] % ways
+        sizes = batching.shapes(prompts, multiple=run.data.length_multiple, ways=ways)
         batch = batching.collate(prompts, **sizes)
         feature_ME = states(policy.base, policy.params, processes.put(batch, where))
         features.append(np.asarray(feature_ME)[: len(places)])

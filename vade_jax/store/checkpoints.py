@@ -1,7 +1,8 @@
-"""Checkpoints in orbax's `CheckpointManager`: one composite a step, with a checksum of every array.
+"""Checkpoints in orbax's `CheckpointManager`: one composite a step, with checksums of its files.
 
     checkpoints/42/policy, optimizer, ...   trees of arrays
-                   content                  a text in JSON: progress, config, the checksums of all arrays
+                   content                  JSON: progress, config
+                   checksums.json           SHA-256 of every file of these
 
 Nothing is pickled. Orbax writes a step to a temporary directory and renames it when it is complete; an
 incomplete step is never listed.
@@ -9,26 +10,33 @@ incomplete step is never listed.
 Several processes share one directory. All call the same functions in the same order, and each writes and
 reads the shards of its devices. Another number of processes restores the same values.
 
-Orbax's files have no checksums, so a changed byte would be read as other numbers. Each array is therefore
-saved with a sum of its bits.
+Orbax's files have no checksums: a changed byte would be read as other numbers, or end the process inside
+tensorstore. So process 0 writes the checksums right before orbax's rename, and nothing is parsed before the
+files are compared with them.
 """
 
+import hashlib
 import json
 import os
-import zlib
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 
 from vade_jax.types import Array, PathLike
 
 Trees = Mapping[str, Any]  # trees of arrays, by name
 TREES = ("policy", "optimizer", "selector", "waiting")
 CONTENT = "content"
+CHECKSUMS = "checksums.json"
+TIMEOUT_S = (
+    3600  # of a save in the background; orbax's ten minutes are short for hundreds of gigabytes
+)
 
 
 def manager_of(
@@ -41,10 +49,17 @@ def manager_of(
         keep: the number of newest steps to keep.
         is_sole: nobody else writes there, so leftovers of a killed save are removed.
     """
+    directory = os.path.abspath(directory)
     handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
+    # Orbax calls it in process 0 when all files of a step are written, before it renames the directory.
+    sealing = ocp.options.AsyncOptions(
+        timeout_secs=TIMEOUT_S, post_finalization_callback=lambda: _seal(pathlib.Path(directory))
+    )
     manager = ocp.CheckpointManager(
-        os.path.abspath(directory),
-        options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=is_sole),
+        directory,
+        options=ocp.CheckpointManagerOptions(
+            max_to_keep=keep, cleanup_tmp_directories=is_sole, async_options=sealing
+        ),
         item_handlers=handlers | {CONTENT: ocp.JsonCheckpointHandler()},
     )
     if is_sole:
@@ -69,10 +84,9 @@ def save(
         return
     # An uncommitted array is written from a copy on the host.
     trees = jax.tree.map(lambda x: x if _is_committed(x) else np.array(x), dict(trees))
-    plain = {"values": content, "checksums": {name: _sums(x) for name, x in trees.items()}}
-    text = json.dumps(plain, default=lambda x: np.asarray(x).item())
     items: dict[str, Any] = {name: ocp.args.StandardSave(x) for name, x in trees.items()}
-    items[CONTENT] = ocp.args.JsonSave({"text": text, "crc32": zlib.crc32(text.encode())})
+    plain = json.loads(json.dumps(content, default=lambda x: np.asarray(x).item()))
+    items[CONTENT] = ocp.args.JsonSave(plain)
     manager.save(step, args=ocp.args.Composite(**items), force=True)
 
 
@@ -89,6 +103,7 @@ def restore(
         ValueError: the step is damaged or missing, or its arrays have other names or shapes.
     """
     try:
+        _check(pathlib.Path(manager.directory, str(step)))
         return _restore(manager, step, examples)
     except Exception as error:  # of orbax and tensorstore: of many kinds, and pages long
         reason = (str(error).strip().splitlines() or [""])[0][:200]
@@ -102,13 +117,9 @@ def _restore(
     manager: ocp.CheckpointManager, step: int, examples: Trees
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     read = ocp.args.Composite(**{CONTENT: ocp.args.JsonRestore()})
-    saved = manager.restore(step, args=read)[CONTENT]
-    if saved["crc32"] != zlib.crc32(saved["text"].encode()):
-        raise ValueError(f"{CONTENT} is not what was saved")
-    content = json.loads(saved["text"])
+    content = manager.restore(step, args=read)[CONTENT]
     metadata, targets, trees = manager.item_metadata(step), {}, {}
-    # In the same order in all processes, whose checksums are computed together.
-    for name in (x for x in examples if x in content["checksums"]):
+    for name in (x for x in examples if x in metadata):
         example = dict(metadata[name].tree) if examples[name] is None else examples[name]
         targets[name] = jax.tree.map(_target, example)
     if targets:  # without arguments orbax would restore all that there is
@@ -118,9 +129,7 @@ def _restore(
         # Orbax reads NumPy in any shape.
         if jax.tree.map(np.shape, trees[name]) != jax.tree.map(np.shape, target):
             raise ValueError(f"{name} has arrays of other shapes")
-        if _sums(trees[name]) != content["checksums"][name]:
-            raise ValueError(f"{name} is not what was saved")
-    return content["values"], trees
+    return content, trees
 
 
 def _is_committed(x: Array) -> bool:
@@ -136,31 +145,35 @@ def _target(example: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ checksums
-def _sums(tree: Any) -> list[int]:
-    """Returns the checksum of each array in a tree."""
-    return [checksum(x) for x in jax.tree.leaves(tree)]
+def _seal(directory: pathlib.Path) -> None:
+    """Writes the checksums of the step that is being saved in `directory`."""
+    # A killed save may have left an older one, which no one reads.
+    unfinished = directory.glob("*.orbax-checkpoint-tmp*")
+    step = max(unfinished, key=lambda path: path.stat().st_mtime_ns)
+    # Orbax writes into its file at the top once more when it renames the directory.
+    files = [path for path in step.glob("*/**/*") if path.is_file()]
+    names = [str(path.relative_to(step)) for path in files]
+    (step / CHECKSUMS).write_text(json.dumps(_checksums(step, names), indent=1))
 
 
-def checksum(x: Array) -> int:
-    """Returns the sum, modulo 2^32, of the bits of each value times an odd number of its place.
-
-    One changed value always changes it. The order of a sum does not matter: each device sums its shard, and
-    another mesh gets the same number.
-    """
-    if not _is_committed(x):
-        # First on the host: without x64, JAX would cut 64-bit values in half.
-        x = np.atleast_1d(np.asarray(x))
-        x = x.view(f"u{min(x.dtype.itemsize, 4)}")
-    return int(_sum(x))
+def _check(step: pathlib.Path) -> None:
+    """Compares a step's files with their checksums; several processes share the work."""
+    expected = json.loads((step / CHECKSUMS).read_text())
+    share = sorted(expected)[jax.process_index() :: jax.process_count()]
+    actual = _checksums(step, share)
+    damaged = [name for name in share if actual[name] != expected[name]]
+    if multihost_utils.process_allgather(np.array(bool(damaged))).any():
+        raise ValueError(f"{', '.join(damaged) or 'a file'} is not what was saved")
 
 
-@jax.jit
-def _sum(x: Array) -> Array:
-    x = jax.device_put(x, jax.memory.Space.Device)  # an offloaded array is in the host's memory
-    x = x.astype(jnp.uint8) if x.dtype == jnp.bool_ else x
-    bits = jax.lax.bitcast_convert_type(x, f"u{x.dtype.itemsize}").astype(jnp.uint32)
-    place = jnp.zeros((), jnp.uint32)
-    for axis, size in enumerate(bits.shape):
-        iota = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, axis)
-        place = place * np.uint32(size % 2**32) + iota
-    return jnp.sum(bits * (2 * place + 1), dtype=jnp.uint32)
+def _checksums(step: pathlib.Path, names: Sequence[str]) -> dict[str, str]:
+    """Returns the SHA-256 of files, by their names; threads read them at once."""
+
+    def checksum(name: str) -> str:
+        if not (step / name).is_file():
+            return "missing"
+        with (step / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with futures.ThreadPoolExecutor() as threads:
+        return dict(zip(names, threads.map(checksum, names), strict=True))

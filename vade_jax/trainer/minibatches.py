@@ -61,8 +61,8 @@ def split(
     sizes = batching.shapes(
         *[[of_rows[r] for r in rows] for update in microbatches for rows in update],
         multiple=length_multiple,
+        ways=ways,
     )
-    sizes["num_images"] += -sizes["num_images"] % ways
     advantage_N, mask_NT = np.asarray(advantage_N, np.float32), answer_mask(rollouts)
     # The last answer is empty: -1 in `answer_RG`.
     token_NT, mask_NT, advantage_N, logp_NT = (

@@ -4,6 +4,7 @@ An objective turns the policy's log-probs into a scalar whose denominators are t
 counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -44,42 +45,33 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
         max_tokens: the limit of an answer, which is the constant of "seq-mean-token-sum-norm".
     """
     log_ratio = {"token": ratios.token, "sequence": ratios.sequence}[loss.ratio]
+    clip = functools.partial(
+        policy.clipped,
+        clip_low=loss.clip_low,
+        clip_high=loss.clip_high,
+        dual_clip=loss.dual_clip or None,
+    )
+    aggregate = functools.partial(policy.aggregate, how=loss.aggregate, scale=max_tokens)
+    weigh, divergence, kl_coef = None, kl.ESTIMATORS[loss.kl], loss.kl_coef
+    if loss.importance not in settings.UNWEIGHTED:
+        weigh = functools.partial(importance.weights, loss.importance, cap=loss.importance_cap)
 
     def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
-
-        def reduce(x_NT):
-            return policy.aggregate(
-                x_NT, mask_NT, loss.aggregate, **totals._asdict(), scale=max_tokens
-            )
-
-        clipped = policy.clipped(
-            log_ratio(logp_NT, old_NT, mask_NT),
-            batch.advantage_N,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            dual_clip=loss.dual_clip or None,
-        )
+        reduce = lambda x_NT: aggregate(x_NT, mask_NT, **totals._asdict())
+        clipped = clip(log_ratio(logp_NT, old_NT, mask_NT), batch.advantage_N)
         loss_NT, token_NT = clipped.loss_NT, ratios.token(logp_NT, old_NT)
         metrics = policy.metrics(clipped, token_NT, mask_NT, totals.num_tokens)
         metrics |= agreement(logp_NT, batch, totals)
-        if loss.importance not in settings.UNWEIGHTED:
-            weight_NT = importance.weights(
-                loss.importance,
-                old_NT,
-                batch.rollout_logp_NT,
-                mask_NT,
-                cap=loss.importance_cap,
-            )
+        if weigh is not None:
+            weight_NT = weigh(old_NT, batch.rollout_logp_NT, mask_NT)
             loss_NT *= weight_NT
             metrics |= importance.metrics(weight_NT, mask_NT, totals.num_tokens)
-        policy_loss = reduce(loss_NT)
-        metrics["actor/pg_loss"] = policy_loss
-        if not loss.kl_coef:  # without it the batch has no reference log-probs
+        metrics["actor/pg_loss"] = policy_loss = reduce(loss_NT)
+        if not kl_coef:  # without it the batch has no reference log-probs
             return policy_loss, metrics
-        divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
-        metrics["actor/kl_loss"] = divergence
-        return policy_loss + loss.kl_coef * divergence, metrics
+        metrics["actor/kl_loss"] = reduce(divergence(logp_NT, batch.ref_logp_NT))
+        return policy_loss + kl_coef * metrics["actor/kl_loss"], metrics
 
     return objective
 
@@ -121,19 +113,14 @@ def make_logp(
         chunk: the number of tokens whose logits exist at once on a device.
         remat: recompute each layer's activations in the backward pass.
     """
+    selected = functools.partial(
+        logprobs.selected, temperature=temperature, banned=banned, chunk=chunk
+    )
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model = merge(params)
         hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, remat=remat)
-        return logprobs.selected(
-            hidden_NTD,
-            model.head(jnp.float32),
-            batch.token_NT,
-            temperature=temperature,
-            banned=banned,
-            chunk=chunk,
-            place=model.place,
-        )
+        return selected(hidden_NTD, model.head(jnp.float32), batch.token_NT, place=model.place)
 
     return logp
 
