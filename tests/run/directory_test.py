@@ -24,6 +24,7 @@ def start(workdir, identity=IDENTITY, **changes):
 def saved(workdir, **changes):
     """A run that has saved step 3."""
     start(workdir, **changes)
+    run_file.change(workdir, state="running")
     (workdir / "checkpoints" / "3").mkdir(parents=True)
 
 
@@ -72,7 +73,7 @@ def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
 
 def test_a_finished_run_keeps_its_settings_and_needs_no_checkpoints(tmp_path):
     saved(tmp_path, num_steps=3)
-    run_file.write(tmp_path, run_file.read(tmp_path) | {"state": "done", "step": 3})
+    run_file.change(tmp_path, state="done", step=3)
     lengths = (
         {"num_steps": 5},
         {"num_steps": 2},

@@ -89,6 +89,8 @@ class PromptBuilder:
         limits = {"patch": tokenizer.patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
         self._load = functools.partial(images.load, **limits)
         self._template = dict(template)
+        # The tag that the chat template opens for the answer, with its white space; "" without one.
+        self.opening = tokenizer.opening(**template)
         # Its control tokens are not removed: its author may want them, such as Qwen3's <think>.
         self._instruction = instruction.strip()
 
@@ -149,11 +151,6 @@ class PromptBuilder:
         if form != "boxed":
             text = text.removeprefix(self.opening).removeprefix(self.opening.strip())
         return [*self.tokenizer.encode(text), self.tokenizer.im_end]
-
-    @functools.cached_property
-    def opening(self) -> str:
-        """The tag that the chat template opens for the answer, with its white space; "" without one."""
-        return self.tokenizer.opening(**self._template)
 
     def on_pictures(self, size_I4: np.ndarray) -> str:
         """Returns a line if the policy was taught with such pictures in much another size, else "".

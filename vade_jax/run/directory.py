@@ -1,7 +1,7 @@
 """The run directory: its lock, whose it is, and the exported policy.
 
-A run owns its directory from its first checkpoint on, and still when it is done. Before that nothing is lost:
-another run may take the directory.
+A run owns its directory from right before its first checkpoint on, also when it is done. Until then its
+state in run.json is "new", nothing can be lost, and another run may take the directory.
 """
 
 import contextlib
@@ -132,11 +132,12 @@ def check_settings(run: settings.Run, workdir: str) -> None:
                 f"{workdir} is of another version ({error}): give another --workdir"
             ) from error
         others = "; ".join(run_file.differences(there, run.to_dict(), MAY_CHANGE))
-        if others and (_has_checkpoint(workdir) or run_file.is_done(content)):
+        if others and content["state"] != run_file.NEW:
             raise ValueError(
                 f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
             )
-        if run_file.is_done(content) and not (_has_checkpoint(workdir) or is_done(run, workdir)):
+        is_over = content["state"] == run_file.DONE
+        if is_over and not (_has_checkpoint(workdir) or is_done(run, workdir)):
             raise ValueError(
                 f"{workdir} is of a finished run without checkpoints, so it cannot go on: put its checkpoints/ "
                 "back, or give another --workdir"
@@ -164,7 +165,7 @@ def _has_checkpoint(workdir: str) -> bool:
 def is_done(run: settings.Run, workdir: str) -> bool:
     """Returns whether a run of this length, or a longer one, has exported its policy; touches no device."""
     content = run_file.read(workdir)
-    if not run_file.is_done(content):
+    if content.get("state") != run_file.DONE:
         return False
     then, now = content["settings"], run.to_dict()
     is_as_long = all(then[name] == now[name] for name in ("num_steps", "num_epochs", "budget"))
@@ -185,8 +186,9 @@ def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_item
     """
 
     def write():
-        if _has_checkpoint(workdir):
-            began = run_file.read(workdir).get("identity", {})
+        earlier, state = run_file.read(workdir), run_file.NEW
+        if earlier.get("state", state) != run_file.NEW:
+            began, state = earlier["identity"], run_file.RUNNING
             changed = {name for name, value in identity.items() if began.get(name) != value}
             if others := ", ".join(what for name, what in _MUST_STAY.items() if name in changed):
                 raise ValueError(
@@ -196,7 +198,7 @@ def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_item
                 print(f"WARNING: since this run began, this has changed: {others}: it goes on")
         for directory in (workdir, os.path.join(workdir, "rollouts")):
             atomic.remove_strays(directory)
-        content = {"num_items": num_items, "identity": dict(identity)}
+        content = {"state": state, "num_items": num_items, "identity": dict(identity)}
         run_file.write(workdir, content | {"settings": run.to_dict()})
 
     processes.on_leader(write)
@@ -216,6 +218,5 @@ def export_policy(policy: Policy, progress: Progress, workdir: str) -> None:
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params, progress.state.frozen), write=leader)
     if leader:
-        content = run_file.read(workdir) | {"state": "done", "step": progress.step}
-        run_file.write(workdir, content)
+        run_file.change(workdir, state=run_file.DONE, step=progress.step)
     processes.barrier()  # the other processes wait until it is written

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.run import directory
-from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax.store import checkpoints, metrics, rollout_log, run_file
 from vade_jax.trainer import processes
 from vade_jax.trainer.choosing import Pool
 from vade_jax.trainer.collect import StepData
@@ -115,6 +115,9 @@ class RunRecorder:
         trees = _trees(progress)
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
+        if not self.resumes and self._metrics is not None:  # from now on there is something to lose
+            run_file.change(self.workdir, state=run_file.RUNNING)
+        self.resumes = True
         checkpoints.save(self._checkpoints, step, trees, content)
         if last:
             self._checkpoints.wait_until_finished()

@@ -17,7 +17,6 @@ files are compared with them.
 
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from concurrent import futures
@@ -28,15 +27,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from vade_jax.types import Array, PathLike
+from vade_jax.types import PathLike
 
 Trees = Mapping[str, Any]  # trees of arrays, by name
 TREES = ("policy", "optimizer", "selector", "waiting")
 CONTENT = "content"
 CHECKSUMS = "checksums.json"
-TIMEOUT_S = (
-    3600  # of a save in the background; orbax's ten minutes are short for hundreds of gigabytes
-)
 
 
 def manager_of(
@@ -49,19 +45,17 @@ def manager_of(
         keep: the number of newest steps to keep.
         is_sole: nobody else writes there, so leftovers of a killed save are removed.
     """
-    directory = os.path.abspath(directory)
+    directory = pathlib.Path(directory).absolute()
     handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
-    # Orbax calls it in process 0 when all files of a step are written, before it renames the directory.
-    sealing = ocp.options.AsyncOptions(
-        timeout_secs=TIMEOUT_S, post_finalization_callback=lambda: _seal(pathlib.Path(directory))
+    # Orbax calls it in process 0 when a step's files are written, before it renames their directory.
+    seal = ocp.options.AsyncOptions(
+        timeout_secs=3600, post_finalization_callback=lambda: _seal(directory)
     )
-    manager = ocp.CheckpointManager(
-        directory,
-        options=ocp.CheckpointManagerOptions(
-            max_to_keep=keep, cleanup_tmp_directories=is_sole, async_options=sealing
-        ),
-        item_handlers=handlers | {CONTENT: ocp.JsonCheckpointHandler()},
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=keep, cleanup_tmp_directories=is_sole, async_options=seal
     )
+    handlers[CONTENT] = ocp.JsonCheckpointHandler()
+    manager = ocp.CheckpointManager(directory, options=options, item_handlers=handlers)
     if is_sole:
         # If orbax is killed while it removes an old step, half of it remains, is listed as a
         # complete one, and stays if no later step is saved.
@@ -82,8 +76,9 @@ def save(
     manager.wait_until_finished()
     if step in manager.all_steps():
         return
-    # An uncommitted array is written from a copy on the host.
-    trees = jax.tree.map(lambda x: x if _is_committed(x) else np.array(x), dict(trees))
+    # An array that was not put on a device is written from a copy on the host.
+    is_placed = lambda x: isinstance(x, jax.Array) and x.committed
+    trees = jax.tree.map(lambda x: x if is_placed(x) else np.array(x), dict(trees))
     items: dict[str, Any] = {name: ocp.args.StandardSave(x) for name, x in trees.items()}
     plain = json.loads(json.dumps(content, default=lambda x: np.asarray(x).item()))
     items[CONTENT] = ocp.args.JsonSave(plain)
@@ -132,11 +127,6 @@ def _restore(
     return content, trees
 
 
-def _is_committed(x: Array) -> bool:
-    """Returns whether an array was put on its devices, rather than left where it happens to be."""
-    return isinstance(x, jax.Array) and x.committed
-
-
 def _target(example: Any) -> Any:
     """Returns what orbax reads an array into."""
     if isinstance(example, jax.ShapeDtypeStruct) and example.sharding is not None:
@@ -147,9 +137,8 @@ def _target(example: Any) -> Any:
 # ------------------------------------------------------------------------------ checksums
 def _seal(directory: pathlib.Path) -> None:
     """Writes the checksums of the step that is being saved in `directory`."""
-    # A killed save may have left an older one, which no one reads.
-    unfinished = directory.glob("*.orbax-checkpoint-tmp*")
-    step = max(unfinished, key=lambda path: path.stat().st_mtime_ns)
+    # A killed save may have left an older directory.
+    step = max(directory.glob("*.orbax-checkpoint-tmp*"), key=lambda path: path.stat().st_mtime_ns)
     # Orbax writes into its file at the top once more when it renames the directory.
     files = [path for path in step.glob("*/**/*") if path.is_file()]
     names = [str(path.relative_to(step)) for path in files]
@@ -160,8 +149,7 @@ def _check(step: pathlib.Path) -> None:
     """Compares a step's files with their checksums; several processes share the work."""
     expected = json.loads((step / CHECKSUMS).read_text())
     share = sorted(expected)[jax.process_index() :: jax.process_count()]
-    actual = _checksums(step, share)
-    damaged = [name for name in share if actual[name] != expected[name]]
+    damaged = [name for name, x in _checksums(step, share).items() if x != expected[name]]
     if multihost_utils.process_allgather(np.array(bool(damaged))).any():
         raise ValueError(f"{', '.join(damaged) or 'a file'} is not what was saved")
 

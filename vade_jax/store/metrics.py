@@ -28,11 +28,7 @@ class Writer:
     def __init__(
         self, workdir: PathLike, *, wandb: str = "", config: Mapping[str, Any] | None = None
     ):
-        """Opens a run directory, new or to be resumed.
-
-        `wandb` is the Weights & Biases project that gets the same numbers, and `config` the settings that it
-        shows.
-        """
+        """Opens a run directory; a Weights & Biases project `wandb` gets the same numbers and `config`."""
         self.path = pathlib.Path(workdir) / FILE
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._wandb = _wandb(workdir, wandb, config or {}) if wandb else None

@@ -1,8 +1,9 @@
-"""run.json: the settings of a run, and what it is of.
+"""run.json: the settings of a run, the data and model that it began with, and its state.
 
-    {"num_items": 512, "identity": {"items": 2768625435, ...}, "settings": {...}}
+    {"state": "running", "num_items": 512, "identity": {"items": 2768625435, ...}, "settings": {...}}
 
-A run that has exported its policy adds "state": "done" and its last "step".
+The state is "new" until right before the first checkpoint, then "running", and "done" when the policy is
+exported; then "step" is the run's last.
 """
 
 import json
@@ -16,6 +17,7 @@ from vade_jax import atomic
 from vade_jax.types import PathLike
 
 FILE = "run.json"
+NEW, RUNNING, DONE = "new", "running", "done"
 
 
 def read(workdir: PathLike) -> dict[str, Any]:
@@ -29,9 +31,9 @@ def write(workdir: PathLike, content: Mapping[str, Any]) -> None:
     atomic.write_text(pathlib.Path(workdir) / FILE, json.dumps(content, indent=2) + "\n")
 
 
-def is_done(content: Mapping[str, Any]) -> bool:
-    """Returns whether the run has exported its policy; with other settings it may go on."""
-    return content.get("state") == "done"
+def change(workdir: PathLike, **values: Any) -> None:
+    """Replaces some values of the file, such as the state."""
+    write(workdir, read(workdir) | values)
 
 
 def settings_of(workdir: PathLike) -> dict[str, Any]:
