@@ -19,10 +19,10 @@ from experiments.evals import evaluation, policies, results
 from experiments.evals.benchmarks import BENCHMARKS
 from tests.experiments.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
+from tests.rollout import fake
 from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.models.qwen import presets, tiny_checkpoint
-from vade_jax.rollout import fake
 from vade_jax.run import engines
 from vade_jax.trainer import mesh
 

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
-from vade_jax.store import metrics, rollout_log
+from vade_jax.store import metrics, rollout_log, run_file
 from vade_jax.trainer import choosing, collect, scoring
 from vade_jax.trainer.progress import Progress
 from vade_jax.types import Item, Proposal, TrainState
@@ -197,7 +197,9 @@ def test_what_is_saved_is_restored(tmp_path):
     counters = {"step": 7, "rollouts_total": 9, "known": frozenset("ab"), "visits": 5}
     with opened(tmp_path) as one:
         one.record(7, {})
+        assert not run_file.read(tmp_path)  # here nobody wrote that the run is new
         one.save(progress(3, **counters), last=True)
+        assert run_file.read(tmp_path) == {"state": "running"}
     with opened(tmp_path) as one:
         again = one.restore(progress(0), None)
     chex.assert_trees_all_equal(vars(again), vars(progress(3, **counters)))

@@ -9,10 +9,10 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import train
+from tests.rollout import fake
 from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural
-from vade_jax.rollout import fake
 from vade_jax.run import build, checks, datasets, engines, job, states
 from vade_jax.store import metrics
 from vade_jax.trainer import validation

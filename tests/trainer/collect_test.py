@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from tests.rollout import fake
 from tests.trainer import fakes, small
 from vade_jax import samplers
-from vade_jax.rollout import fake
 from vade_jax.settings import Refill
 from vade_jax.trainer import collect, step_metrics
 

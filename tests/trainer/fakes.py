@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.rollout import fake
 from vade_jax import samplers, settings
 from vade_jax.rewards import functions
-from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.samplers import base
 from vade_jax.trainer import choosing, collect, loop, scoring
@@ -86,7 +86,7 @@ build_prompt.opening = ""  # of the chat template
 
 
 def judge(item, texts, answers):
-    """The answers of `rollout.fake`."""
+    """The answers of `FakeEngine`."""
     right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
     return [functions.Judgement(x, x) for x in right]
 

@@ -5,10 +5,16 @@ import socket
 import subprocess
 import sys
 
+import chex
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
+from tests.rollout.fake import FakeEngine
+from tests.trainer import small
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.leader import LeaderEngine
 from vade_jax.trainer import mesh, processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -78,6 +84,31 @@ def fail(kind):
     raise kind("no such thing")
 
 
+class Synced(FakeEngine):
+    def sync(self, tensors, version):
+        self.names = [name for name, _ in tensors]
+        self.version = version
+
+
+def _engine(number):
+    real = Synced({str(m): 0.5 for m in range(4)})
+    gathered = lambda params: ((name, multihost_utils.process_allgather(x)) for name, x in params)
+    answers = Sampling(max_tokens=2)
+    engine = LeaderEngine(real if number == 0 else None, answers, gathered, processes.on_leader)
+    arguments = small.prompts(4), np.array([2, 1, 3, 2]), jax.random.key(3)
+    scored = {}
+    rollouts = engine.generate(*arguments, 0, on_group=scored.__setitem__)
+    expected = Synced(real.pass_rate).generate(*arguments, 0)
+    chex.assert_trees_all_equal(vars(rollouts), vars(expected))
+    chex.assert_trees_all_equal_dtypes(vars(rollouts), vars(expected))
+    assert sorted(scored) == [0, 1, 2, 3] * (number == 0)
+    engine.sync([("a", np.ones(2)), ("b", np.ones(3))], 5)
+    assert number or (real.names == ["a", "b"] and real.version == 5)
+    with pytest.raises(ValueError, match="version 5"):
+        engine.generate(*arguments, 0)
+    assert engine.generate(*arguments, 5).params_version == 5
+
+
 def _member(address, number):
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
@@ -86,6 +117,7 @@ def _member(address, number):
     _put()
     _agreement(number)
     _leader(number)
+    _engine(number)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ import functools
 import jax
 import numpy as np
 
+from tests.rollout.fake import FakeEngine
 from tests.trainer import fakes, small
 from vade_jax.rewards import functions
-from vade_jax.rollout.fake import FakeEngine
 from vade_jax.trainer import choosing, hardware, scoring, step_metrics
 from vade_jax.types import Item, Proposal, Rollouts
 

@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 
+from tests.rollout.fake import FakeEngine
 from tests.trainer import fakes
 from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Sampling
-from vade_jax.rollout.fake import FakeEngine
 from vade_jax.trainer import validation
 from vade_jax.types import Item
 

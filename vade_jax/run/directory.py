@@ -136,8 +136,8 @@ def check_settings(run: settings.Run, workdir: str) -> None:
             raise ValueError(
                 f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
             )
-        is_over = content["state"] == run_file.DONE
-        if is_over and not (_has_checkpoint(workdir) or is_done(run, workdir)):
+        steps = pathlib.Path(workdir, CHECKPOINTS).glob("[0-9]*")
+        if content["state"] == run_file.DONE and not (any(steps) or is_done(run, workdir)):
             raise ValueError(
                 f"{workdir} is of a finished run without checkpoints, so it cannot go on: put its checkpoints/ "
                 "back, or give another --workdir"
@@ -156,10 +156,6 @@ def _check_free(workdir: str) -> None:
             raise ValueError(
                 f"{path} is there and is not a run's: a run would replace it. Give a --workdir of its own"
             )
-
-
-def _has_checkpoint(workdir: str) -> bool:
-    return any(path.name.isdigit() for path in pathlib.Path(workdir, CHECKPOINTS).glob("*"))
 
 
 def is_done(run: settings.Run, workdir: str) -> bool:

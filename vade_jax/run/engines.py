@@ -9,11 +9,13 @@ from typing import Any
 from vade_jax import settings
 from vade_jax.models.qwen import files, weights
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.rollout.leader import LeaderEngine
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import NamedTensors
 from vade_jax.run import gpus
+from vade_jax.trainer import processes
 from vade_jax.trainer.policy import Policy
 
 
@@ -44,7 +46,12 @@ def _vllm(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -
     longest = run.data.max_prompt_length + max(run.sampling.max_tokens, run.eval.max_tokens)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
     sections = run.engine, run.layout, run.data
-    return _server(*sections, policy, workdir, sampling, longest, tensors)
+    start = functools.partial(_server, *sections, policy, workdir, sampling, longest)
+    if not processes.several():
+        return start(tensors)
+    servers = []
+    processes.on_leader(lambda: servers.append(start(iter)))
+    return LeaderEngine(servers[0] if servers else None, sampling, tensors, processes.on_leader)
 
 
 def frozen_server(

@@ -82,10 +82,6 @@ def check(layout: settings.Layout, engine: settings.Engine) -> None:
             raise ValueError(
                 f"{some} with engine.name='local': vLLM reads this: set engine.name='vllm_server', or leave it out"
             )
-    elif jax.distributed.is_initialized():
-        raise ValueError(
-            f"engine.name={engine.name!r} is of runs with one process: set engine.name='local', or train on one host"
-        )
     elif not engine.url:
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(

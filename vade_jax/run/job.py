@@ -202,7 +202,8 @@ def prepare(
         recorder=recorder,
         schedule=schedule,
         lag=run.engine.max_lag,
-        overlaps=num_apart > 0 and not run.layout.sleep,
+        # Several processes communicate in both, so one comes after the other.
+        overlaps=num_apart > 0 and not run.layout.sleep and not processes.several(),
         engine_devices=num_apart,
         whole=policy.whole,
     )
