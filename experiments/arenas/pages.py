@@ -229,7 +229,7 @@ def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]])
     for heading, (one, other) in rows.items():
         value = seeds.mean(seeds.differences(gain(*one), gain(*other)))
         lines.append([heading, _text(value, sign=True)])
-    _show(["gain of one less gain of the other", ""], lines)
+    _show(["difference of two gains", ""], lines)
 
 
 def moved_by_lag() -> None:
@@ -264,8 +264,15 @@ def checked(columns: Mapping[str, Column], baseline: str = "uniform") -> None:
     for heading, column in columns.items():
         found = controls.check(column.arms(baseline), baseline, column.runs[baseline])
         head = ["", *(control.name for control in found)]
-        rows.append([heading, *(x.found if x.passed else f"{x.found}: fails" for x in found)])
+        rows.append([heading, *map(_verdict, found)])
     _show(head, rows)
+
+
+def _verdict(control: controls.Control) -> str:
+    """Returns passes or fails, with the value of a control that no other table has."""
+    verdict = "passes" if control.passed else "fails"
+    is_gain = control.name in (controls.DOSE, controls.ORACLE)
+    return verdict if is_gain else f"{control.found}: {verdict}"
 
 
 def versions() -> None:
