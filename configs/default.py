@@ -76,14 +76,14 @@ def selector(c: ConfigDict, name: str) -> None:
     Raises:
         ValueError: there is no such selector; the message names the nearest one.
     """
-    found = samplers.find(name, "selector")
+    spec = samplers.find(name, "selector")
     if name == c.selector.name:
         return
     for path in samplers.find(c.selector.name).goes_with:  # which went with the selector before
         put(c, path, operator.attrgetter(path)(settings.Run()))
     c.selector.name = name
     c.selector.options = _options(name)
-    for path, value in found.goes_with.items():
+    for path, value in spec.goes_with.items():
         put(c, path, value)
 
 

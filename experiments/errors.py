@@ -53,9 +53,9 @@ def disk_errors() -> Iterator[None]:
     except Exception as error:  # orbax and tensorstore raise other types with the same text
         if not any(os.strerror(number) in str(error) for number in REFUSED):
             raise
-        said = str(error).strip().splitlines()[0][:300]
+        reason = str(error).strip().splitlines()[0][:300]
         end_with(
-            f"error: {said}: make room or give the right to write there, and start again: what was "
+            f"error: {reason}: make room or give the right to write there, and start again: what was "
             "saved before is whole",
             code=1,
         )

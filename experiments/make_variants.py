@@ -37,7 +37,7 @@ def main(_: Sequence[str]) -> None:
     target = TARGET.value
     directory = offline.replies_directory(target)
     with errors.user_errors():
-        wanted = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
+        requested = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
         if pathlib.Path(target).suffix != ".jsonl":
             raise ValueError(f"--target={target}: give a file that ends in .jsonl")
         if os.path.exists(target):
@@ -53,7 +53,7 @@ def main(_: Sequence[str]) -> None:
             chat = chats.Chat(server, directory / "replies.jsonl")
             chat.check()
         try:
-            report = offline.write(source, target, chat, wanted)
+            report = offline.write(source, target, chat, requested)
         except (chats.ServerLost, KeyboardInterrupt) as error:
             why = f"error: {str(error) or 'stopped'}"
             sys.exit(f"{why}; {len(chat.replies):,} replies are kept: run again to go on")

@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--compare", type=os.path.expanduser, nargs="+", action="extend", default=[]
     )
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     with errors.user_errors():
-        path = report.write(given.workdir, given.compare)
+        path = report.write(args.workdir, args.compare)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 

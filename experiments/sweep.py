@@ -84,10 +84,10 @@ def warm_start(start: WarmStart) -> Program:
     return program("supervise", name, start, f"--directory={start.directory}", *lessons)
 
 
-def program(command: str, name: str, made: Planned, *arguments: str) -> Program:
+def program(command: str, name: str, planned: Planned, *arguments: str) -> Program:
     """Returns the program that runs one of `COMMANDS` with a config of its own."""
-    config = f"--config={made.write_config()}"
-    return Program(name, (*COMMANDS[command], config, *arguments), made.log)
+    config = f"--config={planned.write_config()}"
+    return Program(name, (*COMMANDS[command], config, *arguments), planned.log)
 
 
 def follow(

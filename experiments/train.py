@@ -27,11 +27,11 @@ from vade_jax.trainer.scoring import NotFinite
 def main(config: ConfigDict, workdir: str) -> None:
     """Runs or resumes the job in `workdir`, and prints a summary."""
     with user_errors():
-        wanted = settings.Run.from_dict(config.to_dict())
+        job = settings.Run.from_dict(config.to_dict())
     start = time.perf_counter()
     try:
         with user_errors((run.UserError,)):
-            is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
+            is_done = run.train(job, workdir, hooks=hooks.ALL, stop=StopSignal())
     except KeyboardInterrupt:  # the second one: see `StopSignal`
         sys.exit("error: stopped at once; the same command goes on after the last save")
     except EngineLost as error:

@@ -97,8 +97,8 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     pixels = run.data.min_pixels, run.data.max_pixels
     processes.on_leader(lambda: files.copy_tokenizer(base, directory))
     processes.on_leader(lambda: tokens.write_pixels(directory, *pixels))
-    whole = policy.whole(state.params, state.frozen)
-    files.save(directory, policy.shape, whole, write=processes.is_leader())
+    params = policy.whole(state.params, state.frozen)
+    files.save(directory, policy.shape, params, write=processes.is_leader())
 
 
 def _learning(run: settings.Run, lessons: Lessons) -> settings.Run:

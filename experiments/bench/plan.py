@@ -68,8 +68,11 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
                 fix = fewer_prompts(run, policy) if name == DECODE else smaller_batch(run, policy)
-                said, fix = str(error).partition(": ")[2], fix or "more devices or shorter answers"
-                problems = [f"{name}: {said} Try {fix}"]
+                reason, fix = (
+                    str(error).partition(": ")[2],
+                    fix or "more devices or shorter answers",
+                )
+                problems = [f"{name}: {reason} Try {fix}"]
                 break
     needs = {}
     if not problems:

@@ -61,8 +61,8 @@ def make(run: settings.Run, items: Iterable[Item], build_prompt: prompts.PromptB
     is_built_in = run.data.train == "procedural"  # which has its own
     if not is_built_in and (lacking := variants.count_lacking(items)):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
-    made = vary(run, build_prompt)
-    return Maker(made.expand, advantage(run), made.counts)
+    maker = vary(run, build_prompt)
+    return Maker(maker.expand, advantage(run), maker.counts)
 
 
 def advantage(run: settings.Run) -> Advantage:

@@ -75,11 +75,11 @@ def replies_directory(target: str) -> pathlib.Path:
     return path.with_name(f"{path.stem}_replies")
 
 
-def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Report:
+def write(source: sources.Rows, target: str, chat: Chat, requested: Wanted) -> Report:
     """Writes `target`, unless not a single text was kept; after a `ServerLost` a later call goes on."""
     directory, beside = replies_directory(target), pathlib.Path(target).absolute().parent
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
-    work = functools.partial(make_row, source, chat, wanted, beside)
+    work = functools.partial(make_row, source, chat, requested, beside)
     unfinished = directory / "rows.tmp"
     # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape, \ud83d.
     text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
@@ -91,7 +91,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
         for index, (uid, row, reasons) in enumerate(tqdm.tqdm(results, total=len(source))):
             if row is not None:
                 num_rows += 1
-                for column in filter(functools.partial(getattr, wanted), variants.FIELDS):
+                for column in filter(functools.partial(getattr, requested), variants.FIELDS):
                     kept[column] += len(row[column])
                 rows.write(json.dumps(row, ensure_ascii=False) + "\n")
             for reject in reasons:
@@ -107,7 +107,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
 
 # ------------------------------------------------------------------------------ a row
 def make_row(
-    source: sources.Rows, chat: Chat, wanted: Wanted, directory: pathlib.Path, index: int
+    source: sources.Rows, chat: Chat, requested: Wanted, directory: pathlib.Path, index: int
 ) -> tuple[str, dict[str, Any] | None, list[tuple[str, str, str]]]:
     """Returns the id of row `index`, the row as JSON with its texts, and what was rejected.
 
@@ -126,14 +126,14 @@ def make_row(
         return error.uid, None, [("row", error.reason, error.detail)]
 
     def ask(text: str, seed: int) -> str:
-        sampling = {"temperature": wanted.temperature, "max_tokens": wanted.max_tokens}
+        sampling = {"temperature": requested.temperature, "max_tokens": requested.max_tokens}
         reply = chat.ask([prompts.message(text, urls)], seed=seed, **sampling)
         return reply.rpartition("</think>")[2]  # thoughts may hold drafts
 
     row, rejects = portable(source, index, directory) | {"id": item.uid}, []
     for column, find in zip(variants.FIELDS, (find_paraphrases, find_steps), strict=True):
-        if count := getattr(wanted, column):
-            row[column], others = find(item, ask, count, wanted.tries)
+        if count := getattr(requested, column):
+            row[column], others = find(item, ask, count, requested.tries)
             rejects += [(column, *why) for why in others]
     return item.uid, row, rejects
 

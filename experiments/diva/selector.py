@@ -60,7 +60,7 @@ def selector(options: DivaOptions) -> base.Sampler:
 
     `num_prompts` is the number of problems times (1 + num_variants). `extra_M["variant"]` numbers the slots
     of a problem, where 0 is the problem itself, and `extra_M["difficulty"]` is the difficulty that each slot
-    should have (`wanted`).
+    should have (`target_difficulties`).
     """
     slots = 1 + options.num_variants
 
@@ -83,7 +83,7 @@ def selector(options: DivaOptions) -> base.Sampler:
         due_I = ranking.least_visited(state.visits_I)
         index_Q = ranking.top_b(due_I, order_key, num_problems)
         own_Q = state.difficulty_I[index_Q]
-        wanted_QU = wanted(variant_key, own_Q, options.num_variants)
+        wanted_QU = target_difficulties(variant_key, own_Q, options.num_variants)
         index_M = jnp.repeat(index_Q, slots)
         proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         extra_M = {
@@ -138,7 +138,7 @@ def recalibrated(difficulty_I: Array, score_I: Array, count_I: Array, eta: float
     return jnp.clip(difficulty_I + change_I, EASIEST, HARDEST)
 
 
-def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
+def target_difficulties(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
     """Returns the wanted difficulties of the variants of each problem, [Q, num_variants].
 
     They are whole steps away from the problem's own difficulty, within [1, 9]. A single variant gets

@@ -64,7 +64,7 @@ def hints(delta: int, num_steps: int) -> tuple[int, int]:
 
 
 class Vary:
-    """Makes variants that are harder or easier by `wanted - difficulty`, rounded.
+    """Makes variants that are harder or easier by `target - difficulty`, rounded.
 
     Below 0 the question comes with steps of its solution, at 0 in other words, above 0 with changed
     pictures, half of the time in other words too. Where an item has no texts for that, or its
@@ -120,10 +120,10 @@ class Vary:
         return varied, proposal.replace(extra_M=extra_M)
 
     def __call__(
-        self, item: Item, difficulty: float, wanted: float, rng: np.random.Generator
+        self, item: Item, difficulty: float, target: float, rng: np.random.Generator
     ) -> tuple[Item, float]:
         """Returns a variant and its difficulty."""
-        delta, variant = round(float(wanted) - float(difficulty)), None
+        delta, variant = round(float(target) - float(difficulty)), None
         if delta < 0:
             variant = self._hinted(item, delta)
         elif delta > 0:

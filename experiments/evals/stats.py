@@ -125,14 +125,14 @@ def by_group(
 ) -> dict[str, dict[str, tuple[float, int]]]:
     """Returns (accuracy, items) of each value of each breakdown; an item may have several."""
     mean_M = _checked(correct_MG).mean(1)
-    found = {}
+    means = {}
     for mean, groups in zip(mean_M, groups_M, strict=True):
         for key, values in groups.items():
             for value in values:
-                found.setdefault(key, {}).setdefault(value, []).append(mean)
+                means.setdefault(key, {}).setdefault(value, []).append(mean)
     return {
         key: {v: (float(np.mean(m)), len(m)) for v, m in sorted(values.items())}
-        for key, values in found.items()
+        for key, values in means.items()
     }
 
 

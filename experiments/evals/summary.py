@@ -175,7 +175,7 @@ def write(
         "average": average and dataclasses.asdict(average),
         "differences": differences,
         "benchmarks": {
-            name: found | {"counts": dict(mine[name].counts)} for name, found in summaries.items()
+            name: result | {"counts": dict(mine[name].counts)} for name, result in summaries.items()
         },
     }
     text = json.dumps(content, indent=1) + "\n"
@@ -195,7 +195,7 @@ def write(
         shown += "".join(f"- {line}\n" for line in lines)
     if skipped:
         shown += f"\nWithout files, so skipped: {', '.join(skipped)}.\n"
-    breakdowns = "".join(_breakdowns(name, found) for name, found in summaries.items())
+    breakdowns = "".join(_breakdowns(name, result) for name, result in summaries.items())
     atomic.write_text(os.path.join(workdir, "report.md"), f"{shown}\n{breakdowns}")
     return shown
 

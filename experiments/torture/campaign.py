@@ -112,7 +112,7 @@ def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: path
             process.wait()
         return
     if fault.kind == faults.FULL:
-        filler = faults.fill(root, room=int(rng.integers(1 << 18)))
+        filler = faults.fill(root, free=int(rng.integers(1 << 18)))
         if finish(process, known.limit) and not last_error(log):
             raise Failed(f"exit code {process.returncode} without one line of error")
         filler.unlink()

@@ -79,11 +79,11 @@ def small_disk(root: pathlib.Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
-def fill(disk: pathlib.Path, room: int) -> pathlib.Path:
-    """Leaves `room` bytes free on a disk; returns the file that takes the rest."""
+def fill(disk: pathlib.Path, free: int) -> pathlib.Path:
+    """Leaves `free` bytes free on a disk; returns the file that takes the rest."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
-    os.truncate(filler, max(0, filler.stat().st_size - room))
+    os.truncate(filler, max(0, filler.stat().st_size - free))
     return filler

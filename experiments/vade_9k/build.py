@@ -166,10 +166,10 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
 
     Every question of a row that was looked at is kept, rejected, or one of other_turns.
     """
-    found = {}
+    counts = {}
     for one in drawn:
         uids = {row["uid"] for row in one.kept}
-        found[one.name] = {
+        counts[one.name] = {
             "rows": one.num_rows,
             "looked_at": one.num_seen,
             "wanted": one.subset.take,
@@ -178,24 +178,24 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
             "other_turns": one.other_turns,
             **{s: sum(r["uid"] in uids for r in rows) for s, rows in splits.items()},
         }
-    (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
-    told = filter(None, (_table(found), unlike_the_paper(drawn)))
-    (directory / "report.md").write_text("\n\n".join(told) + "\n")
+    (directory / "report.json").write_text(json.dumps(counts, indent=2) + "\n")
+    parts = filter(None, (_table(counts), unlike_the_paper(drawn)))
+    (directory / "report.md").write_text("\n\n".join(parts) + "\n")
     with (directory / "rejects.jsonl").open("w") as file:
         for reject in (reject for one in drawn for reject in one.rejects):
             file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
 
 
-def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _table(counts: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns a Markdown table with a row a subset, a sum, and a list of reasons."""
     table = {}
-    for name, one in found.items():
+    for name, one in counts.items():
         seen = (one["rows"], one["looked_at"], sum(one["rejected"].values()))
         table[name] = (*seen, one["kept"], one["train"], one["validation"])
     table["all"] = [sum(column) for column in zip(*table.values(), strict=True)]
     rows = [[name, *(f"{n:,}" for n in numbers)] for name, numbers in table.items()]
     lines = [tables.markdown(_HEAD, rows), "", "Rejected, each listed in rejects.jsonl:", ""]
-    for name, one in found.items():
+    for name, one in counts.items():
         reasons = ", ".join(f"{why} {n:,}" for why, n in one["rejected"].items())
         lines.append(f"- {name}: {reasons or 'none'}")
     return "\n".join(lines)

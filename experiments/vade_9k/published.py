@@ -57,14 +57,14 @@ class Form(NamedTuple):
     id_columns: str = ""  # the first of them names a row; none: a row has no name but its number
 
 
-def detect(found: Sequence[str], where: str) -> Form:
+def detect(columns: Sequence[str], where: str) -> Form:
     """Returns the form that has these columns; raises ValueError if none has."""
     for form in FORMS:
-        if any(set(found).issuperset(names.split()) for names in form.columns):
+        if any(set(columns).issuperset(names.split()) for names in form.columns):
             return form
     known = "; ".join(f"{form.name}: {' or '.join(form.columns)}" for form in FORMS)
     raise ValueError(
-        f"{where} has the columns {sorted(found)}, which no known form has. Known are {known}"
+        f"{where} has the columns {sorted(columns)}, which no known form has. Known are {known}"
     )
 
 
@@ -83,16 +83,18 @@ def _llava(row: Row) -> list[texts.Sample]:
     speakers = [turn["from"] for turn in turns]
     if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    said = [turn["value"] or "" for turn in turns]
-    if not all(isinstance(text, str) for text in said):
-        raise texts.Refused("bad_turns", f"{said!r:.60} has more than texts")
+    texts_of_turns = [turn["value"] or "" for turn in turns]
+    if not all(isinstance(text, str) for text in texts_of_turns):
+        raise texts.Refused("bad_turns", f"{texts_of_turns!r:.60} has more than texts")
     images = pictures.listed(row.get("image"))
-    marks = sum(text.count("<image>") for text in said[::2])
+    marks = sum(text.count("<image>") for text in texts_of_turns[::2])
     if images and marks not in (0, len(images)):
         raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
     return [
         texts.Sample(texts.unmarked(question), answer, images, turn=turn, answer_is="turn")
-        for turn, (question, answer) in enumerate(zip(said[::2], said[1::2], strict=True))
+        for turn, (question, answer) in enumerate(
+            zip(texts_of_turns[::2], texts_of_turns[1::2], strict=True)
+        )
     ]
 
 

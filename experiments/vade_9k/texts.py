@@ -180,7 +180,7 @@ def read_gold(answer: str, is_solution: bool = False) -> str:
     last = text.split("\n")[-1].strip()
     if match := _LETTER.search(last):
         return match[1].upper()
-    stated = [said for sentence in _SENTENCE.split(last) if (said := _STATED.search(sentence))]
+    stated = [match for sentence in _SENTENCE.split(last) if (match := _STATED.search(sentence))]
     if stated:
         return _certain(stated[-1][1].strip())
     if is_solution:

@@ -169,12 +169,12 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RejectedItem: a value has the wrong type or range.
     """
-    found = {name: row[name] for name in _METADATA if name in row}
-    for name, value in found.items():
+    kept = {name: row[name] for name in _METADATA if name in row}
+    for name, value in kept.items():
         expected, is_good = _METADATA[name]
         if not is_good(value):
             raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} is not {expected}")
-    return found
+    return kept
 
 
 # ------------------------------------------------------------------------------ the answer

@@ -174,8 +174,8 @@ class PromptBuilder:
             f"of {low} to {high} pixels: --config.data.min_pixels={low} --config.data.max_pixels={high}"
         )
 
-    def _too_long(self, item: types.Item, found: str) -> RejectedItem:
-        detail = f"{found}, the limit is max_prompt_length={self.max_length}"
+    def _too_long(self, item: types.Item, length: str) -> RejectedItem:
+        detail = f"{length}, the limit is max_prompt_length={self.max_length}"
         return RejectedItem(item.uid, "too_long", detail)
 
     def _message(self, item: types.Item) -> dict[str, Any]:

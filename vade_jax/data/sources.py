@@ -62,13 +62,13 @@ class Rows(Sequence[types.Item]):
             raise IndexError(f"index {index} is outside 0 .. {len(self) - 1}")
         uid = f"{self.name}:{index}"
         try:
-            whole = self.table.read(index)
-            row = columns.named(whole)
+            stored = self.table.read(index)
+            row = columns.named(stored)
         except columns.BROKEN as error:
             detail = f"the row cannot be read: {error!s:.200}"
             raise columns.RejectedItem(uid, "bad_row", detail) from error
         uid = columns.id_of(row, uid)
-        question = columns.question_of(uid, whole, row, has_rules=self.has_rules)
+        question = columns.question_of(uid, stored, row, has_rules=self.has_rules)
         if self.has_rules:
             answer, kind = columns.answer_of(uid, row, question, self.kind)
         else:
@@ -76,11 +76,11 @@ class Rows(Sequence[types.Item]):
         return types.Item(
             uid=uid,
             question=question,
-            images=columns.images_of(uid, whole, row, self.directory, self.image_root),
+            images=columns.images_of(uid, stored, row, self.directory, self.image_root),
             answer=answer,
             kind=kind,
             metadata=columns.metadata(uid, row),
-            columns=whole if self.keeps_rows else {},
+            columns=stored if self.keeps_rows else {},
         )
 
     def row(self, index: int) -> Mapping[str, Any]:
@@ -158,6 +158,6 @@ def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
         described = [x for x in inside if x.suffix != ".json"]
         if files := described or [x for x in inside if x.name not in _NO_ROWS]:
             texts = (" ".join(file.relative_to(path).parts[::-1]) for file in files)
-            found = dict(zip(files, map(_SPLIT.search, texts), strict=True))
-            return {file: match and _SPLITS[match[1].lower()] for file, match in found.items()}
+            matches = dict(zip(files, map(_SPLIT.search, texts), strict=True))
+            return {file: match and _SPLITS[match[1].lower()] for file, match in matches.items()}
     return {}

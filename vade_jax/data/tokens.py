@@ -129,10 +129,10 @@ class Tokenizer:
         Raises:
             ValueError: the template fails.
         """
-        given = {"add_generation_prompt": True, "tools": None, "documents": None}
-        given |= self._special | options
+        variables = {"add_generation_prompt": True, "tools": None, "documents": None}
+        variables |= self._special | options
         try:
-            return self._template.render(messages=messages, **given)
+            return self._template.render(messages=messages, **variables)
         except Exception as error:  # a template is a program and may raise anything
             raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
@@ -143,8 +143,8 @@ class Tokenizer:
         """
         content = "?" if self.why_no_images else [{"type": "text", "text": "?"}]
         prompt = self.render([{"role": "user", "content": content}], **options)
-        found = re.search(r"<think>\s*\Z", prompt)
-        return found[0] if found else ""
+        match = re.search(r"<think>\s*\Z", prompt)
+        return match[0] if match else ""
 
 
 @functools.cache
@@ -227,21 +227,21 @@ def _read_patch(directory: pathlib.Path) -> int:
 
 def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
     """Returns the limits of preprocessor_config.json in either form; None if it has none."""
-    found = _read_json(directory / PREPROCESSOR)
-    size = found.get("size") or {}
-    low = found.get("min_pixels") or size.get("shortest_edge")
-    high = found.get("max_pixels") or size.get("longest_edge")
+    fields = _read_json(directory / PREPROCESSOR)
+    size = fields.get("size") or {}
+    low = fields.get("min_pixels") or size.get("shortest_edge")
+    high = fields.get("max_pixels") or size.get("longest_edge")
     return (low, high) if low and high else None
 
 
 def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:
     """Writes the limits of `Tokenizer.pixels` into preprocessor_config.json, if there is one."""
     path = pathlib.Path(directory) / PREPROCESSOR
-    if found := _read_json(path):
-        found |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
+    if fields := _read_json(path):
+        fields |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
         # The same limits as newer files name them; despite these names they are areas.
-        found["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        fields["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        path.write_text(json.dumps(fields, indent=2) + "\n")
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

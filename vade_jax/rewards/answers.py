@@ -87,7 +87,7 @@ def _extracted(text: str) -> tuple[str | None, int, int]:
     return "".join(reversed(parts)) or None, count, end
 
 
-def said(text: str) -> str:
+def after_thoughts(text: str) -> str:
     """Returns what comes after the thoughts, "" if they do not end: a guess within them is no answer."""
     _, ends, after = text.rpartition("</think>")
     return (after if ends else text).partition("<think>")[0]

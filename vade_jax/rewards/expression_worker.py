@@ -42,21 +42,21 @@ def prepare(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def compare(key, given, room: Fraction) -> bool:
-    """Returns whether two trees differ by at most `room`, or a relation is the other up to a factor.
+def compare(key, response, tolerance: Fraction) -> bool:
+    """Returns whether two trees differ by at most `tolerance`, or a relation is the other up to a factor.
 
     They do if one cannot be evaluated.
     """
     signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
         if key[0] in _RELATIONS:
-            sides = [[one[0], *map(_built, one[1:])] for one in (key, given)]
+            sides = [[one[0], *map(_built, one[1:])] for one in (key, response)]
             return _is_multiple(*sides)
-        right, value = _built(key), _built(given)
-        if not room:
+        right, value = _built(key), _built(response)
+        if not tolerance:
             return _is_equal(right, value)
         apart = sympy.Abs(right - value)
-        largest = sympy.Rational(room.numerator, room.denominator)
+        largest = sympy.Rational(tolerance.numerator, tolerance.denominator)
         return not apart.free_symbols and bool(apart.evalf(50) <= largest)
     except Exception:
         return False

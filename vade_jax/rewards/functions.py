@@ -112,7 +112,7 @@ class UserFunction:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
             raise RewardFailure(
-                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"reward.function {self.name!r}: {process.message_of(error)}; at row {item.uid!r}, among the answers "
                 f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 

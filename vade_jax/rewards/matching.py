@@ -18,27 +18,27 @@ _ORDERS = {"<", "<=", "!="}  # `reading` turns x > 5 around
 _CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
 
 
-def same(given: Value, key: Value, rules: Rules) -> bool:
+def same(response: Value, key: Value, rules: Rules) -> bool:
     """Returns whether two values are the same under the rules; raises what `process.ask` does."""
     if ends(key):
-        measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
-        return ends(given) == ends(key) and len(measures) < 2
-    left, right = _region(given), _region(key)
+        measures = {x.unit for x in (response, key) if isinstance(x, Formula)} - {None}
+        return ends(response) == ends(key) and len(measures) < 2
+    left, right = _region(response), _region(key)
     if left and right and not rules.lists and any(map(_is_certain, (left, right))):
         is_one = len(_names(left) | _names(right)) < 2
         return is_one and (left == right or process.ask(right, left, _EXACTLY, rules.clock))
-    if isinstance(given, Relation) and isinstance(key, Relation):
-        mine, other = named(given, rules), named(key, rules)
+    if isinstance(response, Relation) and isinstance(key, Relation):
+        mine, other = named(response, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
             return same(mine.value, other.value, rules)
-        return _same_equation(given, key, rules)
-    if isinstance(given, Relation) and not _has_relation(key):
-        return bool(x := named(given, rules)) and same(x.value, key, rules)
-    if isinstance(key, Relation) and not _has_relation(given):
-        return bool(x := named(key, rules)) and same(given, x.value, rules)
-    if isinstance(given, Collection) or isinstance(key, Collection):
-        return _same_several(given, key, rules)
-    return quantities.same(given, key, rules)
+        return _same_equation(response, key, rules)
+    if isinstance(response, Relation) and not _has_relation(key):
+        return bool(x := named(response, rules)) and same(x.value, key, rules)
+    if isinstance(key, Relation) and not _has_relation(response):
+        return bool(x := named(key, rules)) and same(response, x.value, rules)
+    if isinstance(response, Collection) or isinstance(key, Collection):
+        return _same_several(response, key, rules)
+    return quantities.same(response, key, rules)
 
 
 def ends(value: Value) -> tuple[Fraction, ...] | None:
@@ -53,15 +53,15 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
     return None
 
 
-def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
+def _same_equation(response: Relation, key: Relation, rules: Rules) -> bool:
     """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    if key.signs != given.signs:
+    if key.signs != response.signs:
         return False
-    sign, both = key.signs[0], (*key.sides, *given.sides)
+    sign, both = key.signs[0], (*key.sides, *response.sides)
     trees = [side.tree for side in both if isinstance(side, Formula)]
     if len(both) == len(trees) == 4 and sign in {"=", *_ORDERS}:  # no x \sim y
         return process.ask((sign, *trees[:2]), (sign, *trees[2:]), _EXACTLY, rules.clock)
-    return all(same(x, y, rules) for x, y in zip(given.sides, key.sides, strict=True))
+    return all(same(x, y, rules) for x, y in zip(response.sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
@@ -216,41 +216,41 @@ def _has_relation(value: Value) -> bool:
     return any(isinstance(item, Relation) for item in _items(value))
 
 
-def _same_several(given: Value, key: Value, rules: Rules) -> bool:
-    mine, other = _by_name(given, rules), _by_name(key, rules)
+def _same_several(response: Value, key: Value, rules: Rules) -> bool:
+    mine, other = _by_name(response, rules), _by_name(key, rules)
     if mine and other and (mine.rows or other.rows):
         if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
         return _same_rows(mine.rows, other.rows, (mine.kind, other.kind), rules)
     if mine and not _has_relation(key):
         return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
-    if other and not _has_relation(given):
-        forms = _without_names(other, _kind(given), rules, is_key=True)
-        return any(same(given, x, its) for x, its in forms)
-    return _same_rows(_items(given), _items(key), (_kind(given), _kind(key)), rules)
+    if other and not _has_relation(response):
+        forms = _without_names(other, _kind(response), rules, is_key=True)
+        return any(same(response, x, its) for x, its in forms)
+    return _same_rows(_items(response), _items(key), (_kind(response), _kind(key)), rules)
 
 
 def _by_name(value: Value, rules: Rules) -> _Table | None:
     """Returns rows of named values; None where some have no name."""
     equations, kind = [named(item, rules) for item in _items(value)], _kind(value)
-    found = [(x.name, x.value, x.columns) for x in equations if x and x.name]
-    if not found or len(found) < len(equations) or kind not in values.LOOSE:
+    named_values = [(x.name, x.value, x.columns) for x in equations if x and x.name]
+    if not named_values or len(named_values) < len(equations) or kind not in values.LOOSE:
         return None
-    name, first, columns = found[0]
-    if len(found) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
+    name, first, columns = named_values[0]
+    if len(named_values) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
         return _Table(first.kind, [{name: item} for item in _items(first)])  # x = {1, 2}
-    bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in found), strict=True)
+    bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in named_values), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
-    is_numbered &= len(found) < 3 or not all(numbers)
+    is_numbered &= len(named_values) < 3 or not all(numbers)
     rows: list[dict[str, Value]] = []
-    for base, (name, cell, columns) in zip(bases, found, strict=True):
+    for base, (name, cell, columns) in zip(bases, named_values, strict=True):
         cells = {base if is_numbered else name: cell}
         if columns and isinstance(cell, Collection):
             cells = dict(zip(columns, cell.items, strict=True))
         if not rows or rows[-1].keys() & cells.keys():
             rows.append({})
         rows[-1] |= cells
-    if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
+    if (kind is Kind.OR and len(rows) < len(named_values)) or len(set(map(frozenset, rows))) > 1:
         rows = []  # x = 1 or y = 2 is nothing else
     return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
@@ -276,7 +276,7 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
     return []
 
 
-def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
+def _same_rows(response: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
     """Returns whether each value or row of the key has one of its own."""
     if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
         return False
@@ -293,10 +293,10 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
 
     is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
-    if is_ordered or len(given) != len(key):
-        return len(given) == len(key) and all(map(is_same, given, key))
+    if is_ordered or len(response) != len(key):
+        return len(response) == len(key) and all(map(is_same, response, key))
     size = lambda x: getattr(x, "value", 0)  # of two lists of numbers the smallest belong together
-    left = sorted(given, key=size)
+    left = sorted(response, key=size)
     for other in sorted(key, key=size):
         match = next((i for i, row in enumerate(left) if is_same(row, other)), None)
         if match is None:

@@ -144,7 +144,7 @@ class Clock:
 
 
 @functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
-def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
+def ask(key: Tree, response: Tree, tolerance: Fraction, clock: Clock) -> bool:
     """Returns whether two expressions are the same, as `expression_worker.compare` says.
 
     Any number of threads may ask. Of two relations one may be the other by a factor.
@@ -159,7 +159,9 @@ def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
         worker = _live_worker()
         start = time.monotonic()
         try:
-            is_same = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
+            is_same = worker.call(
+                _in_worker, "compare", key, response, tolerance, timeout_s=clock.left
+            )
         finally:
             clock.left -= time.monotonic() - start
         _idle.append(worker)
@@ -234,13 +236,13 @@ def _reply(line: connection.Connection, loop: asyncio.AbstractEventLoop, in_thre
             value = task.result() if task else loop.run_until_complete(value)
         answer = (value, None)
     except BaseException as error:
-        answer = (None, told(error))
+        answer = (None, message_of(error))
     with contextlib.suppress(OSError, ValueError):  # it is closed
         sys.stdout.flush()
     with contextlib.suppress(OSError), line:  # the run may wait no longer
         line.send(answer)
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Returns an error as one line of text."""
     return str(error) if isinstance(error, Failure) else imports.one_line(error)

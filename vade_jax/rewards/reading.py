@@ -78,14 +78,14 @@ def _calculated(
     if values.INFINITY in values.nodes(tree) and tree not in _INFINITE:
         raise ArithmeticError
     zeros = units.SCALES.get(scale, 0)
-    found = values.literal(tree)
-    if (percent and unit) or (scale and found is None):
+    parsed = values.literal(tree)
+    if (percent and unit) or (scale and parsed is None):
         raise Unread
     tree = ("*", tree, ("^", ("n", "10"), ("n", str(zeros)))) if scale else tree
     value = values.exact(tree)
-    if value is None or (found is None and not full):
+    if value is None or (parsed is None and not full):
         return Formula(("/", tree, ("n", "100")) if percent else tree, unit)
-    last, digits = found or (None, 0)
+    last, digits = parsed or (None, 0)
     return Number(tree, unit, value, None if last is None else last + zeros, digits, percent)
 
 
@@ -153,8 +153,8 @@ class _Reader(formulas.FormulaReader):
     def _part(self) -> Value:
         start = self.at
         for read_it in (self._name, self._bracketed, self._compound):
-            if (found := read_it()) is not None:
-                return found
+            if (parsed := read_it()) is not None:
+                return parsed
             self.reset(start)
         minus = self.peek() == "-" and self.peek(1) in _CURRENCIES and self.take()
         if self.peek() in _CURRENCIES:
@@ -209,11 +209,11 @@ class _Reader(formulas.FormulaReader):
     # -------------------------------------------------------------------------- brackets
     def _bracketed(self) -> Value | None:
         r"""Reads a list in brackets that is a whole side, sets with \cup between, or a matrix."""
-        whole = self._group()
-        while whole is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
+        parts = self._group()
+        while parts is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
             kind, other = Kind(self.take()[1:]), self._group()
-            whole = other and Collection(kind, (whole, other))
-        return whole if self.ends() else None
+            parts = other and Collection(kind, (parts, other))
+        return parts if self.ends() else None
 
     def _group(self) -> Value | None:
         if self.accept("\\emptyset"):

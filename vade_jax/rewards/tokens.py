@@ -165,31 +165,31 @@ def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[T
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
         kind = str(match.lastgroup)
-        found = match[kind]
+        piece = match[kind]
         if kind == "roman":
-            for token in cut(found, thousands=thousands, roman=True):
+            for token in cut(piece, thousands=thousands, roman=True):
                 yield token._replace(spaced=spaced or token.spaced)
                 spaced = False
-            spaced = found.endswith((" ", "~"))
+            spaced = piece.endswith((" ", "~"))
             continue
         if kind in ("based", "call"):
-            digits, mark, base = re.sub(r"[{}\s]", "", found).partition("_")
-            kind, found = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
+            digits, mark, base = re.sub(r"[{}\s]", "", piece).partition("_")
+            kind, piece = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
         elif kind == "marked":  # the angle CBA is ABC
             mark = _NAMES.get(match["mark"], match["mark"]).strip("\\")
-            turns = mark in ("angle", "overline") and found.isalpha()
-            kind, found = "name", f"{mark} {min(found, found[::-1]) if turns else found}"
+            turns = mark in ("angle", "overline") and piece.isalpha()
+            kind, piece = "name", f"{mark} {min(piece, piece[::-1]) if turns else piece}"
         elif kind in ("exponent", "number", "repeating", "mixed"):
-            found = _number(match)
-            kind = "sign" if found == "?" else "number"
+            piece = _number(match)
+            kind = "sign" if piece == "?" else "number"
         elif kind in ("command", "sign"):
-            name = f"\\{found}" if kind == "command" else found
-            kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), name)
-        if kind == "space" or not found:
+            name = f"\\{piece}" if kind == "command" else piece
+            kind, piece = "sign", _NAMES.get(re.sub(r"\s", "", piece), name)
+        if kind == "space" or not piece:
             spaced = True
             continue
-        kind = "letters" if found in ("or", "and", "T") else kind
-        yield Token(kind, found, spaced, roman)
+        kind = "letters" if piece in ("or", "and", "T") else kind
+        yield Token(kind, piece, spaced, roman)
         spaced = False
 
 
@@ -200,13 +200,13 @@ def _number(match: re.Match[str]) -> str:
     """
     if match["mixed"]:
         parts = re.findall(r"[0-9]+", match["mixed"])
-        whole, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
+        integer, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
         is_clear = top < bottom and match["mixed"][-1] not in "^!"
-        return str(whole + Fraction(top, bottom)) if is_clear else "?"
+        return str(integer + Fraction(top, bottom)) if is_clear else "?"
     if match["repeating"]:
-        whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
+        integer, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
         tail = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(first))
-        return str(Fraction(f"{whole}.{first}0") + tail)
+        return str(Fraction(f"{integer}.{first}0") + tail)
     digits = re.sub(r"[^0-9.]", "", match["number"])
     return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
 

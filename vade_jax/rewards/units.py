@@ -95,7 +95,7 @@ class UnitReader(Cursor):
         """
         if self.ends() or self.offset:
             return None
-        start, token, found = self.at, self.tokens[self.at], None
+        start, token, parsed = self.at, self.tokens[self.at], None
         # 300 K are kelvin, not 300K or $300 K
         is_kelvin = token.text == "K" and (token.spaced or token.roman) and not self.unit
         is_unit = is_kelvin or self.peek(1) == "\\Omega"
@@ -104,12 +104,12 @@ class UnitReader(Cursor):
             scale = self.take() if is_scale else ""
             percent = bool(self.accept("%", "percent", "pct"))
             unit = self._phrase()
-            found = (scale, unit, percent) if self.ends() and self.at > start else None
+            parsed = (scale, unit, percent) if self.ends() and self.at > start else None
         except Unread:
             pass
-        if look or found is None:
+        if look or parsed is None:
             self.at = start
-        return found
+        return parsed
 
     def _may_stand(self, word: str) -> bool:
         """Returns whether a word is a unit or a scale here, and not a product of letters."""
@@ -121,7 +121,7 @@ class UnitReader(Cursor):
     def _phrase(self) -> Unit | None:
         """Reads units with powers and fractions: cm^2, km/h, feet per second; "per day" after a currency."""
         joined = self.accept("per", "/", "a") if self.unit else ""
-        found = self.unit if joined else None
+        parsed = self.unit if joined else None
         for _ in range(12):
             if power := _POWERS.get(self.accept(*_POWERS), 0):
                 self.accept(".")
@@ -130,9 +130,9 @@ class UnitReader(Cursor):
             if unit is None and (unit := named(word + self.peek(1))):  # k\Omega, \mu m
                 self.take()
                 word = self.peek()
-            elif unit is None and not found and self._is_counted(word):
+            elif unit is None and not parsed and self._is_counted(word):
                 unit = THINGS
-            if unit is None or not (found or self._may_stand(word)):
+            if unit is None or not (parsed or self._may_stand(word)):
                 if joined or power:
                     raise Unread
                 break
@@ -143,9 +143,9 @@ class UnitReader(Cursor):
             if self.kind() == "letters" and self.peek()[0] > "\u2fff" and not unit.bases:
                 self.take()  # 3 个苹果
             sign = -1 if joined in ("/", "per", "a") else 1
-            found = times(found or THINGS, unit, sign * (self._exponent() or power or 1))
+            parsed = times(parsed or THINGS, unit, sign * (self._exponent() or power or 1))
             joined = self.accept("/", "per", "\\times")
-        return None if found and "unit" in dict(found.bases) else found  # of anything
+        return None if parsed and "unit" in dict(parsed.bases) else parsed  # of anything
 
     def _is_counted(self, word: str) -> bool:
         """Returns whether a word is a plural of things, such as ducks, which measure nothing; not tenths."""

@@ -119,9 +119,9 @@ def literal(tree: Tree) -> tuple[int | None, int] | None:
     match tree:
         case ("n", text):
             mantissa, _, exponent = text.partition("e")
-            whole, point, decimals = mantissa.partition(".")
+            integer, point, decimals = mantissa.partition(".")
             last = int(exponent or 0) - len(decimals) if point else None
-            return last, len((whole + decimals).lstrip("0")) if point else 0
+            return last, len((integer + decimals).lstrip("0")) if point else 0
         case ("-", part):
             return literal(part)
         case ("*", left, ("^", ("n", "10"), power)) if (first := literal(left)) and exact(power):

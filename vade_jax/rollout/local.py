@@ -155,8 +155,8 @@ class LocalEngine:
         )
         if self._sharding is not None:
             inputs = jax.tree.map(self._put, inputs)
-        given = (self._params, weights, *inputs, key)
-        answers = self._decode(*given, sampling=sampling or self._sampling)
+        arguments = (self._params, weights, *inputs, key)
+        answers = self._decode(*arguments, sampling=sampling or self._sampling)
         return [x[slot_N] for x in jax.device_get(answers)]
 
     def _put(self, x: np.ndarray) -> jax.Array:

@@ -45,11 +45,11 @@ class Pool:
         """Returns the proposed prompts; `key` is for the draws of `expand`, without which none is made."""
         index_M = np.asarray(proposal.index_M).tolist()
         if self.expand is None or key is None:
-            made = [*self.map(lambda i: self._built(self.items[i]), index_M)]
+            built = [*self.map(lambda i: self._built(self.items[i]), index_M)]
         else:
             items, proposal = self.expand([self.items[i] for i in index_M], proposal, key)
-            made = [*self.map(self._built, items)]
-        items, prompts = [item for item, _ in made], [prompt for _, prompt in made]
+            built = [*self.map(self._built, items)]
+        items, prompts = [item for item, _ in built], [prompt for _, prompt in built]
         return Chosen(proposal, items, prompts)
 
     def take(self, index_M: Array, num_rollouts: int) -> Chosen:

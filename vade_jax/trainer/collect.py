@@ -234,9 +234,9 @@ def join_rounds(
     )
 
 
-def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
+def join(parts: Sequence[T], num_groups: Sequence[int]) -> T:
     """Returns `Rollouts` or `Feedback`, of so many groups each, as one: `group_N` counts on."""
     first_groups = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
-    pairs = zip(made, first_groups, strict=True)
+    pairs = zip(parts, first_groups, strict=True)
     shifted = [one.replace(group_N=np.asarray(one.group_N) + first) for one, first in pairs]
     return jax.tree.map(lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted)

@@ -108,5 +108,5 @@ def utilisation(
 def memory() -> Metrics:
     """Returns the peak memory of the fullest device of this process, if devices report it."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    peak = max(found.get("peak_bytes_in_use", 0) for found in stats)
+    peak = max(device.get("peak_bytes_in_use", 0) for device in stats)
     return {"perf/max_memory_gb": peak / 1e9} if peak else {}

@@ -114,7 +114,7 @@ class Loop:
                     ready = self._measured(progress, clock)
                     # Roll out the B items with the greatest I(p), and update the posterior.
                     if ready.waiting is None:
-                        ready = ready.made(*self.collect(ready.posterior, ready.step + 1))
+                        ready = ready.with_batch(*self.collect(ready.posterior, ready.step + 1))
                     batch, coming = ready.waiting, self._coming(ready, ahead)
                     assert batch is not None
 
@@ -128,7 +128,7 @@ class Loop:
                 clock = Clock()  # what follows counts in the next step
                 if coming is not None:
                     with self._saved(progress), clock("wait_rollouts"):
-                        progress = progress.made(*coming.result())
+                        progress = progress.with_batch(*coming.result())
 
     # -------------------------------------------------------------------------- parts of a step
     def _validated(self, progress: Progress, clock: Clock) -> Progress:
@@ -163,10 +163,10 @@ class Loop:
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        made = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
+        future = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
         if not self.overlaps:
-            futures.wait([made])
-        return made
+            futures.wait([future])
+        return future
 
     # -------------------------------------------------------------------------- records
     def _record(self, progress: Progress, data: StepData, losses: Metrics, clock: Clock) -> None:

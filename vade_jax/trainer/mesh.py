@@ -113,7 +113,7 @@ class Place(layers.Placement):
         """Splits the last axis over the batch axes, and no other."""
         return self._put(x_D, *[None] * (x_D.ndim - 1), BATCH)
 
-    def whole(self, x: jax.Array) -> jax.Array:
+    def replicated(self, x: jax.Array) -> jax.Array:
         """Replicates `x` on every device."""
         return self._put(x)
 
@@ -148,8 +148,8 @@ class Place(layers.Placement):
             split = P(*split[max(len(split) - x.ndim, 0) :])  # of one layer
             if "fsdp" not in split:
                 return x
-            whole = P(*[axis if axis != "fsdp" else None for axis in split])
-            where = (NamedSharding(self.mesh, spec) for spec in (split, whole))
+            gathered = P(*[axis if axis != "fsdp" else None for axis in split])
+            where = (NamedSharding(self.mesh, spec) for spec in (split, gathered))
             return _gathered(*where, jnp.dtype(dtype), x.dtype, x)
 
         return jax.tree_util.tree_map_with_path(gather, module)
@@ -161,18 +161,18 @@ class Place(layers.Placement):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _gathered(split, whole, dtype, stored, x):
-    """Returns `x` as `whole` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
+def _gathered(split, gathered, dtype, stored, x):
+    """Returns `x` as `gathered` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
     # Named twice: with the second place alone, the compiler gathers and then casts.
     x = jax.lax.with_sharding_constraint(arrays.rounded(x, dtype), split)
-    return jax.lax.with_sharding_constraint(x, whole)
+    return jax.lax.with_sharding_constraint(x, gathered)
 
 
-def _gathered_forward(split, whole, dtype, stored, x):
-    return _gathered(split, whole, dtype, stored, x), None
+def _gathered_forward(split, gathered, dtype, stored, x):
+    return _gathered(split, gathered, dtype, stored, x), None
 
 
-def _gathered_backward(split, whole, dtype, stored, _, dx):
+def _gathered_backward(split, gathered, dtype, stored, _, dx):
     return (jax.lax.with_sharding_constraint(dx, split).astype(stored),)
 
 

@@ -60,10 +60,10 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
         return State(low, inner.init(to_float32(params)))
 
     def update(gradients: Params, state: State, params: Params) -> tuple[Params, State]:
-        whole = jax.tree.map(join, params, state.low)
-        updates, inner_state = inner.update(to_float32(gradients), state.inner, whole)
-        whole = optax.apply_updates(whole, updates)
-        pairs = jax.tree.map(round_to_pair, whole)
+        params_32 = jax.tree.map(join, params, state.low)
+        updates, inner_state = inner.update(to_float32(gradients), state.inner, params_32)
+        params_32 = optax.apply_updates(params_32, updates)
+        pairs = jax.tree.map(round_to_pair, params_32)
         weight, low = jax.tree.transpose(
             jax.tree.structure(params), jax.tree.structure((0, 0)), pairs
         )

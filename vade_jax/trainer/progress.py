@@ -82,7 +82,7 @@ class Progress:
         """Returns the progress after a pass over all items, which updated the posterior."""
         return dataclasses.replace(self._paid_for(feedback), posterior=posterior)
 
-    def made(self, batch: StepData, posterior: samplers.State) -> "Progress":
+    def with_batch(self, batch: StepData, posterior: samplers.State) -> "Progress":
         """Returns the progress with a batch that waits, and the posterior updated by it."""
         return dataclasses.replace(self, posterior=posterior, waiting=batch)
 

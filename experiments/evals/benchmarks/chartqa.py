@@ -53,9 +53,9 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str:
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer is within 5 % of a number, or else the same text."""
-    gold, given = _number(item.answer), _number(extracted)
-    if given is not None and gold:  # a gold of zero has no 5 %: texts are compared
-        return abs(given - gold) / abs(gold) <= TOLERANCE
+    gold, number = _number(item.answer), _number(extracted)
+    if number is not None and gold:  # a gold of zero has no 5 %: texts are compared
+        return abs(number - gold) / abs(gold) <= TOLERANCE
     return extracted.lower() == item.answer.lower()
 
 

@@ -136,17 +136,17 @@ def score(
     return any(equal(gold, extracted, functions=functions) for gold in golds)
 
 
-def equal(gold: str, given: str, *, functions: bool = True) -> bool:
+def equal(gold: str, answer: str, *, functions: bool = True) -> bool:
     """Returns whether two answers are the same text, list (as text) or value at two decimals."""
-    gold, given = gold.lower(), given.lower()
-    if not gold.strip() or not given.strip():
+    gold, answer = gold.lower(), answer.lower()
+    if not gold.strip() or not answer.strip():
         return False
-    if gold.strip() == given.strip():
+    if gold.strip() == answer.strip():
         return True
-    gold, given = (_evaluate_list(text, functions) for text in (gold, given))
-    if gold == given:
+    gold, answer = (_evaluate_list(text, functions) for text in (gold, answer))
+    if gold == answer:
         return True
-    x, y = (latex.value(text, functions=functions) for text in (gold, given))
+    x, y = (latex.value(text, functions=functions) for text in (gold, answer))
     return x is not None and y is not None and round(x, 2) == round(y, 2)
 
 

@@ -33,11 +33,11 @@ def _item(row: base.FileRow) -> types.Item:
         raise row.bad("choices", f"{choices!r} for a {question_type} question")
     if answer_type == "float" and not isinstance(row["precision"], int | float):
         raise row.bad("precision", f"{row['precision']!r} for a float")
-    found = row.fields("metadata", _KEYS)
-    if not isinstance(found["skills"], list) or not all(
-        isinstance(x, str) for x in found["skills"]
+    fields_read = row.fields("metadata", _KEYS)
+    if not isinstance(fields_read["skills"], list) or not all(
+        isinstance(x, str) for x in fields_read["skills"]
     ):
-        raise row.bad("metadata", f"skills {found['skills']!r} is no list of texts")
+        raise row.bad("metadata", f"skills {fields_read['skills']!r} is no list of texts")
     return types.Item(
         uid=f"mathvista:{row.text('pid')}",
         question=row.text("question"),
@@ -50,7 +50,7 @@ def _item(row: base.FileRow) -> types.Item:
             "precision": row["precision"],
             "question_type": question_type,
             "answer_type": answer_type,
-            **found,
+            **fields_read,
         },
     )
 
@@ -136,11 +136,11 @@ def edit_distance(text: str, choice: str) -> int:
 
 def groups(item: types.Item) -> base.Groups:
     """Returns the nine published breakdowns; an item counts once for each of its skills."""
-    found = {}
+    fields_read = {}
     for key in ("question_type", "answer_type", *_KEYS):
         value = item.metadata[key]
-        found[key] = tuple(dict.fromkeys(value)) if key == "skills" else (str(value),)
-    return found
+        fields_read[key] = tuple(dict.fromkeys(value)) if key == "skills" else (str(value),)
+    return fields_read
 
 
 # ------------------------------------------------------------------------------ judge model

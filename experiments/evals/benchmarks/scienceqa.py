@@ -62,10 +62,10 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str:
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer is the letter, in any case, or the capital and a full stop."""
-    given = extracted.strip()
-    if given.lower() == item.answer.lower():
+    answer = extracted.strip()
+    if answer.lower() == item.answer.lower():
         return True
-    return given[:1].isupper() and given[1:2] == "." and given[0] == item.answer
+    return answer[:1].isupper() and answer[1:2] == "." and answer[0] == item.answer
 
 
 def groups(item: types.Item) -> base.Groups:

@@ -65,6 +65,6 @@ def shape(draw: ImageDraw.ImageDraw, name: str, x, y, radius: float, color) -> N
 @functools.cache
 def font(pixels: int) -> ImageFont.FreeTypeFont:
     """Returns Pillow's built-in font in this size."""
-    found = ImageFont.load_default(size=pixels)
-    assert isinstance(found, ImageFont.FreeTypeFont)  # always, if a size is given
-    return found
+    loaded = ImageFont.load_default(size=pixels)
+    assert isinstance(loaded, ImageFont.FreeTypeFont)  # always, if a size is given
+    return loaded

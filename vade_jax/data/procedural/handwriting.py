@@ -28,10 +28,10 @@ def scans(split: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scans of a split, `[N, 8, 8]` with ink from 0 to 1, and their digits."""
     from sklearn import datasets  # imported here: an optional package, and slow to import
 
-    found: Any = datasets.load_digits()
-    held_out = np.arange(len(found.target)) % HELD_OUT == 0
+    digits: Any = datasets.load_digits()
+    held_out = np.arange(len(digits.target)) % HELD_OUT == 0
     mine = held_out if split == "validation" else ~held_out
-    return found.images[mine] / 16, found.target[mine]
+    return digits.images[mine] / 16, digits.target[mine]
 
 
 def _write(rng: np.random.Generator, digit: int, split: str) -> Image.Image:

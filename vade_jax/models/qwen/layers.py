@@ -53,7 +53,7 @@ class Placement:
         """Splits the last axis instead, so that a device can look up any row in its columns."""
         return x_D
 
-    def whole(self, x: jax.Array) -> jax.Array:
+    def replicated(self, x: jax.Array) -> jax.Array:
         """Copies `x`, which should be small, to every device."""
         return x
 
@@ -100,7 +100,7 @@ def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
     set, even that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
     """
     x = place.width(place.rows(x))
-    taken = jnp.take(x, place.whole(index), axis=0, mode="clip")
+    taken = jnp.take(x, place.replicated(index), axis=0, mode="clip")
     return place.rows(place.width(taken))
 
 

@@ -228,9 +228,9 @@ def to_params(
         fill = _fill_on_devices
     for entry in _entries(shape):
         tensors = [named[sources[name]] for name in entry.names]
-        whole = get(params, entry.path)
+        target = get(params, entry.path)
         *parents, last = entry.path.split("/")
-        filled = fill(whole, tensors, entry.stacked, entry.transform)
+        filled = fill(target, tensors, entry.stacked, entry.transform)
         get(params, "/".join(parents))[last] = filled
     return params
 
