@@ -68,11 +68,8 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
                 fix = fewer_prompts(run, policy) if name == DECODE else smaller_batch(run, policy)
-                reason, fix = (
-                    str(error).partition(": ")[2],
-                    fix or "more devices or shorter answers",
-                )
-                problems = [f"{name}: {reason} Try {fix}"]
+                why, fix = str(error).partition(": ")[2], fix or "more devices or shorter answers"
+                problems = [f"{name}: {why} Try {fix}"]
                 break
     needs = {}
     if not problems:
