@@ -83,18 +83,16 @@ def _llava(row: Row) -> list[texts.Sample]:
     speakers = [turn["from"] for turn in turns]
     if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    texts_of_turns = [turn["value"] or "" for turn in turns]
-    if not all(isinstance(text, str) for text in texts_of_turns):
-        raise texts.Refused("bad_turns", f"{texts_of_turns!r:.60} has more than texts")
+    spoken = [turn["value"] or "" for turn in turns]
+    if not all(isinstance(text, str) for text in spoken):
+        raise texts.Refused("bad_turns", f"{spoken!r:.60} has more than texts")
     images = pictures.listed(row.get("image"))
-    marks = sum(text.count("<image>") for text in texts_of_turns[::2])
+    marks = sum(text.count("<image>") for text in spoken[::2])
     if images and marks not in (0, len(images)):
         raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
     return [
         texts.Sample(texts.unmarked(question), answer, images, turn=turn, answer_is="turn")
-        for turn, (question, answer) in enumerate(
-            zip(texts_of_turns[::2], texts_of_turns[1::2], strict=True)
-        )
+        for turn, (question, answer) in enumerate(zip(spoken[::2], spoken[1::2], strict=True))
     ]
 
 

@@ -39,7 +39,7 @@ def manager_of(
     Args:
         directory: contains all steps.
         keep: the number of newest steps to keep.
-        is_sole: nobody else writes there, so leftovers of a killed save are removed.
+        is_sole: no other process writes there, so leftovers of a killed save are removed.
     """
     handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
     manager = ocp.CheckpointManager(
@@ -62,8 +62,8 @@ def save(
 
     Returns when the arrays are copied, so the caller may donate them; a thread writes the files.
     """
-    # The step before may still be written. Until it is complete it is not in `all_steps`, and
-    # its error, such as a full disk, would otherwise come up one save later or never.
+    # The previous step may still be being written. It is in `all_steps` only when complete, and its error,
+    # such as a full disk, would otherwise surface one save later or never.
     manager.wait_until_finished()
     if step in manager.all_steps():
         return
@@ -90,7 +90,7 @@ def restore(
     """
     try:
         return _restore(manager, step, examples)
-    except Exception as error:  # of orbax and tensorstore: of many kinds, and pages long
+    except Exception as error:  # orbax and tensorstore raise many types, with pages of text
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         raise ValueError(
             f"checkpoint {manager.directory / str(step)} cannot be read ({type(error).__name__}: {reason}): if it "
@@ -107,7 +107,7 @@ def _restore(
         raise ValueError(f"{CONTENT} is not what was saved")
     content = json.loads(saved["text"])
     metadata, targets, trees = manager.item_metadata(step), {}, {}
-    # In the same order in all processes, whose checksums are computed together.
+    # In the same order in all processes, because they compute checksums together.
     for name in (x for x in examples if x in content["checksums"]):
         example = dict(metadata[name].tree) if examples[name] is None else examples[name]
         targets[name] = jax.tree.map(_target, example)
@@ -124,7 +124,7 @@ def _restore(
 
 
 def _is_committed(x: Array) -> bool:
-    """Returns whether an array was put on its devices, rather than left where it happens to be."""
+    """Returns whether an array was explicitly placed on its devices."""
     return isinstance(x, jax.Array) and x.committed
 
 
@@ -142,7 +142,7 @@ def _sums(tree: Any) -> list[int]:
 
 
 def checksum(x: Array) -> int:
-    """Returns the sum, modulo 2^32, of the bits of each value times an odd number of its place.
+    """Returns the sum, modulo 2^32, of the bits of each value times an odd number for its position.
 
     One changed value always changes it. The order of a sum does not matter: each device sums its shard, and
     another mesh gets the same number.

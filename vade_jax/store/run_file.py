@@ -1,4 +1,4 @@
-"""run.json: the settings of a run, and what it is of.
+"""run.json: the settings of a run, and the checksums of its data and model.
 
     {"num_items": 512, "identity": {"items": 2768625435, ...}, "settings": {...}}
 
@@ -30,12 +30,12 @@ def write(workdir: PathLike, content: Mapping[str, Any]) -> None:
 
 
 def is_done(content: Mapping[str, Any]) -> bool:
-    """Returns whether the run has exported its policy; with other settings it may go on."""
+    """Returns whether the run has exported its policy; with other settings it may continue."""
     return content.get("state") == "done"
 
 
 def settings_of(workdir: PathLike) -> dict[str, Any]:
-    """Returns the settings of a run; raises FileNotFoundError if the directory is not a run's."""
+    """Returns the settings of a run; raises FileNotFoundError if the directory has no run."""
     if content := read(workdir):
         return content["settings"]
     raise FileNotFoundError(f"{workdir} has no {FILE}: give the --workdir of a run")

@@ -24,7 +24,7 @@ AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
 Rules = Sequence[tuple[str, P]]
 
-# Stacked layers lead with L, which is never split: a scan takes one layer after another.
+# Stacked layers have L as first axis, which is never split: a scan takes one layer after another.
 # Within a layer the first matmul splits its output over `tensor` and the second its input, so that
 # heads and MLP columns stay on their device in between and one sum ends the layer.
 # The vision tower (0.7 of 8 B parameters) is split over fsdp alone: the 3,420-wide MLP of Qwen2.5-VL's
@@ -135,9 +135,9 @@ class Place(layers.Placement):
     def weights(self, module, name: str, dtype):
         """Gathers the matrices of a module over `fsdp`, in `dtype`; see `layers.Placement`.
 
-        Cast before they are gathered, and their gradients reduced and scattered at once, in the
-        same dtype. Left alone, the compiler gathers a matrix for every use of it, and sums a whole
-        gradient on every device before each keeps its part.
+        They are cast before they are gathered, and their gradients are reduced and scattered at once, in the
+        same dtype. Otherwise the compiler gathers a matrix for every use of it, and sums the full gradient on
+        every device before each keeps its part.
         """
         if self.mesh.shape["fsdp"] == 1:
             return module
@@ -163,7 +163,7 @@ class Place(layers.Placement):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def _gathered(split, gathered, dtype, stored, x):
     """Returns `x` as `gathered` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
-    # Named twice: with the second place alone, the compiler gathers and then casts.
+    # Constrained twice: with the second constraint alone, the compiler gathers and then casts.
     x = jax.lax.with_sharding_constraint(arrays.rounded(x, dtype), split)
     return jax.lax.with_sharding_constraint(x, gathered)
 
