@@ -1,7 +1,7 @@
-"""Compares two values from `reading` with one function, whatever their forms.
+"""Compares two values from `reading` of any forms.
 
-`quantities` compares what is one number, formula or name. An equation equals another one up to a constant
-factor. Values that cannot be compared are different.
+`quantities` compares single numbers, formulas and names. Two equations are equal up to a constant factor.
+Values that cannot be compared are different.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation,
 
 _EXACTLY = Fraction(0)
 _ORDERS = {"<", "<=", "!="}  # `reading` turns x > 5 around
-_CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
+_CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # only in regions
 
 
 def same(response: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules; raises what `process.ask` does."""
+    """Returns whether two values are the same under the rules; raises like `process.ask`."""
     if ends(key):
         measures = {x.unit for x in (response, key) if isinstance(x, Formula)} - {None}
         return ends(response) == ends(key) and len(measures) < 2
@@ -42,7 +42,7 @@ def same(response: Value, key: Value, rules: Rules) -> bool:
 
 
 def ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
+    """Returns the ends of the range 10 to 20, also if it looks like a difference, as 10-20 or 10-20%, or None."""
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
         both = tuple(x.value for x in value.items if isinstance(x, Number))
         return both if len(both) == 2 else None
@@ -54,7 +54,7 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
 
 
 def _same_equation(response: Relation, key: Relation, rules: Rules) -> bool:
-    """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
+    """Returns whether all sides correspond, or two equations of two sides differ by a factor."""
     if key.signs != response.signs:
         return False
     sign, both = key.signs[0], (*key.sides, *response.sides)
@@ -66,7 +66,7 @@ def _same_equation(response: Relation, key: Relation, rules: Rules) -> bool:
 
 # ------------------------------------------------------------------------------ the value of a name
 class Named(NamedTuple):
-    """A value and its name; a true chain of constants gives one without a name."""
+    """A value and its name; a true chain of constants has no name."""
 
     name: str | None
     value: Value
@@ -74,10 +74,10 @@ class Named(NamedTuple):
 
 
 def named(equation: Value, rules: Rules) -> Named | None:
-    """Returns the name that a relation gives a value, and the value.
+    """Returns the value that a relation names, and the name.
 
-    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
-    is equal; None of all others.
+    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 if the rest is
+    equal; None for all other relations.
     """
     if not isinstance(equation, Relation):
         return None
@@ -106,7 +106,7 @@ def named(equation: Value, rules: Rules) -> Named | None:
 
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
-    """Returns whether a side equals the next one, which may be its value to any number of decimals."""
+    """Returns whether a side equals the next one, which may be its value rounded to any decimals."""
     if quantities.same(left, right, rules):
         return True
     if not isinstance(left, Formula) or not isinstance(right, Number):
@@ -117,7 +117,7 @@ def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
 
 
 def _label(side: Value) -> str | None:
-    """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
+    """Returns the name that a side consists of: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
     if isinstance(side, Collection):
         labels = [_label(item) or "" for item in side.items]
         is_named = side.kind in (Kind.OPEN, Kind.RATIO) and labels and all(labels)
@@ -180,7 +180,7 @@ def _names(region: Tree) -> set[Tree]:
 
 
 def _is_certain(region: Tree) -> bool:
-    """Returns whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
+    """Returns whether it can only be a region: (0, 1) may also be a point, and 0, 1 a list."""
     return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(region))
 
 
@@ -204,7 +204,7 @@ def _kind(value: Value) -> Kind:
 
 
 def _items(value: Value) -> list[Value]:
-    """Returns the items of a collection, those of a plus or minus one after the other, or the value."""
+    """Returns the items of a collection, with both values of a plus or minus, or the value alone."""
     if not isinstance(value, Collection) or value.kind not in values.LOOSE:
         return [*value.items] if isinstance(value, Collection) else [value]
     both = {Kind.OR, Kind.AND}
@@ -251,14 +251,14 @@ def _by_name(value: Value, rules: Rules) -> _Table | None:
             rows.append({})
         rows[-1] |= cells
     if (kind is Kind.OR and len(rows) < len(named_values)) or len(set(map(frozenset, rows))) > 1:
-        rows = []  # x = 1 or y = 2 is nothing else
+        rows = []  # x = 1 or y = 2 has no table
     return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
 def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> list:
-    """Returns x = 1, y = 2 as (1, 2) and as the list 1, 2, each with its rules.
+    """Returns x = 1, y = 2 as the point (1, 2) and as the list 1, 2, each with its rules.
 
-    The values are in the order of the names, which a key may set for those with commas alone.
+    Values are ordered by name. A key with commas alone sets the order itself.
     """
     names = [*table.rows[0]] if table.rows else []
     points = [tuple(row[x] for x in names) for row in table.rows]
@@ -277,7 +277,7 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
 
 
 def _same_rows(response: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
-    """Returns whether each value or row of the key has one of its own."""
+    """Returns whether the values or rows of response and key can be paired one to one."""
     if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
         return False
     if Kind.OR in kinds and kinds[0] != kinds[1]:
@@ -295,7 +295,7 @@ def _same_rows(response: list, key: list, kinds: tuple[Kind, Kind], rules: Rules
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or len(response) != len(key):
         return len(response) == len(key) and all(map(is_same, response, key))
-    size = lambda x: getattr(x, "value", 0)  # of two lists of numbers the smallest belong together
+    size = lambda x: getattr(x, "value", 0)  # lists of numbers are paired in ascending order
     left = sorted(response, key=size)
     for other in sorted(key, key=size):
         match = next((i for i, row in enumerate(left) if is_same(row, other)), None)

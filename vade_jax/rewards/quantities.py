@@ -1,4 +1,4 @@
-"""Compares two numbers, formulas, names or words; `matching` compares what is made of them.
+"""Compares two numbers, formulas, names or words; `matching` compares combinations of them.
 
 Numbers, names and words are compared here. SymPy, in a worker of `process`, compares formulas.
 """
@@ -10,7 +10,7 @@ from fractions import Fraction
 from vade_jax.rewards import process, units, values
 from vade_jax.rewards.values import Formula, Number, Value
 
-_ENOUGH = 3  # significant digits of a decimal that stands for an exact value
+_ENOUGH = 3  # significant digits that a decimal needs to match an exact value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Rules:
     """The rules of comparison, which depend on the kind of answer."""
 
     tolerance: float | None = None  # relative, around any number
-    decimals: bool = False  # a decimal key stands for half a unit of its last digit
-    lists: bool = False  # brackets do not matter, and a comma alone keeps the order
-    ordered: bool | None = None  # whether the order of a list counts; None: its kind says so
-    formulas: bool = True  # whether a formula may stand for a number; then a percent sign counts
-    exact: bool = False  # of the steps of a chain: no percent sign may be left out
+    decimals: bool = False  # a decimal key allows half a unit of its last digit
+    lists: bool = False  # brackets are ignored, and order counts in a list with commas
+    ordered: bool | None = None  # whether the order of a list counts; None: by its kind
+    formulas: bool = True  # whether a formula may equal a number; then a percent sign counts
+    exact: bool = False  # for the steps of a chain: no percent sign may be left out
     clock: process.Clock = dataclasses.field(default_factory=process.Clock)  # of this answer
 
 
@@ -35,7 +35,7 @@ def same(response: Value, key: Value, rules: Rules) -> bool:
         return one == other
     may_ask = rules.formulas or not isinstance(key, Number)
     for x, y in _in_one_unit(response, key):
-        # Of two numbers, one may have been turned from degrees into radians.
+        # One of two numbers may have been converted from degrees to radians.
         if isinstance(x, Number) and isinstance(y, Number):
             if _same_number(x, y, rules):
                 return True
@@ -56,7 +56,7 @@ def _in_one_unit(response: Formula, key: Formula) -> Iterator[tuple[Formula, For
     elif mine and other and mine.bases == other.bases:
         factor = mine.factor / other.factor
         tree = ("*", response.tree, ("n", str(factor)))
-        if isinstance(response, Number):  # what was rounded stands for no exact value: no digits
+        if isinstance(response, Number):  # a converted decimal matches no exact value: no digits
             yield (
                 dataclasses.replace(response, value=response.value * factor, tree=tree, digits=0),
                 key,
@@ -70,7 +70,7 @@ def _in_radians(angle: Formula) -> Formula:
 
 
 def _same_number(response: Number, key: Number, rules: Rules) -> bool:
-    """Returns whether two numbers are the same, exactly or as near as the rules say.
+    """Returns whether two numbers are the same, exactly or within the tolerance of the rules.
 
     50% is 0.5. The sign may be left out of a key that is no share of one: 50 is right for 50%. It may be set
     behind a whole or decimal key where numbers are asked for: 50% is right for 50.
@@ -90,7 +90,7 @@ def _same_number(response: Number, key: Number, rules: Rules) -> bool:
 
 
 def _tolerance(response: Formula, key: Formula, rules: Rules) -> Fraction:
-    """Returns the largest allowed distance from the right number; a decimal is near an exact value."""
+    """Returns the largest allowed distance from the right number; decimals may approximate exact values."""
     numbers = [x for x in (response, key) if isinstance(x, Number)]
     if len(numbers) == 2 and rules.tolerance is not None:
         return abs(numbers[1].value) * Fraction(str(rules.tolerance))

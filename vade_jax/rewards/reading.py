@@ -1,12 +1,12 @@
-r"""Reads a text into a value, once and whole, by one grammar.
+r"""Reads a complete text into a value by one grammar.
 
     list      item {("," | ";" | "or" | "and" | "&") item}
     item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
     side      part {":" part} | number "to" number
     part      name | group {("\\cup" | "\\setminus") group} | number unit number unit | sum [unit]
 
-Sums are read in `formulas`, units in `units`. A text outside this grammar is spelled, if it is prose or
-LaTeX; otherwise it is nothing. No bracket is read more than four times, so reading takes linear time.
+Sums are read in `formulas`, units in `units`. Prose or LaTeX outside this grammar is compared by spelling;
+any other text has no value. No bracket is read more than four times, so reading takes linear time.
 """
 
 import functools
@@ -34,12 +34,12 @@ def lead(text: str) -> str:
     return _LEAD.sub("", text.strip(), count=1)
 
 
-@functools.lru_cache(maxsize=16384)  # cached: a key is read once, like equal answers of a group
+@functools.lru_cache(maxsize=16384)  # keys and equal answers of a group are read once
 def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> Value | None:
-    """Returns the value of a whole text; None if no value can be read with certainty.
+    """Returns the value of a text; None if no value can be read with certainty.
 
     Args:
-        text: of an answer or a key, as LaTeX or plain.
+        text: an answer or a key, in LaTeX or plain.
         numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), not a name.
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
@@ -59,7 +59,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return _spelled(text, reader.tokens) if reader.peek() else value
     except Unread:
         return _spelled(text, reader.tokens)
-    except (ArithmeticError, RecursionError):  # it divides by zero, or is too large
+    except (ArithmeticError, RecursionError):  # division by zero, or too large
         return None
 
 
@@ -74,7 +74,7 @@ def _spelled(text: str, cut: list[Token]) -> values.Words | None:
 def _calculated(
     tree: Tree, scale: str = "", unit: Unit | None = None, percent=False, full=False
 ) -> Formula:
-    """Returns the number or the formula of a tree and what follows it; a sum is a number if `full`."""
+    """Returns the number or formula of a tree and its suffix; a sum is a number if `full`."""
     if values.INFINITY in values.nodes(tree) and tree not in _INFINITE:
         raise ArithmeticError
     zeros = units.SCALES.get(scale, 0)
@@ -101,7 +101,7 @@ class _Reader(formulas.FormulaReader):
         return Collection(kind, tuple(items)) if between else items[0]
 
     def _item(self) -> Value:
-        """Reads a relation, or both of a plus or minus, or else the words up to the next separator."""
+        """Reads a relation, both values of a plus or minus, or else the words up to the next separator."""
         start = self.at
         self.is_signed &= self.in_point
         try:
@@ -185,7 +185,7 @@ class _Reader(formulas.FormulaReader):
         return _calculated(tree, unit=parts[0][1], full=True) if self.ends() else None
 
     def _name(self) -> Value | None:
-        """Reads letters that are spelled and stand alone on their side: SAS, pH, "the area"."""
+        """Reads letters that are compared by spelling and are alone on their side: SAS, pH, "the area"."""
         start = self.at
         while self.kind() == "letters" and not self.ends():
             self.take()
@@ -208,7 +208,7 @@ class _Reader(formulas.FormulaReader):
 
     # -------------------------------------------------------------------------- brackets
     def _bracketed(self) -> Value | None:
-        r"""Reads a list in brackets that is a whole side, sets with \cup between, or a matrix."""
+        r"""Reads a side that is a list in brackets, sets joined by \cup, or a matrix."""
         parts = self._group()
         while parts is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
             kind, other = Kind(self.take()[1:]), self._group()
@@ -236,7 +236,7 @@ class _Reader(formulas.FormulaReader):
         return _in_brackets(opener, inside, closer)
 
     def _rows(self, opener: str) -> Value:
-        """Reads the rows of a matrix, or a system of equations that hold together."""
+        """Reads the rows of a matrix or of a system of equations."""
         rows = [self.listed()]
         while self.accept("\\\\"):
             rows += [self.listed()] if self.peek() != "\\end" else []
