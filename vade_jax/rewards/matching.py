@@ -42,7 +42,7 @@ def same(response: Value, key: Value, rules: Rules) -> bool:
 
 
 def ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of the range 10 to 20, also if it looks like a difference, as 10-20 or 10-20%, or None."""
+    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20% like a difference, else None."""
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
         both = tuple(x.value for x in value.items if isinstance(x, Number))
         return both if len(both) == 2 else None

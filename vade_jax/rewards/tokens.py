@@ -1,7 +1,7 @@
 r"""Cuts an answer into tokens: numbers, letters, LaTeX's commands under one name each, and signs.
 
-`clean` gives every symbol its LaTeX name, and `rewritten` one form to equivalent notations, by one table. Each
-pattern only scans forward, so the work is linear in the length of the text.
+`clean` gives every symbol its LaTeX name, and `rewritten` one form to equivalent notations, by one table.
+Each pattern only scans forward, so the work is linear in the length of the text.
 """
 
 import re

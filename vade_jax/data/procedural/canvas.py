@@ -32,7 +32,7 @@ class Sample:
     answer: str
     kind: str  # a key of `rewards.verify.KINDS`
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # used by the verifier
-    # What the picture shows and the question names, for writing other texts about them.
+    # The facts of picture and question, from which other texts about them are written.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -1,8 +1,8 @@
 """Questions about real handwriting: scikit-learn's 1,797 scanned digits.
 
-Unlike the drawn families, these have flaws of real data: digits that nobody can read with certainty, and
-digits with a label that most readers would not give. A fifth of the scans is held out for validation, so
-that a policy must read them and cannot remember them.
+Unlike the drawn families, these have flaws of real data: unreadable digits, and digits with a label that most
+readers would reject. A fifth of the scans is held out for validation, so that a policy must read them and
+cannot memorise them.
 
 The scans are from Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits" (UCI, 1998); they have
 8 x 8 pixels in 17 grays.
