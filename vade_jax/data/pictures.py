@@ -145,7 +145,7 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
 
 
 def inside(image: Any) -> Any:
-    """Returns the content of a picture's mapping or of {"image_url": {"url": ...}}; other values unchanged."""
+    """Returns the content of a picture's mapping or {"image_url": {"url": ...}}; other values unchanged."""
     while isinstance(image, Mapping):
         image = next((image[key] for key in _KEYS if image.get(key)), None)
     return image
