@@ -21,7 +21,7 @@ _HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation
 
 
 def build(settings: Build, target: str | os.PathLike) -> None:
-    """Writes `target` whole, or raises ValueError: nothing is there before all of it is."""
+    """Writes `target` atomically, or raises ValueError."""
     target = pathlib.Path(target)
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
@@ -30,7 +30,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     limits["max_length"] = limits.pop("max_prompt_length")
     check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
     unfinished = _empty(target)
-    asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
+    asked = _asked(settings)  # after quicker checks, as it reads every picture of the benchmarks
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
     with loading.threads(settings.num_threads) as in_threads:
@@ -41,7 +41,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     rows = [row for one in drawn for row in one.kept]
     train, held = draw.split(rows, share=settings.validation, seed=settings.seed)
     splits = {"train": train, "validation": held}
-    # Before anything can fail for want of questions: the report says why they are missing.
+    # Before errors about missing questions, because the report explains them.
     _write_report(unfinished / "report", drawn, splits)
     _check_enough(settings, drawn, splits, unfinished / "report")
     for name, rows in splits.items():
@@ -54,7 +54,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
 
 
 def _empty(target: pathlib.Path) -> pathlib.Path:
-    """Makes the directory that becomes `target` when all is in it; raises ValueError if it cannot."""
+    """Makes the directory that becomes `target` when complete; raises ValueError if it cannot."""
     unfinished = target.with_name(f"{target.name}.tmp")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was stopped
@@ -66,7 +66,7 @@ def _empty(target: pathlib.Path) -> pathlib.Path:
 
 def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
     """Returns each subset and its files by name, all of them opened and of a known form."""
-    # In the order of their names: what two subsets share is the first one's.
+    # In the order of their names: the first subset keeps questions shared by two.
     subsets = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
     for path in settings.own:
         name = pathlib.Path(path).stem
@@ -95,7 +95,7 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
-    """Returns a function from a question to the uid of the benchmark's item that asks it too, or None."""
+    """Returns a function from a question to the uid of a benchmark's item with the same question, or None."""
     if not settings.exclude:
         return lambda entry: None
     paths = settings.benchmarks
@@ -148,8 +148,8 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
     for name in ("source", "checkpoint", "num_threads"):
-        del kept[name]  # where things lay changes nothing
-    # What they ask is left out.
+        del kept[name]  # paths do not affect the result
+    # Their questions are left out.
     kept["benchmarks"] = sorted(name for name, path in settings.benchmarks.items() if path)
     tokenizer = pathlib.Path(settings.checkpoint) / "tokenizer.json"
     kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
@@ -164,7 +164,7 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
 def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: Splits) -> None:
     """Writes report.md, report.json and rejects.jsonl.
 
-    Every question of a row that was looked at is kept, rejected, or one of other_turns.
+    Every question of a checked row is kept, rejected, or counted in other_turns.
     """
     counts = {}
     for one in drawn:

@@ -105,7 +105,7 @@ def _shortcut(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    """Returns what follows the last equals sign in the box, or in the whole text if it has none."""
+    """Returns the part after the last equals sign of the box, or of the full text without a box."""
     match = re.search(r"oxed\{(.*)\}", text, re.DOTALL)
     text = match[1] if match else text
     if "}" in text and "{" not in text.split("}")[0]:  # a brace too many
@@ -114,7 +114,7 @@ def _inside(text: str) -> str:
 
 
 def _strip(text: str) -> str:
-    """Returns the answer without spaces, units and LaTeX that says nothing, by the official steps."""
+    """Returns the answer without spaces, units and purely visual LaTeX, by the official steps."""
     for old, new in _REPLACED:
         text = text.replace(old, new)
     text = f"0{text}" if text.startswith(".") else text
