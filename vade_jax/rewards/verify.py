@@ -89,7 +89,7 @@ def verify(
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown; use one of {list(known)}")
     well_formed = answers.FORMATS[form](text)
-    extracted = answers.extract_boxed(answers.verdicts(text))
+    extracted = answers.extract_boxed(answers.after_thoughts(text))
     if extracted is None:
         return Verdict(False, well_formed, None, "no_box")
     if len(extracted) > answers.MAX_LENGTH:
