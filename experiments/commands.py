@@ -24,7 +24,7 @@ def parse(argv: list[str]) -> list[str]:
         if rest[1:]:  # absl would ignore them
             word = rest[1]
             hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
-            raise ValueError(f"{word!r} is no flag: {hint}")
+            raise ValueError(f"{word!r} is not a flag: {hint}")
         return rest
 
 

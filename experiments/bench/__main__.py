@@ -32,7 +32,7 @@ CORE = {
     "verify": core.verdicts,
     "data": core.data,
 }
-PEERS = {name: functools.partial(peers.beside, name) for name in (UPDATE, DECODE)}
+PEERS = {name: functools.partial(peers.tables_of, name) for name in (UPDATE, DECODE)}
 SUITES = {"all": CORE | PEERS, "core": CORE, "peers": PEERS}
 SUITES |= {name: {name: suite} for name, suite in SUITES["all"].items()}
 

@@ -34,7 +34,7 @@ presets.PRESETS[YARDSTICK] = config.Config(
 )
 
 
-def beside(name: str, quick: bool) -> Iterator[timing.Table]:
+def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
     """Yields tables of updates, or of whole calls of the engine."""
     for sizes in [(16, 8, 2, 2)] if quick else SIZES[name]:
         yield compare(name, *sizes, rounds=2 if quick else 8)

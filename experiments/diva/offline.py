@@ -37,7 +37,7 @@ class Wanted(fields.Section):
     """What to make for every row."""
 
     paraphrases: int = fields.number(5, at_least=0)  # at most; 0 leaves the column unchanged
-    steps: int = fields.number(5, at_least=0)  # hints, at most; 0 leaves the column as it is
+    steps: int = fields.number(5, at_least=0)  # hints, at most; 0 leaves the column unchanged
     # Answers to each paraphrase, of which most must be right, and solutions that are searched for hints; 0
     # accepts all paraphrases.
     tries: int = fields.number(3, at_least=0)
@@ -77,9 +77,9 @@ def replies_directory(target: str) -> pathlib.Path:
 
 def write(source: sources.Rows, target: str, chat: Chat, requested: Wanted) -> Report:
     """Writes `target`, unless no text was kept; after a `ServerLost` a later call continues."""
-    directory, beside = replies_directory(target), pathlib.Path(target).absolute().parent
+    directory, folder = replies_directory(target), pathlib.Path(target).absolute().parent
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
-    work = functools.partial(make_row, source, chat, requested, beside)
+    work = functools.partial(make_row, source, chat, requested, folder)
     unfinished = directory / "rows.tmp"
     # Half of a surrogate pair, which UTF-8 cannot encode, is written as JSON's escape, \ud83d.
     text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}

@@ -236,7 +236,7 @@ def check_answers(prepared: Prepared) -> None:
 
 
 def write_report(prepared: Prepared) -> str:
-    """Scores all answers and writes results, the report and every decision; returns what is shown of it.
+    """Scores all answers and writes results, the report and every decision; returns the printed part.
 
     Raises:
         ServerLost: the judge is gone; its replies are kept.

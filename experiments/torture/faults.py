@@ -13,7 +13,7 @@ KILL, TERMINATE, INTERRUPT = "SIGKILL", "SIGTERM", "SIGINT twice"
 FULL, FLIP = "disk full", "byte changed"  # FLIP comes after a SIGKILL
 # Only root on Linux can mount a disk that is full.
 KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
-# The life of a run, in order: what is there from a moment on.
+# The life of a run, in order: the files that exist from each moment on.
 MOMENTS = {
     "start": "run",
     "first model": "run/tiny_model/config.json",

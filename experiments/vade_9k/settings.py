@@ -15,7 +15,7 @@ class Subset:
 
     path: str = ""  # in the source directory; empty: the subset is left out
     take: int = 0  # questions; 0: all that are usable
-    domain: str = ""  # that it stands for in tables
+    domain: str = ""  # its name in tables
     solutions: bool = False  # answers are full solutions that end in the gold
 
 

@@ -57,7 +57,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _SIGN = re.compile(r"\w+|[-−+*/^<>=≤≥≠±√×÷!%|]")
 _FORMULA = re.compile(r"[\\^√π²³=]")
 _UNION = re.compile(r"\\infty|∞|\\cup|∪")  # of intervals
-_SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
+_SIGNED = re.compile(r"[-−+*/!()\d]")  # also a formula, unless it is in words
 
 
 class Refused(columns.RejectedItem):
@@ -98,7 +98,7 @@ def normalise(sample: Sample) -> dict[str, Any]:
         gold = read_gold(gold, sample.answer_is == "solution")
     kind = sample.kind or kind_of(gold, choices, sample.tolerance)
     if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
-        raise Refused("bad_kind", f"kind {kind!r:.80} is none of {list(verify.KINDS)}")
+        raise Refused("bad_kind", f"kind {kind!r:.80} is not one of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
     # All values that a run grades with.
     options = {"tolerance": tolerance, "ordered": sample.more.get("ordered")}

@@ -34,7 +34,7 @@ class RejectedItem(ValueError):  # noqa: N818 (it is a verdict on data rather th
     Attributes:
         uid: the id of the row.
         reason: a short code, which reports count.
-        detail: what is wrong, in words.
+        detail: the error, in words.
     """
 
     def __init__(self, uid: str, reason: str, detail: str):

@@ -1,6 +1,6 @@
 """Opens files of rows with `datasets`, and reads single rows in constant time.
 
-`datasets` knows formats, compression and the directories of its own `save_to_disk`. It caches what it has
+`datasets` knows formats, compression and the directories of `save_to_disk`. It caches what it has
 read (HF_DATASETS_CACHE) as Arrow files that are mapped into memory. So reading a row takes microseconds, and
 a data set may be larger than the memory. This file adds:
 

@@ -83,7 +83,7 @@ class SelectingSampler(choosing.Stream):
         self.answer(group[0].task.key, self._right(group))
 
     def keeps(self, group: Sequence[Any]) -> bool:
-        """Returns whether the selector, as it is now, would train on the group."""
+        """Returns whether the selector would now train on the group."""
         right_N = self._right(group)
         trials = int(np.sum(~np.isnan(right_N)))
         return bool(self.selector.keep([group[0].task.key], [np.nansum(right_N)], trials)[0])

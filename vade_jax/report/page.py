@@ -96,7 +96,7 @@ def write(
 
 # ------------------------------------------------------------------------------ one run
 def _section(place: int, one: Run) -> Section:
-    """Returns what the page shows of a run as a whole, without single prompts and answers."""
+    """Returns the page's section of a run, without single prompts and answers."""
     inside, parallel = headline.phases(one)
     facts = headline.facts(one)
     kept, notes = pictures.read(one.workdir)

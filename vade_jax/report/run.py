@@ -99,7 +99,7 @@ class Run:
     prompts: dict[str, Prompt] = dataclasses.field(default_factory=dict)  # by uid
     # The readable logs, by step.
     logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
-    notes: list[str] = dataclasses.field(default_factory=list)  # what is missing or broken
+    notes: list[str] = dataclasses.field(default_factory=list)  # missing or broken parts
 
     @property
     def num_answers(self) -> int:
@@ -252,7 +252,7 @@ def _add_log(run: Run, path: pathlib.Path) -> None:
         num_right = len(judged) - len(wrong)
         group = Group(step, prompt.uid, num_right, len(judged), *map(float, belief))
         groups.append((prompt, group, wrong))
-    # Anything above may have raised, so `run` changes only here: a file counts whole or not at all.
+    # Anything above may have raised, so `run` changes only here: a file counts completely or not at all.
     for prompt, group, wrong in groups:
         prompt = run.prompts.setdefault(prompt.uid, prompt)
         prompt.visits.append(group)

@@ -99,9 +99,9 @@ def _is_equal(x: Any, y: Any) -> bool:
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, 150 if symbols else 500)
     seen = {agree(point) for point in _points(symbols, x, y)}
-    if symbols and seen == {None}:  # (-1)^n is real at whole numbers alone
-        whole = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
-        seen = set(map(agree, whole))
+    if symbols and seen == {None}:  # (-1)^n is only real at integers
+        integers = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
+        seen = set(map(agree, integers))
     if False in seen or True not in seen:
         return False
     # Evaluation cannot show this difference: x + 10^{-999} is not x.
@@ -125,8 +125,8 @@ def _points(symbols: list, *formulas: Any):
             point[symbol] = sympy.Rational(sign * top, bottom)
         yield point
     constants = sorted({abs(c) for one in formulas if symbols for c in one.atoms(sympy.Rational)})
-    beside = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
-    for size in (*beside, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
+    near = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
+    for size in (*near, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
         for sign in (1, -1):
             yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
 

@@ -116,8 +116,8 @@ class FormulaReader(units.UnitReader):
         token = self.tokens[self.at]
         if self.offset or len(token.text) == 1 or token.text.isupper():
             return token.roman and len(token.text) > 1 and not self.offset
-        beside = self.tokens[max(self.at - 1, 0) : self.at + 2]
-        in_words = sum(one.kind == "letters" and len(one.text) > 1 for one in beside) > 1
+        near = self.tokens[max(self.at - 1, 0) : self.at + 2]
+        in_words = sum(one.kind == "letters" and len(one.text) > 1 for one in near) > 1
         return token.roman or len(token.text) > 3 or in_words
 
     def _indexed(self, letter: str) -> Tree:

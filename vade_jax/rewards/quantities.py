@@ -72,8 +72,8 @@ def _in_radians(angle: Formula) -> Formula:
 def _same_number(response: Number, key: Number, rules: Rules) -> bool:
     """Returns whether two numbers are the same, exactly or within the tolerance of the rules.
 
-    50% is 0.5. The sign may be left out of a key that is no share of one: 50 is right for 50%. It may be set
-    behind a whole or decimal key where numbers are asked for: 50% is right for 50.
+    50% is 0.5. The percent sign of a key may be left out unless it is a fraction of one: 50 is right for 50%.
+    If a number is expected, it may follow an integer or decimal key: 50% is right for 50.
     """
     if response.percent != key.percent:
         bare = key if response.percent else response

@@ -54,8 +54,8 @@ class Verdict:
     correct: bool  # whether the boxed answer is right; posteriors count only this
     well_formed: bool  # whether the answer has the required format
     extracted: str | None  # the content of the box, None without one
-    # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer itself is no
-    # answer of its kind), "timeout" or "crash" (of an expression: `process`).
+    # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer is invalid for its
+    # kind), "timeout" or "crash" (of an expression: `process`).
     reason: str
 
 

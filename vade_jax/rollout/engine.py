@@ -25,7 +25,7 @@ class Sampling:
 
     temperature: float = 1.0  # 0: always the most likely token
     top_p: float = 1.0
-    top_k: int = 0  # 0: the whole vocabulary
+    top_k: int = 0  # 0: the entire vocabulary
     max_tokens: int = 2048
 
 

@@ -154,7 +154,7 @@ def prepare(
     The caller closes the loop's engine and recorder.
     """
     num_items = len(data.train)
-    with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
+    with contextlib.ExitStack() as if_failed:  # closes the parts if a later one fails
         recorder = RunRecorder(workdir, run.to_dict())
         if_failed.callback(recorder.close)
         resumes = recorder.latest_step is not None

@@ -14,7 +14,7 @@ Algorithm 1, with the lines that `propose` and `update` implement:
         the rest: alpha_i <- lambda_2 alpha_i           #          Eq. 6
                   beta_i  <- lambda_2 beta_i
 
-The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: that is
+The paper's warm-up rolls out the entire data set before step 1 and trains on none of it: that is
 `warmup="measured"`.
 
 Departures from the paper:

@@ -82,7 +82,7 @@ def restore(
     """Returns the JSON of `step` and the trees that `examples` names, bit for bit.
 
     An array comes with the sharding of its example, a `jax.ShapeDtypeStruct`; where the example has none
-    or is an array, it comes as NumPy. None instead of an example stands for a tree of any structure: it
+    or is an array, it comes as NumPy. None as example matches a tree of any structure: it
     comes as nested dicts of NumPy arrays, and is left out if the step has no such tree.
 
     Raises:

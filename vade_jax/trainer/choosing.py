@@ -1,4 +1,4 @@
-"""Which prompts a step rolls out next: the selector's proposal, made into prompts."""
+"""Which prompts a step rolls out next: turns the selector's proposal into prompts."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

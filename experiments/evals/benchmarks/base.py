@@ -142,14 +142,14 @@ class FileRow:
     def one_of(self, column: str, known: Sequence[Any]) -> Any:
         """Returns a value that is one of the known ones, of the same type: 1.0 and True are not 1."""
         if not any(self[column] == one and type(self[column]) is type(one) for one in known):
-            raise self.bad(column, f"{self[column]!r} is none of {list(known)}")
+            raise self.bad(column, f"{self[column]!r} is not one of {list(known)}")
         return self[column]
 
     def fields(self, column: str, names: Sequence[str]) -> dict[str, Any]:
         """Returns the named fields of a struct."""
         value = self[column]
         if not isinstance(value, Mapping):
-            raise self.bad(column, f"{value!r} is no struct")
+            raise self.bad(column, f"{value!r} is not a struct")
         if missing := [name for name in names if value.get(name) is None]:
             raise self.bad(column, f"has no field {missing[0]!r}")
         return {name: value[name] for name in names}
@@ -221,5 +221,5 @@ def _row(table: row_files.Table, index: int, file: pathlib.Path, number: int) ->
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file.name}, row {number}: {error!s:.200}") from error
     if not isinstance(values, Mapping):
-        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is no object")
+        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is not an object")
     return FileRow(file, number, values)

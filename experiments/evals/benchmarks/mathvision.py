@@ -44,7 +44,7 @@ _REPLACED = (
 def _item(row: base.FileRow) -> types.Item:
     options, answer = row.texts("options"), row.text("answer")
     if options and answer not in base.letters(options):
-        raise row.bad("answer", f"{answer!r} is no letter of {len(options)} options")
+        raise row.bad("answer", f"{answer!r} is not a letter of {len(options)} options")
     return types.Item(
         uid=f"mathvision:{row.text('id')}",
         question=row.text("question"),

@@ -71,7 +71,7 @@ def stream(seed: int, split: int, index: int) -> np.random.Generator:
 
 
 def expand_mixture(mixture: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Returns the probability of each "family_level"; an empty mixture stands for the default one.
+    """Returns the probability of each "family_level"; an empty mixture means the default one.
 
     Raises:
         ValueError: an unknown part, or weights that cannot be normalised.

@@ -94,7 +94,7 @@ class LaunchedServer:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Asks the server to stop, then kills what is left. Does nothing if it has ended."""
+        """Asks the server to stop, then kills the remaining processes. Does nothing if it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
