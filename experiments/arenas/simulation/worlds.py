@@ -60,9 +60,7 @@ class Constants(fields.Section):
 
     # Answers to an item that is never right are e^longer times as long as to one that always is.
     longer: float = fields.number(0.0, at_least=0)
-    spread: float = fields.number(
-        0.0, at_least=0
-    )  # additional, of the logarithm of an item's length
+    spread: float = fields.number(0.0, at_least=0)  # further variation of the log length
     tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
     misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
