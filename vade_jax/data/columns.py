@@ -94,8 +94,7 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _answered(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a row with the final answer of a worked solution, if it has one, as `answer`.
 
-    MATH's rows have a `solution` that ends in a box. GSM8K's have an `answer` that ends in the line "####
-    18".
+    MATH's rows have a `solution` that ends in a box. GSM8K's have an `answer` that ends in "#### 18".
     """
     answer, boxed = row.get("answer"), _boxed(row)
     if boxed is not None and answer is None:  # "expr", because it may be any formula
