@@ -18,7 +18,7 @@ from vade_jax.models.qwen import files
 from vade_jax.store import metrics, rollout_log
 
 EQUAL, NAMED, FAILED = "bit-equal", "damage named", "failed"
-BUSY = "has not ended"  # in a run's error while children of a killed one still run
+BUSY = "is in use by another run"  # in a run's error while children of a killed one still run
 CLOCK = ("timing_s/", "perf/")  # metrics that differ between any two runs
 POLL_S = 0.02
 

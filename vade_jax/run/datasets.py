@@ -151,7 +151,7 @@ def _source(
         of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
         names = [x for x in source.table.columns if not columns.is_read(x) and x not in of_arrays]
         if names:
-            print(f"train: unused columns:  {', '.join(names):.200}")
+            print(f"train: unused columns: {', '.join(names):.200}")
     return source
 
 
