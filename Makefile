@@ -8,11 +8,11 @@
 # make test-compilers programs for TPUs and GPUs by the real compilers, without either; in
 #                     .venv-compilers; TARGET=v5p or h200: one of them (CUDA's takes 5 GB of disk)
 # make test-browser   the report in a headless Chromium; skipped where there is none
-# make test-release   the wheel in an environment of its own, the Dockerfiles, notebooks and workflows
+# make test-release   the wheel in a separate environment, the Dockerfiles, notebooks and workflows
 # make lint           ruff check, ruff format --check and the types of vade_jax/ (basedpyright)
 # make format         what ruff finds, changed in the files
 # make docs           the site, in site/
-# make bench          speed beside the alternatives, as in docs/speed.md
+# make bench          speed compared with alternatives, as in docs/speed.md
 # make torture        100 kills and faults, as in docs/reliability.md; KILLS=5: one of each kind
 # make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
 # make constraints    writes the versions of .venv into constraints/
@@ -36,7 +36,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 CONSTRAINTS ?= constraints/python$(VERSION).txt
 PIP := -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint $(CONSTRAINTS)
-# What we ask for beside vLLM and verl: they and what they need choose all other versions.
+# Our packages next to vLLM and verl, whose requirements determine all other versions.
 OURS := chex|flax|jax|jaxlib|optax|orbax-checkpoint|sympy
 comma := ,
 

@@ -1,4 +1,4 @@
-"""Arenas: jobs with data on which better selection can show, and the controls that test if it does.
+"""Arenas: jobs in which better selection can help, and the controls that test whether it does.
 
 All but `smollm` are the tiny job with other data.
 
@@ -39,12 +39,12 @@ ARENAS = {
     "digits": {
         "mixture": dict(read_0=35, hidden_0=20, spell_0=18, spell_1=9, spell_2=18),
         "taught": dict(read_0=57, hidden_0=3, spell_0=15, spell_1=10, spell_2=15),
-        # With more noise, letters that the names of many digits share would be likelier than the right
-        # letters. At 0.8 the teacher is wrong in 0.59 to 0.72 of the answers.
+        # With more noise, letters that occur in the names of many digits would be likelier than the right
+        # ones. At 0.8 the teacher is wrong in 0.59 to 0.72 of the answers.
         "noise": dict.fromkeys(("spell_0", "spell_1", "spell_2"), 0.8),
         "steps": 60,
     },
-    # The longer the answer, the harder the prompt and the dearer.
+    # The longer the answer, the harder and more expensive the prompt.
     "lengths": {
         "mixture": dict(numbers_0=25, numbers_1=20, numbers_2=20, numbers_3=15, hidden_0=20),
         "taught": dict(numbers_0=30, numbers_1=25, numbers_2=22, numbers_3=20, hidden_0=3),
@@ -52,7 +52,7 @@ ARENAS = {
         "steps": 60,
         "max_tokens": 128,
     },
-    # What pretraining left is the point, so nothing is taught.
+    # Tests a pretrained model, so nothing is taught.
     "smollm": {
         "mixture": dict(
             plus_0=12, plus_1=10, plus_2=8, minus_0=8, minus_1=8, times_0=12, times_2=10,
@@ -107,7 +107,7 @@ def _pretrained(run):
     run.data.max_prompt_length, run.data.length_multiple = 96, 16
     run.sampling.max_tokens = run.eval.max_tokens = 16
     run.engine.prompts_per_call = run.num_prompts
-    run.batch.remat = False  # sequences this short need no saving of memory
+    run.batch.remat = False  # such short sequences need not save memory
     run.data.num_validation = 128
     run.checkpoint.every = 20
     run.optimizer.learning_rate = 1e-5
@@ -127,7 +127,7 @@ def pooled_blind(c):
     c.selector.arrays = ConfigDict()
 
 
-# The arms that show whether an arena can tell selectors apart, and two that its pages have.
+# The arms that show whether an arena can separate selectors, and two that the pages have.
 CONTROLS = {
     "informed_quarter": arms.selector("informed", uniform_share=0.25),
     controls.DOSE: dose,

@@ -1,7 +1,7 @@
 """What a sweep varies: selectors (arms), losses and data. experiments/sweep.py runs the sweep.
 
-Each is a function that changes the config of a run, as those of configs/default.py do. It gets the settings
-that all runs share, with what `--config.run.FIELD=VALUE` has changed in them.
+Each is a function that changes the config of a run, like those of configs/default.py. It gets the settings
+that all runs share, including changes by `--config.run.FIELD=VALUE`.
 """
 
 import functools
@@ -33,8 +33,8 @@ def make(
 ) -> ConfigDict:
     """Returns a sweep: every chosen arm with every chosen loss, data and seed.
 
-    `name` is the folder of tables and figures; `chosen` are the arms that run by default, with commas
-    between; all `losses` do. `lessons` are taught before the runs, once a seed.
+    `name` is the folder of tables and figures; `chosen` are the arms that run by default, separated by
+    commas; all `losses` run. `lessons` are taught before the runs, once per seed.
     """
     c = ConfigDict()
     c.name = name
@@ -45,7 +45,7 @@ def make(
     c.baseline = baseline
     c.run = run
     c.lessons = ConfigDict(Lessons().to_dict()) if lessons is None else lessons
-    # What the words above stand for.
+    # The meaning of the words above.
     c.known = ConfigDict({"arms": dict(arms), "losses": dict(losses), "data": DATA})
     return c
 

@@ -28,7 +28,7 @@ def _options(name: str) -> ConfigDict:
 
 
 class _Op(NamedTuple):
-    """An operation of ml_collections, whose own are arithmetic alone."""
+    """An operation of ml_collections, which itself only has arithmetic."""
 
     fn: Callable[..., Any]
     args: list[FieldReference]
@@ -42,7 +42,7 @@ def follow(reference: FieldReference, function: Callable[[Any], Any]) -> FieldRe
 
 
 def built_in(c: ConfigDict, num_train: int, num_validation: int) -> None:
-    """Sets the built-in data, and how many questions they have; of a user's file all rows are taken."""
+    """Sets the built-in data and their number of questions; of a user's file all rows are used."""
     for split, number in {"train": num_train, "validation": num_validation}.items():
         c.data[split] = "procedural"
         count = lambda path, number=number: number if path == "procedural" else 0
@@ -60,8 +60,8 @@ LOSSES = {
 def loss(c: ConfigDict, name: str) -> None:
     """Sets the loss of a paper, one of `LOSSES`, and what else it changes.
 
-    DAPO (arXiv 2503.14476) punishes the last fifth of the length limit, also of one that is set later. Its
-    other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
+    DAPO (arXiv 2503.14476) penalises answers in the last fifth of the length limit, even if the limit is set
+    later. Its other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
     """
     c.loss.update(LOSSES[name])
     if name == "dapo":
@@ -76,14 +76,14 @@ def selector(c: ConfigDict, name: str) -> None:
     Raises:
         ValueError: there is no such selector; the message names the nearest one.
     """
-    found = samplers.find(name, "selector")
+    spec = samplers.find(name, "selector")
     if name == c.selector.name:
         return
-    for path in samplers.find(c.selector.name).goes_with:  # which went with the selector before
+    for path in samplers.find(c.selector.name).goes_with:  # settings of the previous selector
         put(c, path, operator.attrgetter(path)(settings.Run()))
     c.selector.name = name
     c.selector.options = _options(name)
-    for path, value in found.goes_with.items():
+    for path, value in spec.goes_with.items():
         put(c, path, value)
 
 

@@ -3,8 +3,8 @@ r"""Geometry3K with GRPO, on Qwen2.5-VL-3B or Qwen3-VL-4B: the usual arena of se
     pip install -e '.[train,cuda,vllm]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
-2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub. Files made by verl's
-`examples/data_preprocess/geo3k.py` are read as they are (`--config.data.train=train.parquet`, ...).
+2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub. Files of verl's
+`examples/data_preprocess/geo3k.py` can be read directly (`--config.data.train=train.parquet`, ...).
 
 B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887);
 MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
@@ -23,7 +23,7 @@ from configs import qwen
 
 
 def get_config(arg=None):
-    """Returns the config; the words besides `qwen3vl` are as in configs/qwen.py."""
+    """Returns the config; all words except `qwen3vl` are as in configs/qwen.py."""
     is_qwen3vl = "qwen3vl" in (arg or "").split(",")
     c = qwen.base(arg, "qwen3vl-4b" if is_qwen3vl else "3b", qwen3vl=False)
     c.loss.clip_high = 0.28

@@ -4,7 +4,7 @@ r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the kind of model and data
         --config.model.checkpoint=DIR --config.data.train=train.jsonl \
         --config.data.validation=math500.jsonl
 
-The files of MATH (problem, solution) and GSM8K (question, answer) are read as they are, .jsonl or .parquet.
+The files of MATH (problem, solution) and GSM8K (question, answer) can be read directly, .jsonl or .parquet.
 Qwen2.5, Qwen2.5-Math and Qwen3 of any size work, for example `--config.model.size=qwen3-4b`; the checkpoint
 must have that size. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments and
 layouts are as in configs/qwen.py; `single` is one GPU. `smoke` is a tiny text model, for tests.

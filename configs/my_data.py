@@ -6,8 +6,8 @@
 The first command trains on the ten rows of docs/examples/counting, the second on yours: pictures of any size
 and shape, questions of up to 512 tokens, rows with or without a picture. A fifth of the rows is held out for
 validation. The policy is the tiny model of the package. It is far too small to be good at your questions, but
-it quickly shows whether rows, rewards and selector are as you want them. `experiments.supervise` teaches it
-the rows' own answers first.
+it quickly shows whether rows, rewards and selector work as you intend. `experiments.supervise` teaches it the
+rows' own answers first.
 
 Arguments: those of configs/tiny.py except `smoke`.
 """

@@ -16,16 +16,16 @@ colocated (the default): every GPU trains and serves, in turns. Two replicas of 
     `layout.serve_memory` of every GPU, JAX takes `layout.train_memory`. `layout.sleep` frees vLLM's share
     while the policy learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
 `single`: the same on one GPU: the 3B on an H200, or adapters (`lora`) of the 3B and the 7B on an H100.
-`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory; each half waits for
-    the other: for prompts or models that are too large for the colocated layout.
-`local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
-elsewhere: `--config.engine.url=http://host:8000` uses a server that already runs. Both sides read
+`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory; each half waits for the
+other. It is for prompts or models that are too large for the colocated layout. `local`: no vLLM. The built-in
+engine decodes with the trainer's own arrays, on GPU or TPU. elsewhere: `--config.engine.url=http://host:8000`
+uses a server that already runs. Both sides read
     `engine.sync_directory`; on one node /dev/shm/NAME is faster and takes 16 GB for the 7B.
 
 configs/qwen3vl_*.py and qwen3_5_*.py have the same values; `grpo` is that loss. Their models have no default
-system prompt, unlike Qwen2.5-VL: who compares the two gives both the same one. Qwen3.5's is found on the hub.
+system prompt, unlike Qwen2.5-VL: to compare them, give both the same one. Qwen3.5 is read from the hub.
 
-No training of this size has been run yet; docs/scale_out.md has the plan's memory and seconds. The paper
+No training of this size has been run yet; docs/scale_out.md has the planned memory. The paper
 reports these averages over its five benchmarks, in the order untrained, VADE + GRPO, VADE + GSPO: 58.63,
 64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.
 """
@@ -42,7 +42,7 @@ def base(
 ) -> ConfigDict:
     """Returns the run of a checkpoint of `size`: "3b", "qwen2.5-1.5b" or, on the hub, "Qwen/Qwen3.5-2B".
 
-    `selector` is the default, used if `arg` names none; the caller knows `more` words. Every value of Table 4
+    `selector` is used if `arg` names none; `more` are further words of the caller. Every value of Table 4
     is set here, even where it equals the default.
     """
     words = ("single", "split", "local", "lora", "bf16", "grpo")
@@ -78,7 +78,7 @@ def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
     """Keeps weights in bfloat16, for GPUs of 80 GB.
 
     If the same GPUs train and serve, their memory is divided so that the 7B fits on four, and the 3B on one
-    without a KL term, whose reference takes 7.5 GB.
+    without a KL term (its reference takes 7.5 GB).
     """
     c.model.param_dtype = "bfloat16"
     if layout is single:

@@ -7,7 +7,7 @@ import sys
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parents[1]
-RUN = ROOT / "runs" / "docs"
+RUN = ROOT / "runs" / "docs" / "tiny_gspo"
 
 
 def on_files(files, config):

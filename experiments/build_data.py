@@ -1,12 +1,12 @@
-r"""Builds a data set from published ones, without the questions that a benchmark asks too.
+r"""Builds a data set from published ones, without questions that are also in a benchmark.
 
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
         --checkpoint=DIR --config.benchmarks.mathvista=testmini.parquet
 
 TARGET holds train.arrow and validation.arrow, index.json (uid, subset, domain, kind, hash, tokens and patches
 of every question), and report/, which lists what was rejected and why. `--config.data.train=TARGET` trains on
-it. The same files and seed give the same bytes. TARGET appears only when all of it is written; a build that
-was stopped leaves TARGET.tmp, which the next build replaces.
+it. The same files and seed give the same bytes. TARGET appears only when it is complete; a stopped build
+leaves TARGET.tmp, which the next build replaces.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""The entry point of commands: flags for config and workdir, and one clear line for a user's mistake."""
+"""The entry point of commands: flags for config and workdir, and one-line errors for users' mistakes."""
 
 import os
 import re
@@ -58,8 +58,8 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
 def config() -> ConfigDict | None:
     """Returns the config that the flags ask for; None without --config.
 
-    `--config.selector.name=NAME` also sets what goes with that selector, as the word `selector=NAME` does.
-    Otherwise the options of the config's own selector would stay. Its own name changes nothing.
+    `--config.selector.name=NAME` also sets the selector's run settings, like the word `selector=NAME`.
+    Otherwise the options of the config's selector would stay. Naming the config's selector changes nothing.
     """
     if (c := CONFIG.value) is None:
         return None

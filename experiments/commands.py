@@ -1,4 +1,4 @@
-"""The command line of commands: absl's, with help that exits with 0 and one line for a mistake."""
+"""The command line of commands: absl's, with exit status 0 for help and one line for a mistake."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from absl import app, flags
 def parse(argv: list[str]) -> list[str]:
     """Parses the flags of a command: the `flags_parser` of `app.run`.
 
-    "~/" after "=" or ":" becomes the home directory: a shell does this in assignments alone. `argv` changes
+    "~/" after "=" or ":" becomes the home directory, which a shell does only in assignments. `argv` changes
     in place, because ml_collections looks for overrides in `sys.argv`.
     """
     home = os.path.expanduser("~/")
@@ -24,7 +24,7 @@ def parse(argv: list[str]) -> list[str]:
         if rest[1:]:  # absl would ignore them
             word = rest[1]
             hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
-            raise ValueError(f"{word!r} is no flag: {hint}")
+            raise ValueError(f"{word!r} is not a flag: {hint}")
         return rest
 
 

@@ -115,18 +115,18 @@ def _range(interval: fields.Interval | None) -> str:
 
 def comments(section: type) -> dict[str, str]:
     """Returns the comment of each field of a dataclass: the lines above it, and the end of its lines."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for base in reversed(section.__mro__[:-1]):
         if dataclasses.is_dataclass(base) and base is not fields.Section:
-            found |= _comments_of(textwrap.dedent(inspect.getsource(base)))
-    return found
+            comments |= _comments_of(textwrap.dedent(inspect.getsource(base)))
+    return comments
 
 
 def _comments_of(source: str) -> dict[str, str]:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comment = {x.start[0]: x.string.lstrip("# ") for x in tokens if x.type == tokenize.COMMENT}
     (definition,) = ast.parse(source).body
-    taken, found = {definition.lineno}, {}
+    taken, comments = {definition.lineno}, {}
     for node in definition.body:
         lines = range(node.lineno, node.end_lineno + 1)
         taken |= set(lines)
@@ -136,8 +136,8 @@ def _comments_of(source: str) -> dict[str, str]:
         while (line := lines.start - 1 - len(above)) in comment and line not in taken:
             above.insert(0, comment[line])
         at_end = [comment[line] for line in lines if line in comment]
-        found[node.target.id] = " ".join([*above, *at_end]).strip()
-    return found
+        comments[node.target.id] = " ".join([*above, *at_end]).strip()
+    return comments
 
 
 # ------------------------------------------------------------------------------ the page

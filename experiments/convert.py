@@ -4,7 +4,7 @@
     python -m experiments.convert --source=MODEL.gguf --target=DIR     (pip install torch 'vade_jax[gguf]')
 
 An adapter is merged into the weights that it was trained on. GGUF is the format of llama.cpp; its quantised
-numbers become those of --dtype that they stand for. All parameters are in the host's memory once.
+numbers are converted to --dtype. All parameters are in the host's memory once.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ def convert(
     step: int | None = None,
     base: types.PathLike | None = None,
 ) -> None:
-    """Writes `target`, which must not exist, whole or not at all; the arguments are the flags.
+    """Writes `target`, which must not exist, atomically; the arguments are the flags.
 
     Raises:
         ValueError: a file is damaged, or `base` is not the model that an adapter was trained on.
-        FileNotFoundError: the source, the step or the model is not there.
+        FileNotFoundError: the source, the step or the model is missing.
     """
     source, target = pathlib.Path(source).absolute(), pathlib.Path(target).absolute()
     if target.exists():
@@ -82,7 +82,7 @@ def of_run(
 def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
     """Returns the shape, the parameters and the transformers tokenizer of a GGUF file.
 
-    transformers knows how GGUF packs its numbers, so it reads them. It cannot save what it has read so.
+    transformers can read the packed numbers of GGUF, but cannot save models that it has read so.
 
     Raises:
         ValueError: a package is missing, the file is damaged, or the model is not one of `config.FAMILIES`.
@@ -106,7 +106,7 @@ def of_gguf(source: pathlib.Path) -> tuple[config.Config, types.Params, Any]:
         raise ValueError(
             f"--source={source} cannot be read as GGUF ({type(error).__name__}: {first})"
         ) from error
-    # GGUF holds float32: 1e-5 comes as 9.999999747378752e-06, another number for whoever reads the JSON.
+    # GGUF holds float32: 1e-5 would be written to JSON as 9.999999747378752e-06.
     shortest = lambda x: float(str(np.float32(x))) if isinstance(x, float) else x
     fields = {name: shortest(x) for name, x in reference.config.to_dict().items()}
     fields.pop("quantization_config", None)  # how the file was packed; the numbers are plain now

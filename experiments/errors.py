@@ -1,4 +1,4 @@
-"""One clear line for a user's mistake, and for a disk that refuses to be written."""
+"""One clear line for a user's mistake, and for a disk that cannot be written."""
 
 import contextlib
 import errno
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-# Exit status of a run that something else has ended, such as a dead server: the same command goes on. It is
-# EX_TEMPFAIL of sysexits.h. 2 is a user's mistake, 1 is all else that would fail again.
+# Exit status after a failure outside the run, such as a dead server: the same command continues. It is
+# EX_TEMPFAIL of sysexits.h. 2 is a user's mistake, 1 all else that would fail again.
 AGAIN = 75
 
 
@@ -37,12 +37,12 @@ def user_errors(
         end_with(f"error: {error}", code=2)
 
 
-# The disk is full or read-only, the user may not write there, or it fails.
+# The disk is full, read-only, not writable for the user, or broken.
 REFUSED = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.EIO, errno.ESTALE),
 )
-SAVERS = ("asyncio", "absl")  # loggers of the threads that save
+SAVERS = ("asyncio", "absl")  # loggers of the saving threads
 
 
 @contextlib.contextmanager
@@ -53,9 +53,9 @@ def disk_errors() -> Iterator[None]:
     except Exception as error:  # orbax and tensorstore raise other types with the same text
         if not any(os.strerror(number) in str(error) for number in REFUSED):
             raise
-        said = str(error).strip().splitlines()[0][:300]
+        reason = str(error).strip().splitlines()[0][:300]
         end_with(
-            f"error: {said}: make room or give the right to write there, and start again: what was "
+            f"error: {reason}: make room or give the right to write there, and start again: what was "
             "saved before is whole",
             code=1,
         )

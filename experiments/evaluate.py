@@ -4,11 +4,11 @@ r"""Scores a policy on the paper's benchmarks, read from files that you provide.
         --checkpoint=runs/qwen7b_gspo --config.benchmarks.mathvista=testmini.parquet \
         --config.benchmarks.chartqa=chartqa.parquet --judge_server=URL --judge_model=NAME
 
-The policy is given by --checkpoint (a run, or a Hugging Face directory) or by --server (any server with
-OpenAI's chat API, together with --model). Answers and the judge's replies are saved as they come; the same
-command resumes an evaluation. WORKDIR holds report.md, results.json, and for each benchmark settings.json
-(everything that was pinned), answers.jsonl, items.jsonl (every answer with its verdict and the judge's words)
-and result.json.
+The policy is --checkpoint (a run, or a Hugging Face directory) or --server with --model (any server with
+OpenAI's chat API). Answers and the judge's replies are saved immediately; the same command resumes an
+evaluation. WORKDIR holds report.md, results.json, and for each benchmark settings.json (all settings that
+affect scores), answers.jsonl, items.jsonl (every answer with its verdict and the judge's words) and
+result.json.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
     except (ServerLost, EngineFailure, KeyboardInterrupt) as error:
         errors.end_with(
             f"error: {str(error) or 'stopped'}; {prepared.num_answers:,} answers and all replies "
-            "of the judge are kept: run again to go on",
+            "of the judge are kept: run again to continue",
             errors.AGAIN if isinstance(error, ServerLost | EngineLost) else 1,
         )
 

@@ -1,13 +1,13 @@
-r"""Lets a language model write other wordings of your questions, and hints to them.
+r"""Lets a language model paraphrase your questions and write hints for them.
 
     python -m experiments.make_variants --source=train.jsonl --target=train_variants.jsonl \
         --server=http://localhost:8000 --model=Qwen/Qwen2.5-VL-72B-Instruct
 
-Every usable row of the source is written with two more columns. `paraphrases` are other wordings: those that
-the server, given the images, answers with the gold in most of --tries answers (with 0 tries all are kept).
-`steps` are hints from a solution that the server wrote and that ends in the gold, up to the first hint that
-states the gold. TARGET_replies/rejects.jsonl lists what was not kept, with reasons, and
-TARGET_replies/replies.jsonl has the raw replies: run again, the command asks only what has no reply yet.
+Every usable row of the source is written with two more columns. `paraphrases` are other wordings for which
+most of --tries answers of the server, with the images, are right (with 0 tries all are kept). `steps` are
+hints from a solution that the server wrote and that ends in the gold, up to the first hint that states the
+gold. TARGET_replies/rejects.jsonl lists what was not kept, with reasons, and TARGET_replies/replies.jsonl has
+the raw replies: a second call asks only questions without a reply.
 """
 
 import os
@@ -37,7 +37,7 @@ def main(_: Sequence[str]) -> None:
     target = TARGET.value
     directory = offline.replies_directory(target)
     with errors.user_errors():
-        wanted = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
+        requested = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
         if pathlib.Path(target).suffix != ".jsonl":
             raise ValueError(f"--target={target}: give a file that ends in .jsonl")
         if os.path.exists(target):
@@ -48,15 +48,15 @@ def main(_: Sequence[str]) -> None:
         server = Server(**{name: flag.value for name, flag in SERVER.items()})
         source = sources.rows(SOURCE.value, kind=KIND.value)
         owned = own(str(directory), "--target")
-    with owned:  # two at once would write into one file
+    with owned:  # two processes would write into one file
         with errors.user_errors():
             chat = chats.Chat(server, directory / "replies.jsonl")
             chat.check()
         try:
-            report = offline.write(source, target, chat, wanted)
+            report = offline.write(source, target, chat, requested)
         except (chats.ServerLost, KeyboardInterrupt) as error:
             why = f"error: {str(error) or 'stopped'}"
-            sys.exit(f"{why}; {len(chat.replies):,} replies are kept: run again to go on")
+            sys.exit(f"{why}; {len(chat.replies):,} replies are kept: run again to continue")
     print(report.table(chat.counts()))
     listing = directory / "rejects.jsonl"
     if not report.kept.total():

@@ -1,10 +1,10 @@
-"""VADE + GSPO on the tiny job in one plain loop: the place to start a training loop of your own.
+"""VADE + GSPO on the tiny job in one plain loop: the starting point for your own training loop.
 
     python -m experiments.own_loop --workdir=runs/own_loop
 
-It stands on the parts alone: samplers, losses, models, data, rewards, rollout, trainer. `experiments.train`
-with configs/tiny_gspo.py does the same, step for step, and adds what a long run needs: checks, records,
-a page, vLLM, several hosts. docs/tutorials/own_loop.md walks through this file.
+It uses only the parts: samplers, losses, models, data, rewards, rollout, trainer. `experiments.train` with
+configs/tiny_gspo.py takes the same steps and adds what a long run needs: checks, records, a page, vLLM,
+several hosts. docs/tutorials/own_loop.md walks through this file.
 """
 
 import argparse
@@ -33,10 +33,11 @@ MULTIPLE = 36  # prompts are padded to multiples of this, so that few shapes com
 
 
 def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: None) -> float:
-    """Trains, and returns the accuracy of the last validation; `on_step` is given what each step made."""
+    """Trains, and returns the accuracy of the last validation; `on_step` gets the results of each step."""
     key = jax.random.key(seed)
 
-    # The policy: 1.6 M weights that can read some of the pictures. Any Hugging Face directory of a Qwen does.
+    # The policy: 1.6 M weights that can read some of the pictures. Any Hugging Face directory of a Qwen
+    # works.
     directory = os.path.join(workdir, "model")
     tiny_checkpoint.write(directory, seed, "tiny_reader")
     policy = place_policy(directory, mesh.make(), jnp.dtype("float32"))
@@ -99,7 +100,7 @@ def main(workdir: str, num_steps: int = 100, seed: int = 0, on_step=lambda *_: N
         "validation", held_out, build, score, num_samples=4, sampling=Sampling(max_tokens=LENGTH)
     )
 
-    # Everything that a step changes. With the same numbers a stopped run goes on where it was.
+    # Everything that a step changes, so that a stopped run continues where it was.
     saved = ocp.CheckpointManager(os.path.abspath(os.path.join(workdir, "checkpoints")))
     first = saved.latest_step() or 0
     if first:

@@ -3,9 +3,9 @@
     python -m experiments.report --workdir=runs/tiny_gspo                     # report.html
     python -m experiments.report --workdir=runs/a --compare runs/b runs/c     # comparison.html
 
-The file contains everything, pictures and charts included, and needs no server and no network. A run that was
-cut short or lost files is shown as far as possible; the page says what is missing. Pictures come from the run
-directory or from its data if they are on this machine: nothing is downloaded.
+The file contains everything, including pictures and charts, and needs neither server nor network. An
+incomplete run is shown as far as possible; the page says what is missing. Pictures come from the run
+directory or from local data: nothing is downloaded.
 """
 
 import argparse
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--compare", type=os.path.expanduser, nargs="+", action="extend", default=[]
     )
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     with errors.user_errors():
-        path = report.write(given.workdir, given.compare)
+        path = report.write(args.workdir, args.compare)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 

@@ -1,9 +1,9 @@
-r"""Compares selectors without a model: which wastes fewer rollouts, and which learns more.
+r"""Compares selectors without a model: how many rollouts they waste, and how much is learned.
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-All selectors of the package except diva and the control strata choose through their own functions, for the
-same number of rollouts, in worlds whose pass rates are known.
+All selectors except diva and the control strata run for the same number of rollouts in worlds with known pass
+rates.
 
     --config.selectors=vade,uniform --config.worlds=skills      # a few
     --config.num_items=1000000 --config.seeds=0,1               # a large pool

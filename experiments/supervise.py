@@ -5,8 +5,8 @@ r"""Teaches a policy right answers before RL: writes a model directory, which `m
         --config.model.preset= --config.model.checkpoint=runs/taught
 
 The config is the run's, and `Lessons` in experiments/warm_start.py explains --lessons. DIRECTORY.start/ keeps
-what the model was made from: config.json, a tiny preset, the list of rows that cannot be used. A command that
-was stopped begins anew.
+the inputs of the model: config.json, a tiny preset, the list of rejected rows. A stopped command starts from
+the beginning.
 """
 
 import json
@@ -26,7 +26,7 @@ from vade_jax.trainer import processes
 
 
 def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
-    """Makes the model directory, or says that it is there."""
+    """Makes the model directory unless it exists."""
     directory = os.path.abspath(directory)
     start = f"{directory}.start"
     with user_errors():
@@ -52,18 +52,20 @@ def main(config: ConfigDict, directory: str, lessons: ConfigDict) -> None:
 
 
 def _is_made(directory: str, decisive: dict) -> bool:
-    """Returns whether the model is there; if not, writes down what decides its weights."""
+    """Returns whether the model exists; if not, writes the settings that determine its weights."""
     path, text = pathlib.Path(f"{directory}.start", "config.json"), json.dumps(decisive, indent=2)
     if not os.path.exists(os.path.join(directory, "config.json")):
         atomic.write_text(path, text)
         return False
     if other := run_file.differences(json.loads(path.read_text()), json.loads(text)):
-        raise ValueError(f"{directory} was made otherwise ({'; '.join(other)}): give another")
+        raise ValueError(
+            f"{directory} was made with other settings ({'; '.join(other)}): give another"
+        )
     return True
 
 
 def _rows(run: settings.Run, base: str, start: str) -> warm_start.Rows:
-    """Returns the training rows whose answer a run could give."""
+    """Returns the training rows with an answer short enough for a run."""
     limit = run.sampling.max_tokens
     with loading.threads(run.data.num_threads) as threads:
         options = {"seed": run.seed, "reward": run.reward}

@@ -3,11 +3,11 @@ r"""Compares selectors on equal terms: makes many runs, then tables and curves o
     python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 \
         --config.arms=vade,uniform --config.seeds=0,1,2 --parallel=2
 
-A run is in {workdir}/{data}/{loss}/{arm}_seed{seed}; the .log next to this directory has what it printed. A
-finished run is reused, a stopped run is resumed, and a run that fails does not stop the others. If the config
-has lessons, experiments/supervise.py first makes the model that all runs of a seed start from.
-`--report_only` makes the tables of the runs that are finished. On an accelerator leave --parallel at 1: runs
-get separate cores, but not separate devices.
+A run is in {workdir}/{data}/{loss}/{arm}_seed{seed}, with its output in the .log next to this directory. A
+finished run is reused, a stopped run is resumed, and a failed run does not stop the others. If the config has
+lessons, experiments/supervise.py first makes the model that all runs of a seed start from. `--report_only`
+makes the tables of the runs that are finished. On an accelerator leave --parallel at 1: runs get separate
+cores, but not separate devices.
 """
 
 import math
@@ -55,7 +55,7 @@ def main(c: ConfigDict, workdir: str) -> None:
         print(f"error: {program.name} ended with exit code {ended.code}: {program.log}")
         print(f"    {ended.reason()}")
     if stopped:
-        print("stopped: the same command goes on from here")
+        print("stopped: the same command continues")
     sys.exit(1 if failed else 130 if stopped else 0)
 
 
@@ -63,7 +63,7 @@ def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
     """Makes the missing runs; returns the programs that failed, and whether the sweep was asked to stop."""
     missing = {run.name: run for run in runs if not run.is_finished()}
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
-    # A warm start that is there already ends at once, or with an error if it was made otherwise.
+    # An existing warm start ends at once, or with an error if its settings differ.
     starts = {run.seed: warm_start(run.start) for run in missing.values() if run.start}
     with ProgramPool(parallel) as pool:
         failed = follow(pool, [*starts.values()], "warm starts", {})
@@ -84,10 +84,10 @@ def warm_start(start: WarmStart) -> Program:
     return program("supervise", name, start, f"--directory={start.directory}", *lessons)
 
 
-def program(command: str, name: str, made: Planned, *arguments: str) -> Program:
-    """Returns the program that runs one of `COMMANDS` with a config of its own."""
-    config = f"--config={made.write_config()}"
-    return Program(name, (*COMMANDS[command], config, *arguments), made.log)
+def program(command: str, name: str, planned: Planned, *arguments: str) -> Program:
+    """Returns the program that runs one of `COMMANDS` with its own config."""
+    config = f"--config={planned.write_config()}"
+    return Program(name, (*COMMANDS[command], config, *arguments), planned.log)
 
 
 def follow(
@@ -121,8 +121,8 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
-    # The records are written first: tables and page can be made from them again. Arms of an earlier
-    # call stay in them.
+    # The records are written first, as tables and page can be made from them. They keep arms of earlier
+    # calls.
     path = os.path.join(directory, "records.parquet")
     with errors.user_errors():  # names a damaged file of a run
         groups = {

@@ -27,19 +27,19 @@ from vade_jax.trainer.scoring import NotFinite
 def main(config: ConfigDict, workdir: str) -> None:
     """Runs or resumes the job in `workdir`, and prints a summary."""
     with user_errors():
-        wanted = settings.Run.from_dict(config.to_dict())
+        job = settings.Run.from_dict(config.to_dict())
     start = time.perf_counter()
     try:
         with user_errors((run.UserError,)):
-            is_done = run.train(wanted, workdir, hooks=hooks.ALL, stop=StopSignal())
+            is_done = run.train(job, workdir, hooks=hooks.ALL, stop=StopSignal())
     except KeyboardInterrupt:  # the second one: see `StopSignal`
-        sys.exit("error: stopped at once; the same command goes on after the last save")
+        sys.exit("error: stopped at once; the same command continues after the last save")
     except EngineLost as error:
-        end_with(f"error: {error}; all steps are saved, the same command goes on", AGAIN)
+        end_with(f"error: {error}; all steps are saved, the same command continues", AGAIN)
     except (NotFinite, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     except RejectedItem as error:
-        sys.exit(f"error: {error}; all steps are saved: put back what the row needs, and run again")
+        sys.exit(f"error: {error}; all steps are saved: restore the row's files, and run again")
     if not is_done:
         return  # stopped: a second start resumes
     print(f"finished in {time.perf_counter() - start:.0f} s")

@@ -1,6 +1,6 @@
 """Supervised steps before RL: teaches a policy right answers and writes it as a model directory.
 
-The answers are those of the rows of data.train, or a teacher's to built-in questions, which RL does not ask.
+The answers are those in data.train, or a teacher's to built-in questions that RL does not ask.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ class Lessons(Section):
 
     num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
     # What is taught. "train": the rows of data.train with their own answers, in the form of reward.format, to
-    # the weights that RL trains. "procedural", and also where data.train is: built-in questions that RL does
-    # not ask, to all weights
+    # the weights that RL trains. "procedural", also if data.train is: built-in questions that RL does not
+    # ask, to all weights
     data: str = choice("train", "procedural")
     batch_size: int = number(64, at_least=1)  # Questions in a step
     learning_rate: float = number(1e-3, above=0)  # Peak learning rate
@@ -45,7 +45,7 @@ class Lessons(Section):
     # Weights of the types of built-in questions, as in data.mixture; empty: those of data.mixture
     mixture: Mapping[str, Any] = mapping()
     # Share of wrong targets for each "family_level" of built-in questions: the teacher gives the answer to
-    # another item of the same family and level, which happens to be right at times
+    # another item of the same family and level, which may be right by chance
     noise: Mapping[str, Any] = mapping()
 
     def are_rows(self, run: settings.Run) -> bool:
@@ -97,12 +97,12 @@ def teach(run: settings.Run, lessons: Lessons, base: str, directory: str, rows: 
     pixels = run.data.min_pixels, run.data.max_pixels
     processes.on_leader(lambda: files.copy_tokenizer(base, directory))
     processes.on_leader(lambda: tokens.write_pixels(directory, *pixels))
-    whole = policy.whole(state.params, state.frozen)
-    files.save(directory, policy.shape, whole, write=processes.is_leader())
+    params = policy.whole(state.params, state.frozen)
+    files.save(directory, policy.shape, params, write=processes.is_leader())
 
 
 def _learning(run: settings.Run, lessons: Lessons) -> settings.Run:
-    """Returns the run that trains, in float32, what RL trains, or all weights on built-in questions."""
+    """Returns the run in float32, with the weights that RL trains, or all weights for built-in questions."""
     optimizer = settings.Optimizer(
         learning_rate=lessons.learning_rate,
         warmup_steps=min(50, lessons.num_steps // 10),
@@ -117,7 +117,7 @@ def _learning(run: settings.Run, lessons: Lessons) -> settings.Run:
 def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) -> Iterator[Batch]:
     """Yields a batch for each step; the next one is made while the devices are at work."""
     size, build_prompt = lessons.batch_size, datasets.prompt_builder(run.data, policy.tokenizer)
-    # Rows are larger than built-in questions: as many are in memory as in RL.
+    # Rows are larger than built-in questions, so as many are in memory as in RL.
     at_once = math.gcd(size, run.batch.prompts_per_microbatch) if rows else size
     longest = int(rows.notes["length"].max()) if rows else run.sampling.max_tokens
     sizes = {"prompts_per_minibatch": size, "prompts_per_microbatch": at_once}
@@ -141,7 +141,7 @@ def _batches(run: settings.Run, lessons: Lessons, policy: Policy, rows: Rows) ->
 
 
 def _built_in(run: settings.Run, lessons: Lessons, tokenizer: tokens.Tokenizer) -> Taught:
-    """Yields built-in questions, with the answers of a teacher who errs at times."""
+    """Yields built-in questions with the answers of a teacher that makes mistakes."""
     count = lessons.batch_size * lessons.num_steps
     source = procedural.Procedural(run.seed, count, "warmup", lessons.mixed(run))
     teacher = procedural.Teacher(source, lessons.noise, run.seed)

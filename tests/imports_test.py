@@ -23,7 +23,7 @@ def test_a_selector_is_found_in_a_file_and_in_a_module(file):
     ("name", "message"),
     [
         ("{}:SPC", r"mine.py has no 'SPC': did you mean 'SPEC'\?"),
-        ("{}:NUMBER", "it is int, no samplers.Spec"),
+        ("{}:NUMBER", "int is not a samplers.Spec"),
         (
             "none.py:SPEC",
             "selector.name='none.py:SPEC': importing none.py failed: FileNotFoundError",

@@ -81,8 +81,8 @@ def pad_rows(x: np.ndarray, num_rows: int, value: float = 0) -> np.ndarray:
 def padded(x_I: Array, value: float = 1) -> jax.Array:
     """Returns `x_I` with `value` after its end, up to a multiple of 256.
 
-    XLA on CPU vectorises a loop over such a length, and over a 32nd of it, but not over an odd one: a draw
-    from a million posteriors took three times as long with one item more.
+    XLA on CPU vectorises a loop over such a length, and over a 32nd of it, but not over an odd one: a
+      draw from a million posteriors took three times as long with one more item.
     """
     return jnp.pad(x_I, (0, -len(x_I) % 256), constant_values=value)
 
@@ -90,8 +90,8 @@ def padded(x_I: Array, value: float = 1) -> jax.Array:
 def in_two(function: Callable[..., jax.Array], *x_I: Array) -> jax.Array:
     """Calls an elementwise `function` twice: on a multiple of 256 items, and on the few others.
 
-    XLA computes the first call in vectors. It is for where `padded` does not help, as XLA would cut its
-    arrays before it computes.
+    XLA computes the first call in vectors. Use it where `padded` does not help because XLA would slice
+    the arrays first.
     """
     num_items = len(x_I[0])
     cut = num_items - num_items % 256

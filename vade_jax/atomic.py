@@ -1,4 +1,4 @@
-"""Atomic writes: a file exists whole or not at all."""
+"""Atomic writes: a file is complete or does not exist."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two processes or threads may write the same path: the last one wins, and its file is whole.
+    # Two processes or threads may write the same path: the last one wins, and its file is complete.
     owner = f"{os.getpid()}-{threading.get_ident()}"
     temporary = path.with_name(f"{path.name}.{owner}.tmp")
     try:
@@ -39,8 +39,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def replacing_directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a new directory next to `path`, which it replaces when the block succeeds.
 
-    Only one process may write the directory. One that reads may find none for a moment, but never half of
-    one. If `path` is a link, its target is replaced.
+    Only one process may write the directory. A reader may find no directory for a moment, but never a
+    partial one. If `path` is a link, its target is replaced.
     """
     path = pathlib.Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)

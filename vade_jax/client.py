@@ -1,7 +1,7 @@
 """The client of servers: of vLLM, and of the models and judges that an evaluation asks.
 
-`openai` keeps connections and repeats a failed request, with the pauses that the server asks for, unless that
-cannot help. Requests run in one thread, as tasks that can be cancelled.
+`openai` reuses connections and retries failed requests, after the pauses that the server asks for, unless
+a retry cannot help. Requests run in one thread, as tasks that can be cancelled.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from vade_jax import fields
 
 for _name in ("httpx2", "openai"):  # at INFO they log every request
     logging.getLogger(_name).setLevel(logging.WARNING)
-_SHOWN = 500  # characters of a server's words in an error
+_SHOWN = 500  # characters of a server's reply in an error
 _TRANSIENT = (408, 409, 429)  # and every status from 500 on
 Body = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 
@@ -41,8 +41,8 @@ class Failure(NamedTuple):
 class Client:
     """Posts JSON to one server, from any thread.
 
-    A host name with a dot is reached through the proxy that the environment names (HTTPS_PROXY, NO_PROXY),
-    an address or another name directly.
+    Host names with a dot are reached through the environment's proxy (HTTPS_PROXY, NO_PROXY), other names
+    and addresses directly.
 
     Raises:
         ValueError: the URL is not valid, or the variable of the key is not set.
@@ -53,7 +53,7 @@ class Client:
         url: str,  # http(s)://host[:port][/path]
         *,
         api_key_env: str = "",  # the environment variable that holds the key; "": none
-        concurrency: int = 16,  # requests in flight, with those that wait for their next try
+        concurrency: int = 16,  # requests in flight, including those that wait for a retry
         retries: int = 3,  # of a request
         timeout_s: float = 60.0,  # the longest wait for a reply
     ):
@@ -85,11 +85,11 @@ class Client:
         """Sends a request; the result is what `read` makes of its reply, or a `Failure`.
 
         Args:
-            path: behind the URL, or a whole URL.
-            body: JSON, or what makes it, which is called in a thread when the request has its turn. None:
+            path: appended to the URL, or a complete URL.
+            body: JSON, or a function that makes it, called in a thread when the request is sent. None:
                 the request is a GET.
             read: takes the JSON of the reply, None if the reply is empty. If it raises a LookupError,
-                TypeError or ValueError, the reply has another form, which is a `Failure`.
+                TypeError or ValueError, the result is a `Failure`.
         """
         asking = self._ask(path, body, read)
         future = asyncio.run_coroutine_threadsafe(asking, self._loop)
@@ -133,7 +133,7 @@ class Client:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Returns the loop of all clients, in a thread of its own."""
+    """Returns the event loop of all clients, which runs in its own thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="servers", daemon=True).start()
     return loop
@@ -141,7 +141,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 # ------------------------------------------------------------------------------ chats
 def chat_url(url: str) -> str:
-    """Returns the URL of a server's chat API: without a path it is in /v1."""
+    """Returns the URL of a server's chat API: under /v1 if `url` has no path."""
     url = url.rstrip("/")
     return url if urllib.parse.urlsplit(url).path else f"{url}/v1"
 

@@ -76,7 +76,7 @@ def choice(default: str, *others: str) -> Any:
 def location() -> Any:
     """Returns a field for a path, empty by default.
 
-    A "~" at its start becomes the home directory: a shell does that only at the start of a word, not after
+    A leading "~" becomes the home directory. A shell expands it only at the start of a word, not after
     the "=" of a flag.
     """
     return dataclasses.field(default="", metadata={"is_path": True})
@@ -165,7 +165,7 @@ def check_type(name: str, value: Any, kind: Any) -> None:
 
 
 def check_url(setting: str, url: str) -> None:
-    """Raises ValueError unless `url` is one of a server, without a secret, which logs would show."""
+    """Raises ValueError unless `url` is a server's URL without a secret, which logs would show."""
     parts = urllib.parse.urlsplit(url)
     if "@" in url or parts.query:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Loads users' own rewards and selectors by their place: path/to/file.py:NAME or module:NAME."""
+"""Loads the user's rewards and selectors from path/to/file.py:NAME or module:NAME."""
 
 import functools
 import importlib
@@ -46,7 +46,7 @@ def load(place: str, setting: str, more: str = "") -> Any:
 def label(place: str) -> str:
     """Returns the short name of a place for tables and file names: mine.NAME for path/to/mine.py:NAME.
 
-    A word without a colon stays as it is.
+    A word without a colon is returned unchanged.
     """
     where, colon, name = place.rpartition(":")
     return f"{pathlib.Path(where).stem}.{name}" if colon else place
@@ -54,7 +54,7 @@ def label(place: str) -> str:
 
 @functools.cache  # a file is imported once: its functions share its globals
 def _import_file(path: str):
-    """Imports a file as a module of its own; it can import other modules in its directory."""
+    """Imports a file as a separate module; it can import other modules in its directory."""
     file = pathlib.Path(path)
     spec = importlib.util.spec_from_file_location(f"users_file_{file.stem}", file)
     assert spec is not None and spec.loader is not None

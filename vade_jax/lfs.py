@@ -11,7 +11,7 @@ def is_pointer(content: bytes) -> bool:
 
 
 def refuse_pointer(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError if a file is a Git LFS pointer; a file that is not there is left to its reader."""
+    """Raises ValueError if a file is a Git LFS pointer; a missing file is not checked."""
     if not os.path.isfile(path):
         return
     with open(path, "rb") as file:

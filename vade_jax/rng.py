@@ -1,9 +1,8 @@
 """The named random streams of a run.
 
-All randomness of a run comes from `jax.random.key(seed)`. The keys of a step depend only on that key and
-on the number of the step, so a resumed run draws what an uninterrupted run would have drawn, and all
-processes draw the same. This file names the streams of a run and of a selector's choice. Other files may
-split the keys that they get.
+All randomness of a run comes from `jax.random.key(seed)`. The keys of a step depend only on that key and on
+the number of the step, so a resumed run and an uninterrupted one draw the same numbers, as do all processes.
+This file names the streams of a run and of a selector's choice. Other files may split the keys that they get.
 """
 
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 # The constants below are folded into keys. Each is far above the numbers that are folded into the same key
-# for other streams, so that no two streams meet.
+# for other streams, so that no two streams overlap.
 # Into a step's key, for the batches of a pass; the streams of a step use only a few numbers.
 _PASSES = 2**20
 # Into a stream of a step, for its later rounds; answers and the selector's streams use smaller numbers.

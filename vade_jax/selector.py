@@ -79,7 +79,7 @@ class Selector:
                 f"items: {len(self._ids)} ids, {len(self._place)} of them different: ids must be unique"
             )
         self.num_items, self.filters = len(self._ids), self._functions.drops
-        # What a saved selector must have in common with the one that continues it
+        # What a saved selector and the one that loads it must have in common
         self._identity: dict[str, Any] = {
             "name": name,
             "options": json.loads(json.dumps(spec.options.from_dict(options).to_dict())),
@@ -130,13 +130,13 @@ class Selector:
 
         Args:
             ids: the items that were answered; they need not have been selected. MoPPS, ARCUS and VCRL
-                take the number of ids for the batch size of the latest `select`, so give them that whole
+                take the number of ids as the batch size of the latest `select`, so give them that entire
                 batch, with 0 trials where no answer came. With `rewards`, the item of each answer.
             correct: number of right answers to each item; a fraction is a soft score.
             trials: number of valid answers to each item, or one number for all. With 0, nothing is
                 learned about that item.
             rewards: instead of these counts, a reward for each answer; see `right_answers`.
-            threshold: an answer is right if its reward is above it; or a verdict of your own, a function.
+            threshold: an answer is right if its reward is above it; or a function that decides.
 
         Returns:
             The share of items with right and wrong answers; NaN without items.
@@ -177,11 +177,11 @@ class Selector:
         return keep_M[np.searchsorted(feedback.index_M, self._places(ids))]
 
     def beliefs(self) -> dict[str, np.ndarray]:
-        """Returns what the selector thinks of every item now, one value an item in the order of the ids.
+        """Returns the selector's current estimates, one value per item in the order of the ids.
 
         A selector with a posterior gives "posterior_mean", the pass rate that it expects, and "prob_mixed",
         the probability that a group has right and wrong answers; VADE adds its counts "alpha" and "beta".
-        Names with a slash are a selector's own. Without a posterior, as with uniform, it is empty.
+        Names with a slash are specific to a selector. Without a posterior, as with uniform, it is empty.
         """
         every_I = np.arange(len(self._ids), dtype=np.int32)
         proposal = ranking.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
@@ -262,12 +262,12 @@ def keep(
 
     Where all valid answers of a group have the same reward, or only one is valid, all advantages are 0: with
     the group's mean as the baseline, and with the mean of the other answers (leave-one-out), which gives
-    n / (n - 1) times as much. It is so for rewards of any kind and scale, binary or real, and whatever their
-    mean. The verdict is the group's, so that the one answer that differs from the others stays with them.
+    n / (n - 1) times as much. This holds for rewards of any kind, scale and mean. The decision is per
+    group: all its valid answers are kept, or none.
 
     Args:
-        rewards: [N] a reward for each answer; None, NaN or infinite if the answer is not valid. Give it
-            without a bonus for length or format, or groups are kept that differ in nothing else.
+        rewards: [N] a reward for each answer; None, NaN or infinite if the answer is not valid. Leave out
+            bonuses for length or format, or groups that differ only in these are kept.
         groups: [N] the group of each answer, a number or text; in any order, of any sizes. Several rows of
             one answer each have its reward.
         tolerance: rewards are equal if they differ by less than this, or than this share of the largest.
@@ -286,7 +286,7 @@ def right_answers(rewards: Any, threshold: float | Callable[[np.ndarray], Any]) 
     """Returns 1 for each right answer, 0 for each wrong one, and NaN where there is no verdict.
 
     Args:
-        rewards: [N], or all that a function needs to know, such as [N, functions]. None and NaN: no verdict.
+        rewards: [N], or whatever a function of them needs, such as [N, functions]. None, NaN: no verdict.
         threshold: an answer is right if its reward is above it; or a function of the rewards that returns
             1, 0, a fraction or NaN for each answer.
     """
@@ -328,7 +328,7 @@ def counted(index_M: np.ndarray, successes_M: np.ndarray, trials_M: np.ndarray) 
         reward_N=correct_N,
         correct_N=correct_N,
         advantage_N=np.asarray(advantage_N),
-        length_N=valid_N.astype(np.int32),  # nobody reads it: a selector by lengths is refused
+        length_N=valid_N.astype(np.int32),  # unused: selectors that need lengths are refused
         valid_N=valid_N,
     )
 

@@ -7,7 +7,7 @@ selector's options, files, GPUs, packages) are in run/checks.py.
 
     run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
 
-A setting that may be off has the value 0 or "" for that, not None, which a command line cannot type.
+A setting is turned off by 0 or "", not by None, which a command line cannot express.
 
 `experiments.config` prints the comment of each field as the meaning of that setting.
 """
@@ -99,7 +99,7 @@ class Lora(Section):
     # Layers with an adapter: a pattern searched in their published names, such as "q_proj|v_proj"; empty:
     # all linear layers
     targets: str = ""
-    # Whether layers of the vision tower get an adapter too; False: the tower stays as it is
+    # Whether layers of the vision tower also get an adapter; False: the tower does not change
     vision: bool = False
 
 
@@ -334,10 +334,10 @@ class Batch(Section):
 
     prompts_per_minibatch: int = 128  # Prompts of one optimizer update
     prompts_per_microbatch: int = 16  # Prompts in memory at once
-    # Answers that the built-in engine decodes beside one copy of their prompt; 0: num_rollouts
+    # Answers that the built-in engine decodes with one copy of their prompt; 0: num_rollouts
     answers_per_row: int = number(0, at_least=0)
     vocab_chunk: int = number(1024, at_least=1)  # Tokens whose logits are in memory at once
-    # True: activations are computed again in the backward pass instead of kept
+    # True: activations are recomputed in the backward pass instead of stored
     remat: bool = True
 
 
@@ -363,7 +363,7 @@ class Eval(Section):
     num_samples: int = number(4, at_least=1)  # Answers to each question; accuracy is their mean
     temperature: float = number(1.0, at_least=0)  # Sampling temperature of validation answers
     max_tokens: int = number(2048, at_least=1)  # Longest validation answer, in tokens
-    # Benchmarks to validate on too, as "mathvista:FILE,chartqa:FILE"; scored by rules, without a judge
+    # Benchmarks for validation, as "mathvista:FILE,chartqa:FILE"; scored by rules, without a judge
     benchmarks: str = ""
     profile: str = choice("cot", "paper")  # Prompts and rules of the benchmarks
     benchmark_items: int = number(0, at_least=0)  # First items of each benchmark; 0: all
@@ -386,8 +386,8 @@ class Run(Section):
 
     seed: int = fields.seed()  # Seed of data, selection, rollouts and the tiny model's weights
     num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
-    # If above 0, num_steps is ceil(num_epochs x items / num_prompts). Each of DIVA's variants takes a
-    # place as an item does. 0: num_steps sets the length of the run.
+    # If above 0, num_steps is ceil(num_epochs x items / num_prompts), and each of DIVA's variants counts
+    # as an item. 0: num_steps sets the length of the run.
     num_epochs: float = number(0.0, at_least=0, below=1e9)
     # If above 0, no step begins once the run has generated budget x num_steps x num_prompts x num_rollouts
     # answers, those of passes and of refill's rounds included; nor does a pass that would use up the rest.
@@ -469,7 +469,7 @@ class Run(Section):
             # every ratio of the two would be off.
             raise ValueError(
                 f"sampling.top_p={sampling.top_p} and sampling.top_k={sampling.top_k} truncate the engine's "
-                "distribution, and the trainer's is whole: set them to 1 and 0, or loss.old_logp='trainer' and "
+                "distribution and not the trainer's: set them to 1 and 0, or loss.old_logp='trainer' and "
                 "loss.importance=''"
             )
 

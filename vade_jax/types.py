@@ -13,11 +13,10 @@ The name of an array ends in its logical shape, one capital letter per dimension
     W  vision windows of an image        S  patch slots of a window (64)
     C  merged cells of a window (16)     E  values of a patch (3 x 14 x 14 or 16 x 16)
 
-A file may define further letters, such as A for categories or Q for candidates. Outside the model a file may
-give a letter another meaning, and says so: in the selectors K are answers or strengths, C candidates, D and E
-features. `length_N` and similar
-arrays count tokens; an array `*_N` has one scalar per answer. The suffix is the shape of the whole
-array, never of a shard.
+A file may define further letters, such as A for categories or Q for candidates. Outside the model a file
+may give a letter another meaning and say so: in the selectors K are answers or strengths, C candidates, D
+and E features. `length_N` and similar arrays count tokens; an array `*_N` has one scalar per answer. The
+suffix is the shape of the whole array, never of a shard.
 """
 
 import dataclasses
@@ -37,11 +36,11 @@ PathLike = str | os.PathLike[str]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Pytree:
-    """What type checkers are to know of a `chex.dataclass`, whose own types they do not see."""
+    """Declares for type checkers what `chex.dataclass` adds, which they cannot see."""
 
     def replace(self, **changes: Any) -> Self:
         """Returns a copy in which some fields have other values."""
-        raise NotImplementedError  # `chex.dataclass` puts its own in this place
+        raise NotImplementedError  # `chex.dataclass` replaces it
 
 
 # ------------------------------------------------------------------------------ selection
@@ -73,12 +72,12 @@ class Feedback(Pytree):
     advantage_N: Array  # float32
     length_N: Array  # int32, tokens
     valid_N: Array  # bool, False if there is no answer or no verdict on it
-    # The proposal's own, or values that a pass over all items measured for the selector.
+    # Those of the proposal, or values that a pass over all items measured for the selector.
     extra_M: dict[str, Array] | None = None
 
     @property
     def mixed_M(self) -> Array:  # noqa: N802 (named like the fields)
-        """Which groups have both right and wrong answers: only these teach, according to the paper."""
+        """Which groups have both right and wrong answers, the only ones to learn from in the paper."""
         return (self.successes_M > 0) & (self.successes_M < self.trials_M)
 
 

@@ -1,4 +1,4 @@
-"""Informed with another prior: the recent pass rate of the prompts nearby, in place of a regression.
+"""Informed with another prior: the recent pass rate of nearby prompts instead of a regression.
 
 With K_ij = exp(-|x_i - x_j|^2 / (2 width^2 D)) and the answers k_j right of n_j, all faded,
 mu_i = (2 m + sum_j K_ij k_j) / (2 + sum_j K_ij n_j), m the pass rate of all. It takes the square of the

@@ -1,4 +1,4 @@
-"""A selector of your own: rows in the order of the file, without those that are mastered."""
+"""Your own selector: rows in the order of the file, without mastered ones."""
 
 import dataclasses
 

@@ -1,8 +1,8 @@
 """What the arms of a sweep cost, and how they compare at equal cost.
 
-Answers are not equal: a selector that prefers hard prompts gets longer answers, and the longest of them holds
-up its step. So arms are compared at equal answers, at equal tokens and at equal seconds: of two runs with the
-same seed, the dearer one is read where it had spent as much as the cheaper one at its last validations.
+A selector that prefers hard prompts gets longer answers, and the longest of them delays its step. So arms are
+compared at equal answers, tokens and seconds: of two runs with the same seed, the more expensive one is read
+where it had spent as much as the cheaper one at its last validations.
 """
 
 import operator
@@ -15,12 +15,12 @@ from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Records
 
 LATE = 3  # the last validations of a run; their mean is its accuracy
-# By axis of `curves.AXES`: what two runs have spent alike; "steps" stands for none, as no run is cut there.
+# By axis of `curves.AXES`: what two runs have spent equally; "steps" means none, as runs are complete.
 EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()} | {
-    "steps": "of whole runs"
+    "steps": "of entire runs"
 }
 _last = operator.itemgetter(-1)
-# What a run has cost: (metric, heading, format, how its steps are put together, in which unit).
+# The costs of a run: (metric, heading, format, how its steps are combined, unit).
 COSTS: tuple[tuple[str, str, str, Callable[[np.ndarray], float], float], ...] = (
     (curves.ROLLOUTS, "answers", "{:,.0f}", _last, 1),
     (curves.TOKENS, "answer tokens", "{:,.0f}", _last, 1),
@@ -36,46 +36,46 @@ COSTS: tuple[tuple[str, str, str, Callable[[np.ndarray], float], float], ...] = 
 NOTES = (
     "Length: tokens of an answer, mean over the steps of each step's percentile. Tail: from the median group "
     "to the last one. All steps: with their validations, while other runs shared the cores. Device-hours: of "
-    "all devices, those that wait included.",
-    "At equal answers, tokens or seconds: difference to {baseline} as above, but of each pair of runs the "
-    "dearer one is read, on straight lines between its validations, where it had spent as much as the cheaper "
-    f"one at its last {LATE}.",
+    "all devices, waiting included.",
+    "At equal answers, tokens or seconds: difference to {baseline} as above, but the more expensive run of each "
+    "pair is interpolated between its validations where it had spent as much as the cheaper one at its last "
+    f"{LATE}.",
 )
 
 
 def of_run(records: Records) -> dict[str, float]:
-    """Returns what a run has cost, by metric of `COSTS`; NaN where nothing was recorded."""
-    found = {}
+    """Returns the costs of a run by metric of `COSTS`; NaN if not recorded."""
+    costs = {}
     for name, _, _, together, unit in COSTS:
         values = curves.named(records, name).values
-        found[name] = float(together(values)) / unit if values.size else np.nan
-    return found
+        costs[name] = float(together(values)) / unit if values.size else np.nan
+    return costs
 
 
 def late(curve: Curve, most: int = LATE) -> float:
     """Returns the mean of the last `most` validations, less noisy than the last one; NaN without any.
 
-    The validation before the first step is none of them: DAPO's runs are short and may have only two others.
+    The validation before the first step does not count; DAPO's short runs may have only two others.
     """
     scores = curve.values[final(curve, most)]
     return float(np.mean(scores)) if scores.size else np.nan
 
 
 def final(curve: Curve, most: int = LATE) -> np.ndarray:
-    """Returns the indices of the validations that `late` is the mean of."""
+    """Returns the indices of the validations that `late` averages."""
     return np.flatnonzero(curve.steps > 0)[-most:]
 
 
 def difference(one: Curve, other: Curve, axis: str) -> float:
     """Returns by how much `late` of one run's validations is above that of another's at equal `axis`.
 
-    The dearer run is read at what the cheaper one had spent at its last validations, on straight lines
-    between its own. To cut it there instead would leave out a whole validation for a second too many.
+    The more expensive run is interpolated linearly at what the cheaper one had spent at its last validations.
+    Cutting it there would lose an entire validation for one second too many.
 
-    At equal "steps" both count whole. If one of the two has fewer validations than `LATE`, as DAPO's runs
-    have, as many are taken of both: otherwise one mean would have an early validation that the other has not.
+    At equal "steps" both count completely. If one has fewer validations than `LATE`, like DAPO's runs, the
+    same number is taken from both, so that neither mean has an additional early one.
 
-    NaN if the records do not have that axis, or the dearer run has no validation as early.
+    NaN if the records lack that axis, or the more expensive run has no validation so early.
     """
     if axis == "steps":
         most = min(LATE, *(len(final(curve)) for curve in (one, other)))
@@ -90,7 +90,7 @@ def difference(one: Curve, other: Curve, axis: str) -> float:
 
 
 def table(arms: Mapping[str, Any], baseline: str) -> tuple[list[str], list[list[str]]]:
-    """Returns heading and rows of `comparison.Arm`s by label, with what was recorded of any of them.
+    """Returns heading and rows of `comparison.Arm`s by label, with the quantities recorded for any of them.
 
     The baseline's cells of differences stay empty.
     """

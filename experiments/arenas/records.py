@@ -55,7 +55,7 @@ class Recorded:
 
     @functools.cached_property
     def outcome(self) -> outcome.Outcome:
-        """The run in numbers, which one table after another asks for."""
+        """The run in numbers, cached for several tables."""
         return outcome.of_run(self.records)
 
 
@@ -68,13 +68,13 @@ def of_directory(directory: PathLike) -> Recorded:
     Raises:
         FileNotFoundError: the directory has no run.json or no metrics.jsonl.
     """
-    found = metrics.read(directory)
+    lines = metrics.read(directory)
     config = run_file.settings_of(directory)
-    # What a warm start has taught, if the run began from one.
+    # The lessons of the warm start, if the run has one.
     start = pathlib.Path(f"{config.get('model', {}).get('checkpoint')}.start", "config.json")
     if start.exists():
         config["lessons"] = json.loads(start.read_text())["lessons"]
-    return Recorded(str(directory), config, found, hopeless_share(directory))
+    return Recorded(str(directory), config, lines, hopeless_share(directory))
 
 
 def hopeless_share(workdir: PathLike) -> float:
@@ -110,14 +110,14 @@ def write(groups: Groups, path: PathLike) -> None:
     }
     names = [(name, arm) for name, arms in groups.items() for arm in arms for _ in arms[arm]]
     own = [{k: v for k, v in config.items() if k not in shared} for config in configs]
-    found = {name for run in runs for x in run.records for name in x if KEPT.fullmatch(name)}
+    metric_names = {name for run in runs for x in run.records for name in x if KEPT.fullmatch(name)}
     columns = {
         "group": pa.array([name for name, _ in names]),
         "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
         "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
         "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
-        **{name: _column([run.records for run in runs], name) for name in sorted(found)},
+        **{name: _column([run.records for run in runs], name) for name in sorted(metric_names)},
     }
     table, metadata = pa.table(columns), json.dumps(shared).encode()
     table = table.replace_schema_metadata({SHARED: metadata})
@@ -129,7 +129,7 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     """Returns the runs of a table by data/loss, then by arm.
 
     Raises:
-        ValueError: the file is not a table that `write` has written.
+        ValueError: the file was not written by `write`.
     """
     groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
@@ -145,28 +145,28 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
             groups.setdefault(group, {}).setdefault(arm, []).append(run)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
-            f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
+            f"{path} is not a table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
         ) from error
     return groups
 
 
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
     """Returns the records of a run from its columns; null in a column means: this step has no value."""
-    found = [{"step": step} for step in row.pop("step") or ()]
+    lines = [{"step": step} for step in row.pop("step") or ()]
     short = f"%.{DIGITS}g".__mod__  # the fastest way, and a table has a million numbers
     for name, values in row.items():
-        for record, value in zip(found, values, strict=True) if values else ():
+        for record, value in zip(lines, values, strict=True) if values else ():
             if value is not None:
                 record[name] = float(short(value)) if isinstance(value, float) else value
-    return found
+    return lines
 
 
 def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
     """Returns a metric's values, a row for each run: null at steps without it; null for a run without it."""
     values = [[record.get(name) for record in run] for run in runs]
     present = [x for of_run in values for x in of_run if x is not None]
-    whole = all(isinstance(x, int) for x in present)
-    number, kind = (int, pa.int64()) if whole else (float, pa.float32())
+    are_int = all(isinstance(x, int) for x in present)
+    number, kind = (int, pa.int64()) if are_int else (float, pa.float32())
     rows = [
         [None if x is None else number(x) for x in of_run]
         if any(x is not None for x in of_run)
@@ -179,7 +179,7 @@ def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
 def joined(earlier: Groups, new: Groups) -> Groups:
     """Returns the runs of both; if both have a seed of an arm, the run of `new`.
 
-    What that run lacks because its rollouts were deleted comes from `earlier`.
+    Values that it lacks because its rollouts were deleted come from `earlier`.
     """
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
     for name, arms in new.items():
@@ -194,7 +194,7 @@ def joined(earlier: Groups, new: Groups) -> Groups:
 
 
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings without places of the models, which mean nothing on other machines."""
+    """Returns the settings without paths of models, which mean nothing on other machines."""
     config = dict(config)
     place = pathlib.PurePath(config.get("model", {}).get("checkpoint", ""))
     if place.is_absolute():  # otherwise it is a name on the hub

@@ -91,10 +91,10 @@ def mean_run(arm: str, runs: Sequence[Recorded]) -> Run:
         for record in run.records:
             by_step[record["step"]].append(record)
     means = []
-    for step, found in sorted(by_step.items()):
-        if len(found) == len(runs):
-            shared = [name for name in found[0] if all(name in record for record in found)]
-            values = np.array([[record[name] for name in shared] for record in found], np.float64)
+    for step, at_step in sorted(by_step.items()):
+        if len(at_step) == len(runs):
+            shared = [name for name in at_step[0] if all(name in record for record in at_step)]
+            values = np.array([[record[name] for name in shared] for record in at_step], np.float64)
             means.append(dict(zip(shared, values.mean(0).tolist(), strict=True)) | {"step": step})
     return Run(pathlib.Path(), arm, records=means)
 

@@ -4,14 +4,14 @@
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
     python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:bf16,local
 
-`core` is draws, selectors, verify and data; `peers` are update and decode, and leave out what is not
-installed. All cases of a table take turns, so the ratios of one run are valid; times of different runs are
+`core` is draws, selectors, verify and data; `peers` is update and decode, without peers that are not
+installed. The cases of a table take turns, so ratios within one run are valid; times of different runs are
 not comparable.
 
-Two suites are of one run, and need its --config:
+Two suites are for one run and need its --config:
 
-- `plan` times nothing. It compiles the run's programs with the target's own compiler, which needs no such
-  device. It prints the memory that they take on each device, and exits with 1 if the run does not fit.
+- `plan` times nothing. It compiles the run's programs with the target's compiler, which does not need the
+  device, prints their memory per device, and exits with 1 if the run does not fit.
 - `device` runs these programs on this machine's devices: seconds, memory, tokens a second, MFU.
 """
 
@@ -32,7 +32,7 @@ CORE = {
     "verify": core.verdicts,
     "data": core.data,
 }
-PEERS = {name: functools.partial(peers.beside, name) for name in (UPDATE, DECODE)}
+PEERS = {name: functools.partial(peers.tables_of, name) for name in (UPDATE, DECODE)}
 SUITES = {"all": CORE | PEERS, "core": CORE, "peers": PEERS}
 SUITES |= {name: {name: suite} for name, suite in SUITES["all"].items()}
 

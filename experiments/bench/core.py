@@ -51,7 +51,7 @@ _answer = jax.jit(arena.answer, static_argnames="total")
 
 def selectors(quick: bool) -> Iterator[timing.Table]:
     """Yields one table of each selector over a million items, and of a training step."""
-    # An odd number, as of real data: XLA on CPU vectorises a round one better
+    # An odd number, as in real data: XLA on CPU vectorises round numbers better
     num_items, num_prompts, rounds = (2_001, 16, 2) if quick else (1_000_001, 512, 9)
     rivals = ["mmr1", "sec"] if quick else sorted(set(samplers.SAMPLERS) - {"vade"})
     cases = {}

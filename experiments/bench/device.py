@@ -1,8 +1,8 @@
 """Runs the programs of a plan on this machine's devices, with random weights.
 
 `--suite=plan` only compiles them; this suite measures their time, their memory, and how well they use the
-devices. The shapes are the plan's: the longest prompts and answers that the settings allow. Each program
-runs in a separate process, so that its peak of memory is measured alone.
+devices. The shapes are the plan's: the longest prompts and answers that the settings allow. Each program runs
+in a separate process, which gives its own peak memory.
 """
 
 import functools
@@ -38,7 +38,7 @@ COLUMNS = (  # title, name of the number, its format and unit
 
 
 def run(values: dict, wanted: Sequence[str], rounds: int) -> None:
-    """Measures programs, or all of the run and the selector, and prints the results.
+    """Measures the `wanted` programs, by default all and the selector, and prints the results.
 
     `values` are the settings as a dict, which can be sent to another process. Each program is timed `rounds`
     times, after one run that is not timed.
@@ -174,7 +174,7 @@ def _finite(metrics: dict) -> dict[str, float]:
 
 
 def measure_selector(values: dict, name: str, rounds: int) -> list[dict]:
-    """Returns measurements of VADE's whole step (draw, choose, count, decay) for growing numbers of items."""
+    """Returns measurements of VADE's step (draw, choose, count, decay) for growing numbers of items."""
     num_prompts = settings.Run.from_dict(values).num_prompts
     measured = []
     for size in SELECTOR_SIZES if jax.default_backend() != "cpu" else SELECTOR_SIZES[:2]:
@@ -185,7 +185,7 @@ def measure_selector(values: dict, name: str, rounds: int) -> list[dict]:
 
 
 def _facts(name: str, seconds: float, num_devices: int) -> dict:
-    """Returns the facts that are reported of everything."""
+    """Returns the facts that are reported for every program."""
     device = jax.devices()[0]
     return {
         "name": name,

@@ -1,9 +1,9 @@
 """Ours and others', with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
 
-An update is ours with prompts once, ours with one row an answer, TRL's own, which has such rows, and torch's
-with prompts once by prefix_grouper (arXiv 2506.05433), the fair peer. Decoding is ours, ours with a prompt an
-answer, and transformers' `generate`. The model is a yardstick of text with random weights. torch has
-attention by SDPA, and the GPU if there is one. Peers that are not installed are left out.
+Updates are ours with prompts once, ours and TRL's with one row per answer, and a torch update with prompts
+once by prefix_grouper (arXiv 2506.05433), the fairest peer. Decoding is ours, ours with a prompt per answer,
+and transformers' `generate`. The model is a small text model with random weights. torch uses SDPA, and the
+GPU if there is one. Peers that are not installed are left out.
 """
 
 import functools
@@ -34,7 +34,7 @@ presets.PRESETS[YARDSTICK] = config.Config(
 )
 
 
-def beside(name: str, quick: bool) -> Iterator[timing.Table]:
+def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
     """Yields tables of updates, or of whole calls of the engine."""
     for sizes in [(16, 8, 2, 2)] if quick else SIZES[name]:
         yield compare(name, *sizes, rounds=2 if quick else 8)
@@ -72,8 +72,8 @@ def small(prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict
 
 
 def _plain(run, prompts, rollouts: Rollouts, name: str) -> Callable:
-    """Returns our program for prompts that are repeated: each answer has its own."""
-    policy = workload.random_policy(run)  # of its own: an update donates its weights
+    """Returns our program for repeated prompts, one for each answer."""
+    policy = workload.random_policy(run)  # a separate one, as an update donates its weights
     prompts = [prompt for prompt in prompts for _ in range(run.num_rollouts)]
     rollouts = rollouts.replace(group_N=np.arange(len(prompts), dtype=np.int32))
     if name == UPDATE:

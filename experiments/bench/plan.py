@@ -1,12 +1,11 @@
 """Plans a run from its settings alone: the memory that it needs on each device.
 
-It is that of the programs (programs.py), compiled by the target's own compiler for the largest batch: prompts
-of `data.max_prompt_length` with one image of `data.max_pixels` each, and answers of `sampling.max_tokens`. A
-replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory. It keeps this
-memory during the update and never sleeps. GPUs that only answer are as those that train.
+It is the memory of the programs (programs.py), compiled by the target's compiler for the largest batch:
+prompts of `data.max_prompt_length` with one image of `data.max_pixels` each, and answers of
+`sampling.max_tokens`. A replica of vLLM keeps bfloat16 weights and a cache of complete groups in its share of
+the memory, also during the update. GPUs that only answer are of the same kind.
 
-The plan does not show speed, the memory that the runtime and its communication library keep for themselves,
-or fragmentation.
+The plan does not include speed, memory of the runtime and its communication library, or fragmentation.
 """
 
 import math
@@ -68,8 +67,8 @@ def make(run: settings.Run, devices: Sequence, target: targets.Target) -> Report
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
                 fix = fewer_prompts(run, policy) if name == DECODE else smaller_batch(run, policy)
-                said, fix = str(error).partition(": ")[2], fix or "more devices or shorter answers"
-                problems = [f"{name}: {said} Try {fix}"]
+                why, fix = str(error).partition(": ")[2], fix or "more devices or shorter answers"
+                problems = [f"{name}: {why} Try {fix}"]
                 break
     needs = {}
     if not problems:
@@ -107,7 +106,7 @@ def find_problems(
 
 
 def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) -> str:
-    """Returns what a vLLM server on its devices has no room for; "" if nothing."""
+    """Returns what does not fit into the memory of a vLLM server; "" if everything does."""
     apart = gpus.num_apart(run.engine, run.layout)
     num_devices = min(run.engine.tensor_parallel, apart or policy.mesh.size)
     fraction = run.layout.serve_memory if apart else serve_fraction(run)
@@ -172,7 +171,7 @@ def memory(run: settings.Run, policy: Policy, compiled: dict[str, Program]) -> d
         - moments,
     }
     # The other programs run at other times, while state and reference stay in memory. Their inputs are the
-    # weights, but for an untied head, of which decoding has a copy.
+    # weights and, for decoding, a copy of an untied head.
     unread = local_bytes(lora.together(state.frozen, state.params).get("lm_head", {}))
     others = [
         moments + reference + x.bytes + unread * (name == DECODE)

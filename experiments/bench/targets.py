@@ -115,7 +115,7 @@ def _need(module: str, name: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise ValueError(
             f"the compiler for {name} is not installed: pip install -e '.[{extra}]', "
-            "in an environment of its own on a machine without the hardware"
+            "in a separate environment on a machine without the hardware"
         )
 
 

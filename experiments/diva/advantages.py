@@ -31,15 +31,15 @@ def two_level(
     """Returns `advantage_N`: 0 for invalid answers and for problems whose rewards are all equal.
 
     `group_N` is the slot (variant) of each answer; `problem_M`, from 0, and `difficulty_M` are those of each
-    slot. Without `valid_N` all answers count. `highest` is R_max, what an answer can earn; without it the
-    largest reward here is, whatever its sign. The other options are those of `DivaOptions`.
+    slot. Without `valid_N` all answers count. `highest` is R_max, the largest possible reward; by default the
+    largest reward in this batch. The other options are those of `DivaOptions`.
     """
     chex.assert_equal_shape([problem_M, difficulty_M])
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
     reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not spread
     most = jnp.max(jnp.abs(reward_N)) if highest is None else highest
-    # Not 0: without any reward all ranges are.
+    # Not 0, as all ranges are 0 if there is no reward.
     top = jnp.maximum(most, jnp.finfo(reward_N.dtype).tiny)
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
@@ -47,8 +47,8 @@ def two_level(
         # There are never more problems than slots, so `num_slots` is enough segments for both.
         a_N = advantages.group_normalized(reward_N, of_N, num_slots, valid_N=valid_N)
         a_N = over_batch(a_N, of_N, num_slots, valid_N)
-        # z-scores hide how far the rewards lie apart: a group of 0 and 0.1 (the format alone)
-        # would teach as much as one of 0 and 1.
+        # z-scores hide the range of the rewards: a group of 0 and 0.1 (the format alone) would count as much
+        # as one of 0 and 1.
         low_M, high_M = arrays.group_range(reward_N, of_N, num_slots, valid_N)
         # A group without a valid answer has inf and -inf.
         return a_N * (jnp.where(low_M <= high_M, high_M - low_M, 0) / top)[of_N]
@@ -75,7 +75,7 @@ def above_problem(difficulty_M: Array, problem_M: Array) -> Array:
 
 
 def over_batch(a_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> Array:
-    """Returns the z-score over the batch of advantages that are z-scores of their groups.
+    """Returns z-scores over the batch of advantages that are already z-scores within groups.
 
     Their mean is 0. The squares of a group of n answers add up to n - 1 unless its rewards are equal,
     so the variance over N answers is the sum of (n - 1) over the other groups, over N - 1. For groups

@@ -1,8 +1,8 @@
 """Paraphrases of the built-in questions and steps to their answers, from what their pictures show.
 
-They are computed from the item by drawing it again, for the families of the default mixture. The last step
-leaves a little to do. A step may name the answer only where a part is all there is: if one half of a picture
-has no shapes, the other half's number is the answer.
+They are computed by drawing the item again, for the families of the default mixture. The last step leaves a
+little to do. A step names the answer only if a part is the total: if one half of a picture has no shapes, the
+other half's number is the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,8 +150,8 @@ _GRAINS = {"gaussian", "salt_pepper", "speckle"}
 _NEVER = {
     "written": {"rotate"},  # a digit alone does not say which way is up: 6 and 9
     **{family: {"rotate", *_GRAINS} for family in ("read", "spell")},
-    # Characters of 11 to 20 pixels drown in grains: with all else known, a third of the digits of
-    # a noisy table could not be told from each other.
+    # Characters of 11 to 20 pixels are lost in noise: a third of the digits of a noisy table could not be
+    # distinguished.
     **{family: _GRAINS for family in ("value", "extreme", "triangle", "table")},
 }
 
@@ -159,8 +159,8 @@ _NEVER = {
 def texts(item: Item) -> Texts:
     """Returns the paraphrases and steps of an item of `Procedural`; none for families without.
 
-    An item whose gold is wrong on purpose has no steps: none lead to it, as none would be kept of a
-    solution that is checked against the gold. An item that is not built in is a `ValueError`.
+    An item with a deliberately wrong gold has no steps, because no solution leads to it. Raises ValueError
+    for an item that is not built in.
     """
     sample = procedural.draw_again(item)
     asks, facts = item.metadata["family"], sample.facts
@@ -173,7 +173,7 @@ def texts(item: Item) -> Texts:
 
 
 def allowed(item: Item) -> frozenset[str]:
-    """Returns the changes of the picture that leave the answer of a built-in item as it is."""
+    """Returns the changes of the picture that do not change the answer of a built-in item."""
     return frozenset(pictures.CHANGES) - _NEVER.get(item.metadata["family"], set())
 
 

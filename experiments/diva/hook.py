@@ -22,7 +22,7 @@ def _options(run: settings.Run) -> DivaOptions:
 
 
 def check(run: settings.Run) -> None:
-    """Checks what `DivaOptions` cannot: the changes of pictures, and that problems are whole."""
+    """Checks what `DivaOptions` cannot: the changes of pictures, and that problems have all their slots."""
     name = run.selector.name
     for change in _options(run).changes:
         fields.check_word("selector.options.changes", change, pictures.CHANGES)
@@ -53,7 +53,7 @@ class Maker:
 
 
 def make(run: settings.Run, items: Iterable[Item], build_prompt: prompts.PromptBuilder) -> Maker:
-    """Returns the maker of variants; prints how many items lack texts that variants are made from.
+    """Returns the maker of variants; prints how many items lack texts for variants.
 
     Raises:
         ValueError: all items lack them.
@@ -61,8 +61,8 @@ def make(run: settings.Run, items: Iterable[Item], build_prompt: prompts.PromptB
     is_built_in = run.data.train == "procedural"  # which has its own
     if not is_built_in and (lacking := variants.count_lacking(items)):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
-    made = vary(run, build_prompt)
-    return Maker(made.expand, advantage(run), made.counts)
+    maker = vary(run, build_prompt)
+    return Maker(maker.expand, advantage(run), maker.counts)
 
 
 def advantage(run: settings.Run) -> Advantage:

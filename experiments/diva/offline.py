@@ -1,6 +1,6 @@
 """Adds two columns to a user's file with the help of a server: paraphrases and hints.
 
-A paraphrase is kept if the server, given the images, answers it with the gold. Hints come from a solution
+A paraphrase is kept if the server, with the images, answers it correctly. Hints come from a solution
 by the server that ends in the gold. Rejected texts are listed with the reason, next to the raw replies,
 which a later call reads again to continue interrupted work.
 """
@@ -36,10 +36,10 @@ Texts = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the
 class Wanted(fields.Section):
     """What to make for every row."""
 
-    paraphrases: int = fields.number(5, at_least=0)  # at most; 0 leaves the column as it is
-    steps: int = fields.number(5, at_least=0)  # hints, at most; 0 leaves the column as it is
-    # Answers to each paraphrase, most of which have to be right, and solutions in which hints are
-    # sought; 0 trusts paraphrases.
+    paraphrases: int = fields.number(5, at_least=0)  # at most; 0 leaves the column unchanged
+    steps: int = fields.number(5, at_least=0)  # hints, at most; 0 leaves the column unchanged
+    # Answers to each paraphrase, of which most must be right, and solutions that are searched for hints; 0
+    # accepts all paraphrases.
     tries: int = fields.number(3, at_least=0)
     temperature: float = 0.7  # of every reply
     max_tokens: int = 2048  # of every reply
@@ -51,7 +51,7 @@ class Wanted(fields.Section):
 
 
 class Report(NamedTuple):
-    """What became of a file."""
+    """The outcome for a file."""
 
     num_rows: int  # written
     kept: collections.Counter[str]  # texts in them, by column
@@ -75,13 +75,13 @@ def replies_directory(target: str) -> pathlib.Path:
     return path.with_name(f"{path.stem}_replies")
 
 
-def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Report:
-    """Writes `target`, unless not a single text was kept; after a `ServerLost` a later call goes on."""
-    directory, beside = replies_directory(target), pathlib.Path(target).absolute().parent
+def write(source: sources.Rows, target: str, chat: Chat, requested: Wanted) -> Report:
+    """Writes `target`, unless no text was kept; after a `ServerLost` a later call continues."""
+    directory, folder = replies_directory(target), pathlib.Path(target).absolute().parent
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
-    work = functools.partial(make_row, source, chat, wanted, beside)
+    work = functools.partial(make_row, source, chat, requested, folder)
     unfinished = directory / "rows.tmp"
-    # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape, \ud83d.
+    # Half of a surrogate pair, which UTF-8 cannot encode, is written as JSON's escape, \ud83d.
     text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
     with (
         unfinished.open("w", **text) as rows,
@@ -91,7 +91,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
         for index, (uid, row, reasons) in enumerate(tqdm.tqdm(results, total=len(source))):
             if row is not None:
                 num_rows += 1
-                for column in filter(functools.partial(getattr, wanted), variants.FIELDS):
+                for column in filter(functools.partial(getattr, requested), variants.FIELDS):
                     kept[column] += len(row[column])
                 rows.write(json.dumps(row, ensure_ascii=False) + "\n")
             for reject in reasons:
@@ -107,7 +107,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
 
 # ------------------------------------------------------------------------------ a row
 def make_row(
-    source: sources.Rows, chat: Chat, wanted: Wanted, directory: pathlib.Path, index: int
+    source: sources.Rows, chat: Chat, requested: Wanted, directory: pathlib.Path, index: int
 ) -> tuple[str, dict[str, Any] | None, list[tuple[str, str, str]]]:
     """Returns the id of row `index`, the row as JSON with its texts, and what was rejected.
 
@@ -126,20 +126,20 @@ def make_row(
         return error.uid, None, [("row", error.reason, error.detail)]
 
     def ask(text: str, seed: int) -> str:
-        sampling = {"temperature": wanted.temperature, "max_tokens": wanted.max_tokens}
+        sampling = {"temperature": requested.temperature, "max_tokens": requested.max_tokens}
         reply = chat.ask([prompts.message(text, urls)], seed=seed, **sampling)
         return reply.rpartition("</think>")[2]  # thoughts may hold drafts
 
     row, rejects = portable(source, index, directory) | {"id": item.uid}, []
     for column, find in zip(variants.FIELDS, (find_paraphrases, find_steps), strict=True):
-        if count := getattr(wanted, column):
-            row[column], others = find(item, ask, count, wanted.tries)
+        if count := getattr(requested, column):
+            row[column], others = find(item, ask, count, requested.tries)
             rejects += [(column, *why) for why in others]
     return item.uid, row, rejects
 
 
 def find_paraphrases(item: Item, ask: Ask, count: int, tries: int) -> Texts:
-    """Returns the wordings whose question is answered as the gold says in most of `tries`."""
+    """Returns the wordings that are answered correctly in most of `tries`."""
     request = wordings.REPHRASE.format(question=item.question.strip(), count=count)
     try:
         texts, reasons = wordings.read_wordings(ask(request, 0), item, count)
@@ -149,7 +149,7 @@ def find_paraphrases(item: Item, ask: Ask, count: int, tries: int) -> Texts:
     for text in texts:
         right = wrong = 0
         try:
-            # No more answers than it takes to know what most of them will be.
+            # Stops as soon as the majority is decided.
             while 2 * right <= tries and 2 * wrong < tries:
                 reply = ask(wordings.SOLVE.format(question=text), right + wrong)
                 is_right = verify.verify_item(reply, item).correct
@@ -188,9 +188,9 @@ def _shown(item: Item, image: Image.Image) -> str:
 
 
 def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[str, Any]:
-    """Returns a row as JSON holds it: image paths relative to `directory`, others and bytes as data URLs.
+    """Returns a row for JSON: image paths relative to `directory`, others and bytes as data URLs.
 
-    A reader does not follow a path out of the directory of its file. Other values become text.
+    Readers do not follow paths out of the file's directory. Other values become text.
     """
 
     def written(image: Any) -> str:

@@ -1,4 +1,4 @@
-"""Changes of a picture that make a problem harder by a known amount and leave its answer as it is.
+"""Changes of a picture that make a problem harder by a known amount without changing its answer.
 
 Turning and noise come in four levels, each level one step of difficulty; writing the question into
 the picture is worth two steps. An `Operator` is one change or two together, whose steps add up.
@@ -62,8 +62,7 @@ OPERATORS = tuple(
 def choose(delta: int, allowed: Collection[str], rng: np.random.Generator) -> Operator | None:
     """Returns a random operator that makes a problem harder by `delta`.
 
-    Where the changes `allowed` (of `CHANGES`) cannot reach `delta`, one of the hardest below it; None
-    if there is none.
+    If the changes `allowed` (of `CHANGES`) cannot reach `delta`, it is one of the hardest below it, or None.
     """
     kinds = {"noise" if name in NOISES else name for name in allowed}
     options = [o for o in OPERATORS if o.kinds <= kinds and o.delta <= delta]
@@ -78,7 +77,7 @@ def apply(
     allowed: Collection[str],
     rng: np.random.Generator,
 ) -> tuple[list[np.ndarray], str, str] | None:
-    """Returns the changed pictures, their question and what was done; None if it does not fit in there."""
+    """Returns the changed pictures, their question and the changes; None if the question does not fit."""
     shown, done = list(shown), []
     # The order matters: noise is below the letters, so that they can be read, and the turn is last,
     # so that it turns all of it by the angle that the question states.
@@ -89,8 +88,8 @@ def apply(
         shown = [NOISES[kind](picture, intensity, rng) for picture in shown]
         done.append(f"{kind} {intensity:.2f}")
     if operator.write:
-        # A turn that is no quarter shrinks the letters when the grown picture is resized: by 0.71 at
-        # most, so they start larger by as much.
+        # Turns other than quarter turns enlarge the picture, and resizing it shrinks the letters by up to
+        # 0.71, so they start larger by as much.
         smallest = math.ceil(SMALLEST * (math.sqrt(2) if operator.rotate > 1 else 1))
         text = question.replace("<image>", " ")
         page = write(shown[0], text, rng.random() < 0.5, smallest)
@@ -108,7 +107,7 @@ def apply(
 
 
 def rotate(picture: np.ndarray, degrees: int) -> np.ndarray:
-    """Returns the picture turned counter-clockwise, grown to hold its corners on the colour of its edge."""
+    """Returns the picture turned counter-clockwise, enlarged to fit and filled with its edge's colour."""
     options = {"expand": True, "fillcolor": edge(picture)}
     return np.array(Image.fromarray(picture).rotate(degrees, Image.Resampling.BICUBIC, **options))
 

@@ -1,11 +1,11 @@
 """DIVA-GRPO (arXiv 2603.01106): every problem comes with variants of a suitable difficulty.
 
-The selector tracks the difficulty of each problem, from 1 to 9, and asks for harder variants of easy
-problems and easier variants of hard ones. Making the variants, and what they change about advantages, is
-done elsewhere (`experiments.diva`).
+The selector tracks the difficulty of each problem, from 1 to 9, and asks for harder variants of easy problems
+and easier variants of hard ones. `experiments.diva` makes the variants and computes their advantages.
 
 Difficulties follow the paper's rule, once an epoch and from all answers; its public code has a table of
-changes after every step, from rewards. How hard variants are to be is of the code: the paper leaves it open.
+changes after every step, from rewards. The target difficulties are those of the code: the paper leaves them
+open.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class DivaState(types.Pytree):
 
     visits_I: jax.Array  # int32
     difficulty_I: jax.Array  # float32, from 1 to 9
-    score_I: jax.Array  # float32, right answers since the last change, those to variants too
+    score_I: jax.Array  # float32, right answers since the last change, also to variants
     count_I: jax.Array  # float32, valid answers since then
 
 
@@ -60,7 +60,7 @@ def selector(options: DivaOptions) -> base.Sampler:
 
     `num_prompts` is the number of problems times (1 + num_variants). `extra_M["variant"]` numbers the slots
     of a problem, where 0 is the problem itself, and `extra_M["difficulty"]` is the difficulty that each slot
-    should have (`wanted`).
+    should have (`target_difficulties`).
     """
     slots = 1 + options.num_variants
 
@@ -83,7 +83,7 @@ def selector(options: DivaOptions) -> base.Sampler:
         due_I = ranking.least_visited(state.visits_I)
         index_Q = ranking.top_b(due_I, order_key, num_problems)
         own_Q = state.difficulty_I[index_Q]
-        wanted_QU = wanted(variant_key, own_Q, options.num_variants)
+        wanted_QU = target_difficulties(variant_key, own_Q, options.num_variants)
         index_M = jnp.repeat(index_Q, slots)
         proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         extra_M = {
@@ -120,7 +120,7 @@ SPEC = base.Spec("diva", DivaOptions, selector)
 def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
     """Returns the difficulties of problems and of variants, each NaN in the slots of the other.
 
-    They are the wanted difficulties; once the variants are made, those that the variants really have.
+    They are the target difficulties, or the actual ones once the variants are made.
     """
     del state
     assert proposal.extra_M is not None
@@ -138,10 +138,10 @@ def recalibrated(difficulty_I: Array, score_I: Array, count_I: Array, eta: float
     return jnp.clip(difficulty_I + change_I, EASIEST, HARDEST)
 
 
-def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
-    """Returns the wanted difficulties of the variants of each problem, [Q, num_variants].
+def target_difficulties(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
+    """Returns the target difficulties of the variants of each problem, [Q, num_variants].
 
-    They are whole steps away from the problem's own difficulty, within [1, 9]. A single variant gets
+    They are an integer number of steps from the problem's difficulty, within [1, 9]. A single variant gets
     `TARGET`. Several variants get normal draws around `TARGET_MEAN` with standard deviation 1, rounded. If
     more than one of them is easier than the problem, all but the first of these become 0 to 3 steps harder
     than the problem instead. For fractional difficulties, the targets are interpolated.

@@ -1,8 +1,8 @@
-"""Makes a variant of an item with a wanted difference of difficulty and the same answer.
+"""Makes a variant of an item with a given difference in difficulty and the same answer.
 
 Easier variants show steps of a solution (more steps, easier); equally hard ones use other words; harder
-ones change the pictures (`pictures`). Words and steps exist before training: from a language model
-(`offline`), or for the built-in data (`built_in`). In a user's file they are the columns `paraphrases` and
+ones change the pictures (`pictures`). Wordings and steps are prepared before training, by a language model
+(`offline`) or for the built-in data (`built_in`). In a user's file they are the columns `paraphrases` and
 `steps`, which become lists of texts in an item's metadata.
 """
 
@@ -64,20 +64,19 @@ def hints(delta: int, num_steps: int) -> tuple[int, int]:
 
 
 class Vary:
-    """Makes variants that are harder or easier by `wanted - difficulty`, rounded.
+    """Makes variants that are harder or easier by `target - difficulty`, rounded.
 
-    Below 0 the question comes with steps of its solution, at 0 in other words, above 0 with changed
-    pictures, half of the time in other words too. Where an item has no texts for that, or its
-    pictures cannot be changed so, the nearest variant that can be made takes its place and says its own
-    difficulty. `counts` has the variants by sort ("hints", "paraphrase", "picture", "original"), and what
-    was missing: "no_steps", "no_paraphrases", "no_pictures", "no_room" (for a question in the picture)
-    and "too_long".
+    Below 0 the question comes with steps of its solution, at 0 in other words, above 0 with changed pictures,
+    half of the time also in other words. If an item lacks texts for that, or its pictures cannot be changed
+    so, the nearest possible variant is made and reports its actual difficulty. `counts` has the variants by
+    sort ("hints", "paraphrase", "picture", "original"), and what was missing: "no_steps", "no_paraphrases",
+    "no_pictures", "no_room" (for a question in the picture) and "too_long".
 
     Args:
         find_texts: item -> its paraphrases and steps.
-        min_pixels, max_pixels, patch: as of images that the model sees; those are changed.
+        min_pixels, max_pixels, patch: of the images that the model sees, which are changed.
         changes: of pictures, those of `pictures.CHANGES` to make.
-        allowed: item -> those that leave its answer as it is; all by default.
+        allowed: item -> changes that keep its answer; all by default.
         fits: item -> whether it can become a prompt; a variant that cannot is replaced by its item.
     """
 
@@ -100,13 +99,13 @@ class Vary:
     def expand(
         self, items: Sequence[Item], proposal: Proposal, key: jax.Array
     ) -> tuple[list[Item], Proposal]:
-        """Returns the item of each slot, and the proposal with the difficulties as they are.
+        """Returns the item of each slot, and the proposal with the actual difficulties.
 
         Args:
             items: of each slot, all of a problem the same, with their images.
             proposal: on the host, by DIVA's selector. Variants follow the problem that they are made from.
-            key: decides, with the number of the slot, what is drawn: a resumed run makes the
-                variants that the uninterrupted one would have made.
+            key: determines all draws together with the slot's number, so a resumed run makes the same
+                variants.
         """
         assert proposal.extra_M is not None
         varied, variant_M = list(items), np.asarray(proposal.extra_M["variant"])
@@ -120,10 +119,10 @@ class Vary:
         return varied, proposal.replace(extra_M=extra_M)
 
     def __call__(
-        self, item: Item, difficulty: float, wanted: float, rng: np.random.Generator
+        self, item: Item, difficulty: float, target: float, rng: np.random.Generator
     ) -> tuple[Item, float]:
         """Returns a variant and its difficulty."""
-        delta, variant = round(float(wanted) - float(difficulty)), None
+        delta, variant = round(float(target) - float(difficulty)), None
         if delta < 0:
             variant = self._hinted(item, delta)
         elif delta > 0:

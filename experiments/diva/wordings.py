@@ -1,6 +1,6 @@
 r"""Paraphrases of a question and hints to it, as a language model writes them.
 
-What the model is asked, how its replies are read, and which of them may be used. A hint must not state
+The prompts for the model, and how its replies are read and checked. A hint must not state
 the answer: a list of hints ends before the first one that does (`gives_away`).
 """
 
@@ -56,7 +56,7 @@ def read_wordings(reply: str, item: Item, count: int) -> tuple[list[str], list[s
     texts = _between(reply, "wording")[:count]
     reasons = ["unreadable"] * (count - len(texts))
     seen, kept = {answers.words(item.question)}, []
-    names_answer = gives_away(item.question, item)  # then a wording may do so too
+    names_answer = gives_away(item.question, item)  # then a wording may also
     for text in texts:
         if not text:
             reasons.append("unreadable")
@@ -99,9 +99,9 @@ def gives_away(text: str, item: Item) -> bool:
     r"""Returns whether `text` states the answer to `item`.
 
     A \boxed{} does, and a sentence with the answer in it: as a number of the same value (in digits,
-    or a word up to twelve), as its words, or as the letter or the text of the right option. An
-    answer that the question itself has, and any letter, yes or no, may have to be named: then only
-    a sentence that announces a result ("the answer is", "therefore", "= 7" at its end) counts.
+    or a word up to twelve), as its words, or as the letter or the text of the right option. An answer that is
+    in the question, and any letter, yes or no, may have to be named: then only a sentence that announces a
+    result ("the answer is", "therefore", "= 7" at its end) counts.
     """
     if "\\boxed" in text:
         return True

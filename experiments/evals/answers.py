@@ -1,4 +1,4 @@
-"""What models have said, saved as it comes, so that work that was cut off goes on where it stopped."""
+"""Replies of models, saved immediately, so that interrupted work continues where it stopped."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ NAME = "answers.jsonl"
 class Store(dict[K, V]):
     """Values by key, kept in a file with a row of JSON in each line; threads may share it.
 
-    A last line that was cut off, as a killed process leaves it, is taken out of the file.
+    A truncated last line, which a killed process leaves, is removed.
 
     Args:
         path: of the file.
@@ -53,7 +53,7 @@ class Store(dict[K, V]):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One answer of a policy; a field is None if a server did not tell it."""
+    """One answer of a policy; fields that a server does not report are None."""
 
     uid: str
     sample: int

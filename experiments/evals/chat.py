@@ -1,7 +1,7 @@
-"""Asks a model behind a server many questions, and remembers every reply.
+"""Asks a model behind a server many questions, and saves every reply.
 
-It serves bulk work outside training: benchmarks, verdicts on answers, other wordings of questions. Replies
-are saved on disk as they come, so interrupted work continues where it stopped.
+It is for bulk work outside training: benchmarks, verdicts on answers, paraphrases. Replies are saved on disk
+immediately, so interrupted work continues where it stopped.
 """
 
 import collections
@@ -68,8 +68,8 @@ class Chat:
 
         Args:
             messages: of the conversation, as the API has them.
-            **fields: more of the request, such as temperature, max_tokens or seed. Two questions are
-                one if all of this and the model's name are the same.
+            **fields: more of the request, such as temperature, max_tokens or seed. Questions are identical if
+                all of this and the model's name are.
 
         Raises:
             Unanswered: this question gets no reply.
@@ -77,7 +77,7 @@ class Chat:
         """
         body = {"model": self.server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
-        # Of the content, whatever the order of its fields
+        # Of the content, independent of the order of its fields
         content = json.dumps(body, sort_keys=True, separators=(",", ":"))
         key = hashlib.sha256(content.encode()).hexdigest()
         with self._lock:
@@ -104,7 +104,7 @@ class Chat:
                 self._is_checked = True
 
     def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Generator[T]:
-        """Yields `function(x)` in order, made in as many threads as requests may be in flight.
+        """Yields `function(x)` in order, computed in one thread per request in flight.
 
         If an error or the caller ends it early, requests in flight are cancelled.
         """
@@ -136,8 +136,8 @@ class Chat:
     def _asked(self, body: Mapping[str, Any]) -> Any:
         """Returns the reply to a question.
 
-        After many questions in a row without a reply no more are sent. Refused ones do not count, because a
-        server that refuses is alive.
+        After many consecutive questions without a reply no more are sent. Refused ones do not count, because
+        a server that refuses is alive.
         """
         self._check_open()
         try:

@@ -2,10 +2,10 @@ r"""Decides whether an answer to a benchmark is right: by its rules, or by a jud
 
 Some benchmarks leave answers that their rules cannot read to a judge model. If the judge's reply cannot be
 read, it is asked again at a higher temperature. If no reply can be read, or the server gives none, the answer
-is scored wrong and counted: no answer leaves the denominator.
+counts as wrong: no answer leaves the denominator.
 
-`by_rules` needs no judge: it takes the box, the text after "answer is", or a short text as a whole, and
-compares like the verifier of training. This is not a published score, and results say so.
+`by_rules` needs no judge: it takes the box, the text after "answer is", or a complete short text, and
+compares like the verifier of training. This is not a published score, and the report says so.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ T = TypeVar("T")
 # scripts never stop asking.
 TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
 _LABEL = re.compile(r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE)
-_SHORT = 40  # characters of a text that is an answer as a whole
+_SHORT = 40  # characters of a text that is an answer by itself
 
 
 class Failure(enum.StrEnum):
-    """Why nobody could decide on an answer."""
+    """Why an answer has no verdict."""
 
     UNDECIDED = "undecided"  # rules alone could not read it
     JUDGE_FAILED = "judge_failed"  # none of the judge's replies could be read
@@ -39,12 +39,12 @@ class Failure(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What became of one answer."""
+    """The decision on one answer."""
 
-    extracted: str | None  # the answer in the text, None if none was found
-    correct: bool  # False also if nobody could decide
+    extracted: str | None  # the answer in the text, or None
+    correct: bool  # False also without a verdict
     outcome: str = "rules"  # or "judge", or a `Failure`
-    replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
+    replies: tuple[str, ...] = ()  # of the judge, verbatim, in order
 
 
 Decide = Callable[[Item, str], Decision]  # (item, text), from any thread
@@ -83,7 +83,7 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
 def _ask(
     chat: Chat, prompt: str, read: Callable[[str], T | None], max_tokens: int, replies: list[str]
 ) -> T | Failure:
-    """Returns what the first readable reply of a judge says; adds all replies to `replies`."""
+    """Returns the content of a judge's first readable reply; adds all replies to `replies`."""
     for seed, temperature in enumerate(TEMPERATURES):
         options = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         try:
@@ -91,7 +91,7 @@ def _ask(
         except Unanswered:
             return Failure.JUDGE_UNANSWERED
         _, closed, text = replies[-1].rpartition("</think>")
-        are_cut_off = not closed and "<think>" in text  # thoughts, and nothing follows them
+        are_cut_off = not closed and "<think>" in text  # unfinished thoughts
         if not are_cut_off and (value := read(text)) is not None:
             return value
     return Failure.JUDGE_FAILED
@@ -109,7 +109,7 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
         if extracted is None:
             return Decision(None, False, Failure.UNDECIDED)
         correct = benchmark.score(extracted, item, profile)
-        if correct is None:  # what a judge would be asked
+        if correct is None:  # here a judge would be asked
             correct = verify.verify_item(f"\\boxed{{{extracted}}}", item).correct
         return Decision(extracted, correct)
 
@@ -123,7 +123,7 @@ def _extract(text: str, item: Item) -> str | None:
         answer = plain
     if not answer:
         return None
-    # MathVista's rules make a choice of any text: only what names one may reach them.
+    # MathVista's rules turn any text into a choice, so only a text that names one is passed on.
     if choices := item.metadata.get("choices"):
         letter = verify.letter(answer)
         return base.spelled(answer, choices) or (

@@ -1,12 +1,12 @@
-"""An evaluation from its settings to its report: look at everything, ask, score, write.
+"""An evaluation from its settings to its report: check all inputs, ask, score, write.
 
     prepared = evaluation.prepare(settings, workdir)
     evaluation.answer(prepared)
     evaluation.check_answers(prepared)
     print(evaluation.write_report(prepared))
 
-Answers and the judge's replies are saved as they come. Started again with the same settings and directory,
-an evaluation continues where it stopped.
+Answers and the judge's replies are saved immediately. With the same settings and directory, an evaluation
+continues where it stopped.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Prepared:
     settings: Evaluation
     workdir: str
     tasks: Sequence[tasks.Task]
-    records: Mapping[str, Mapping]  # of each task: what another evaluation must share
+    records: Mapping[str, Mapping]  # of each task: what comparable evaluations must share
     others: Mapping[str, summary.Results]  # to compare with, by directory
     policy: Policy
     stores: Mapping[str, answers.Answers]  # the answers so far, by task
@@ -50,7 +50,7 @@ class Prepared:
 
     @property
     def num_answers(self) -> int:
-        """How many answers are there."""
+        """The number of answers so far."""
         return sum(len(store) for store in self.stores.values())
 
 
@@ -70,7 +70,7 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         summary.check_pair(path, other, chosen)
     paths = {task.name: pathlib.Path(workdir, task.name) for task in chosen}
     stores = {name: answers.open_store(path / answers.NAME) for name, path in paths.items()}
-    # Servers have to be there before the first answer, and need not be after the last one.
+    # Servers are needed before the first answer, but not after the last one.
     asks = any(len(stores[task.name]) < len(task.keys) for task in chosen)
     judge = _make_judge(evaluation, chosen, workdir, asks)
     policy = _make_policy(evaluation, chosen, workdir, asks)
@@ -87,7 +87,7 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
 
 
 def _claim(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
-    """Writes the settings that answers are made with; raises ValueError if those there had others."""
+    """Writes the settings of the answers; raises ValueError if existing answers had other settings."""
     if path.exists():
         old = json.loads(path.read_text())
         if others := run_file.differences(old, settings, tasks.MAY_CHANGE):
@@ -100,7 +100,7 @@ def _claim(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
 def _make_judge(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str, asks: bool
 ) -> chat.Chat | None:
-    """Returns a chat with the judge, None where rules decide all."""
+    """Returns a chat with the judge; None if rules decide everything."""
     names = [task.name for task in chosen if task.benchmark.judge]
     if evaluation.judge.rules or not names:
         return None
@@ -131,10 +131,10 @@ def _make_policy(
 def _checkpoint_policy(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
 ) -> policies.EnginePolicy:
-    """Returns the policy of a checkpoint, which reads its weights only when it is asked.
+    """Returns the policy of a checkpoint, which reads its weights only when it answers.
 
     Raises:
-        ValueError: it is no checkpoint, or the engine cannot be started here.
+        ValueError: it is not a checkpoint, or the engine cannot be started here.
     """
     if processes.several():
         raise ValueError(
@@ -185,7 +185,7 @@ def _checkpoint_policy(
         {"engine": evaluation.engine.name, "dtype": evaluation.model.dtype},
         tokenizer,
         tasks.prompt_builder(evaluation.data, tokenizer),
-        # The built-in engine is laid out for the size of a group; one server answers all.
+        # The built-in engine depends on the group size; one server answers groups of any size.
         make_engine if local else lambda num_samples: make_engine(0),
         seed=evaluation.seed,
         close=on_close.close,
@@ -236,10 +236,10 @@ def check_answers(prepared: Prepared) -> None:
 
 
 def write_report(prepared: Prepared) -> str:
-    """Scores all answers and writes results, the report and every decision; returns what is shown of it.
+    """Scores all answers and writes results, the report and every decision; returns the printed part.
 
     Raises:
-        ServerLost: the judge is gone; what it has said is kept.
+        ServerLost: the judge is gone; its replies are kept.
     """
     evaluation = prepared.settings
     path = os.path.normpath(evaluation.model.checkpoint)

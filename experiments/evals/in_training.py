@@ -1,6 +1,6 @@
 """Benchmarks as validation of a run: their prompts and rules, without a judge model.
 
-The two functions are what `run.Hooks.benchmarks` asks for.
+The two functions implement `run.Hooks.benchmarks`.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def make(
 ) -> list[validation.Validate]:
     """Returns a validation by its prompts and rules for each benchmark of `eval.benchmarks`.
 
-    It asks the first `eval.benchmark_items` of each, 0 for all.
+    It uses the first `eval.benchmark_items` of each, 0 for all.
 
     Raises:
         ValueError: a file is not of its benchmark, or an item makes no prompt.

@@ -39,7 +39,7 @@ class ServerPolicy:
     seed: int
 
     def record(self) -> dict[str, Any]:
-        """Returns what is known of the policy ("is"), and its "files", whose names may differ."""
+        """Returns the description of the policy ("is"), and its "files", which may have other names."""
         server = self.chat.server
         identity = {"from": "server", "model": server.model, "fields": server.request_fields()}
         return {"is": identity, "files": {"server": server.url}}
@@ -58,7 +58,7 @@ class ServerPolicy:
             ) from error
 
     def ask(self, task: Task, store: Answers) -> Iterator[int]:
-        """Makes the missing answers; yields how many more are there.
+        """Generates the missing answers; yields the number of new ones.
 
         A question without a reply leaves a gap.
 
@@ -79,14 +79,17 @@ class ServerPolicy:
         """Returns the missing answers to one item, as far as there are replies."""
         message, answers = self._message(item, item.question), []
         for sample in missing(task, store, item):
-            # 31 bits for each answer, so that no two requests are equal by chance.
+            # 31 bits for each answer, so that requests do not coincide by chance.
             digest = hashlib.sha256(f"{self.seed} {item.uid} {sample}".encode()).digest()
             request = _request(task, int.from_bytes(digest[:4]) >> 1)
             try:
                 reply = self.chat.reply([message], **request)
             except chat.Unanswered:
                 continue
-            ends = {"stop": True, "length": False}  # others do not say whether it was cut
+            ends = {
+                "stop": True,
+                "length": False,
+            }  # other values do not tell whether it was cut off
             finished = ends.get(reply["choices"][0].get("finish_reason"))
             text, usage = client.text_of(reply), reply.get("usage") or {}
             num_tokens = usage.get("completion_tokens")
@@ -118,8 +121,7 @@ def _request(task: Task, seed: int) -> dict[str, Any]:
 class EnginePolicy:
     """A rollout engine that answers, a chunk of prompts at a time.
 
-    A chunk draws from keys of its own, so an evaluation that was cut off goes on with what the
-    uninterrupted one would have drawn.
+    Each chunk has its own keys, so an interrupted evaluation continues with the same draws.
     """
 
     directory: str  # of the weights
@@ -147,10 +149,10 @@ class EnginePolicy:
                 self._build(task, item)
 
     def ask(self, task: Task, store: Answers) -> Iterator[int]:
-        """Does what `ServerPolicy.ask` does; a chunk that lacks one answer is answered again as a whole.
+        """Does what `ServerPolicy.ask` does; an incomplete chunk is answered again completely.
 
         Raises:
-            EngineFailure: vLLM cannot go on.
+            EngineFailure: vLLM failed.
         """
         base = jax.random.key(self.seed)
         base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))

@@ -36,7 +36,7 @@ class Result:
     clusters: Sequence[str]  # what each item has in common with others, for standard errors
     # Sampling, judge, prompt: whatever another evaluation must share to be compared.
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Such as "judge_failed", answers scored wrong as nobody could decide.
+    # Such as "judge_failed": answers scored wrong because they have no verdict.
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -51,10 +51,10 @@ def score(
 ) -> Result:
     """Returns the result of a task; writes it and `items.jsonl` (a line for each answer) to `directory`.
 
-    Without a judge rules decide alone. Answers that are missing count as wrong.
+    Without a judge, rules alone decide. Missing answers count as wrong.
 
     Raises:
-        ServerLost: the judge's server is gone; what it has said is kept.
+        ServerLost: the judge's server is gone; its replies are kept.
     """
     pairs = [
         (item, answers.get((item.uid, g))) for item in task.items for g in range(task.num_samples)

@@ -5,7 +5,7 @@ that mean the same. Values that depend on files or servers are checked when thos
 
     settings.Evaluation.from_dict({"model": {"checkpoint": "a"}, "benchmarks": {"chartqa": "b.parquet"}})
 
-Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
+0 and "" mean "none", because a command line cannot express None.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ class Server(Section):
             parsed = None
         if not isinstance(parsed, dict):
             raise ValueError(
-                f'{self.path}fields={self.fields!r} is no JSON object like {{"top_k": 20}}'
+                f'{self.path}fields={self.fields!r} is not a JSON object like {{"top_k": 20}}'
             )
         return parsed
 

@@ -1,8 +1,8 @@
 """Statistics of repeated answers to a benchmark: means, standard errors, intervals of differences.
 
 `correct_MG` holds 0 or 1 (or False, True) for G answers to each of M items; results of several
-benchmarks come as a mapping from their names. Noise between items is most of the noise: at 1,000
-items and 70 % right, one standard error is 1.45 points however many answers each item has.
+benchmarks come as a mapping from their names. Most noise is between items: at 1,000 items and 70 % right, one
+standard error is 1.45 points for any number of answers per item.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ NUM_RESAMPLES, LEVEL = 10_000, 0.95
 class Estimate:
     """A mean with the ends of the 95 % percentile interval around it.
 
-    The ends are None where a benchmark has a single cluster: nothing tells how far others lie from it.
+    The ends are None if a benchmark has a single cluster, which shows no variation.
     """
 
     mean: float
@@ -83,8 +83,8 @@ def standard_error(correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None 
 
     Args:
         correct_MG: 0 or 1.
-        cluster_M: a label of each item; items with one label are correlated too, such as versions of one
-            problem. By default each item is a cluster.
+        cluster_M: a label of each item; items with the same label are also correlated, such as versions of
+            one problem. By default each item is a cluster.
 
     Returns:
         The error, NaN for a single cluster.
@@ -99,7 +99,7 @@ def standard_error(correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None 
 def interval(correct: Scores, clusters: Clusters = NO_CLUSTERS, *, seed: int) -> Estimate:
     """Returns the average over benchmarks, each weighing the same, and its bootstrap interval.
 
-    Items (or clusters of them, where given) are resampled within each benchmark.
+    Items, or their clusters, are resampled within each benchmark.
     """
     return _bootstrap({n: _checked(x_MG).mean(1) for n, x_MG in correct.items()}, clusters, seed)
 
@@ -125,14 +125,14 @@ def by_group(
 ) -> dict[str, dict[str, tuple[float, int]]]:
     """Returns (accuracy, items) of each value of each breakdown; an item may have several."""
     mean_M = _checked(correct_MG).mean(1)
-    found = {}
+    means = {}
     for mean, groups in zip(mean_M, groups_M, strict=True):
         for key, values in groups.items():
             for value in values:
-                found.setdefault(key, {}).setdefault(value, []).append(mean)
+                means.setdefault(key, {}).setdefault(value, []).append(mean)
     return {
         key: {v: (float(np.mean(m)), len(m)) for v, m in sorted(values.items())}
-        for key, values in found.items()
+        for key, values in means.items()
     }
 
 
@@ -155,7 +155,7 @@ def _resampled_means(
 ) -> np.ndarray:
     """Returns the mean of `x_M` in each resample of its clusters; NaN for a single cluster."""
     sum_C, size_C = _sums(x_M, cluster_M)
-    if len(sum_C) == 1:  # it would be drawn every time, and the interval have no width
+    if len(sum_C) == 1:  # it would always be drawn, and the interval would have no width
         return np.full(NUM_RESAMPLES, np.nan)
 
     # Clusters differ in size, so a resample's mean is a ratio: their numbers are resampled, not values.

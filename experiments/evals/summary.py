@@ -13,7 +13,7 @@ from experiments.evals.tasks import OWN_RULES, Task
 from vade_jax import atomic, tables
 
 Results = Mapping[str, Result]  # by benchmark
-# The sections of a task's record that tell what a difference may come from, apart from the policy.
+# Sections of a task's record that may explain a difference, apart from the policy.
 _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 
 
@@ -21,8 +21,8 @@ _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 def table(rows: Mapping[str, Results], *, seed: int = 0) -> str:
     """Returns a Markdown table of results by label, of one profile and the same items.
 
-    Cells are percentages with their standard errors. The average is given, with its 95 % interval, to a
-    policy that has all five benchmarks.
+    Cells are percentages with their standard errors. Policies with all five benchmarks also get the average
+    with its 95 % interval.
     """
     known = {name: result for each in rows.values() for name, result in each.items()}
     others = [name for name in benchmarks.BENCHMARKS if name in known]
@@ -75,7 +75,7 @@ def scorers(each: Results) -> str:
 
 
 def _protocol(known: Results) -> list[str]:
-    """Returns the notes that belong next to a number that is compared with a published one."""
+    """Returns the notes for numbers that are compared with published ones."""
     lines = []
     if any(result.settings.get("scoring", {}).get("by") == "judge" for result in known.values()):
         lines.append("The prompts of the judge are worded by vade_jax.")
@@ -161,7 +161,7 @@ def write(
     skipped: Sequence[str],
     seed: int,
 ) -> str:
-    """Writes results.json and report.md to `workdir`; returns all but its breakdowns, to be shown.
+    """Writes results.json and report.md to `workdir`; returns the report without breakdowns.
 
     `mine` is compared with `others`, by directory; `skipped` are the paper's benchmarks without a file.
     """
@@ -175,7 +175,7 @@ def write(
         "average": average and dataclasses.asdict(average),
         "differences": differences,
         "benchmarks": {
-            name: found | {"counts": dict(mine[name].counts)} for name, found in summaries.items()
+            name: result | {"counts": dict(mine[name].counts)} for name, result in summaries.items()
         },
     }
     text = json.dumps(content, indent=1) + "\n"
@@ -190,12 +190,12 @@ def write(
         points = {n: stats.Estimate(**x).points("+") for n, x in gaps.items() if n != "settings"}
         lines = [f"{name}: {text}" for name, text in points.items()]
         for name, fields in gaps["settings"].items():
-            lines.append(f"{name} was not made alike: {', '.join(fields)}")
+            lines.append(f"{name} had other settings: {', '.join(fields)}")
         shown += f"\nMinus {path}, in points, with paired 95 % intervals:\n\n"
         shown += "".join(f"- {line}\n" for line in lines)
     if skipped:
         shown += f"\nWithout files, so skipped: {', '.join(skipped)}.\n"
-    breakdowns = "".join(_breakdowns(name, found) for name, found in summaries.items())
+    breakdowns = "".join(_breakdowns(name, result) for name, result in summaries.items())
     atomic.write_text(os.path.join(workdir, "report.md"), f"{shown}\n{breakdowns}")
     return shown
 

@@ -1,7 +1,7 @@
 """The tasks of an evaluation: which items are asked, how often, how answers are drawn.
 
-A task's record contains everything that another evaluation must share to be comparable. It is written before
-the first answer, and an evaluation that continues in a directory must have the same record.
+A task's record contains everything that comparable evaluations must share. It is written before the first
+answer, and a resumed evaluation must have the same record.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
 OWN_RULES = "the benchmark's rules"  # the scorer if there is no judge
-# Parts of a record that may change when an evaluation continues, because no answer depends on them.
+# Parts of a record that may change on resumption, because no answer depends on them.
 MAY_CHANGE = ("scoring", "files", "versions")
 
 
@@ -49,7 +49,7 @@ class Task:
 
     @functools.cached_property
     def asked(self) -> list[types.Item]:
-        """The items with the benchmark's whole prompt as their question; see `opened`."""
+        """The items with the benchmark's complete prompt as question; see `opened`."""
         prompt = self.benchmark.prompt
         return [
             dataclasses.replace(item, question=prompt(item, self.profile)) for item in self.items
@@ -57,7 +57,7 @@ class Task:
 
     @functools.cached_property
     def keys(self) -> list[tuple[str, int]]:
-        """(uid, sample) of every answer that is wanted."""
+        """(uid, sample) of every required answer."""
         return [(i.uid, g) for i in self.items for g in range(self.num_samples)]
 
 
@@ -96,10 +96,9 @@ def _task(evaluation: Evaluation, benchmark: base.Benchmark, path: str) -> Task:
 
 
 def opened(item: types.Item) -> types.Item:
-    """Returns a copy of an item with images of its own, which may be decoded in any thread.
+    """Returns a copy of an item with separate images, which any thread may decode.
 
-    PIL keeps what it has decoded, so decoding the images of a task's items themselves would fill the
-    memory.
+    PIL keeps decoded pixels, so decoding the images of all items of a task would fill the memory.
     """
     images = [Image.open(io.BytesIO(image.fp.getvalue())) for image in item.images]
     return dataclasses.replace(item, images=tuple(images))
@@ -122,7 +121,7 @@ def prompt_builder(
 def built(
     build_prompt: Callable[[types.Item], types.Prompt], item: types.Item, label: str
 ) -> types.Prompt:
-    """Returns the prompt of an item whose question is the whole prompt; raises ValueError."""
+    """Returns the prompt of an item with the complete prompt as question; raises ValueError."""
     try:
         return build_prompt(opened(item))
     except prompts.RejectedItem as error:
@@ -159,7 +158,7 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
-    """Returns who scores, down to the prompts of a judge."""
+    """Returns the scorer, including the prompts of a judge."""
     judge, item = task.benchmark.judge, task.items[0]
     if judge is None:
         return {"by": OWN_RULES}
@@ -188,7 +187,7 @@ def _versions() -> dict[str, str]:
 def sha256(path: str | os.PathLike) -> str:
     """Returns the hash of a file, or of the names and contents of all files under a directory.
 
-    Hidden directories do not count: a download keeps its times there, in .cache.
+    Hidden directories are ignored: downloads keep timestamps there, in .cache.
     """
     path = pathlib.Path(path)
     if path.is_dir():

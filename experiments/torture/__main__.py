@@ -1,13 +1,13 @@
-"""Kills a run, damages its files or fills its disk: does it end, started again, as if nothing had happened?
+"""Kills a run, damages its files or fills its disk, restarts it, and compares the result bit for bit.
 
     python -m experiments.torture --config=configs/torture.py --kills=100 --workdir=runs/torture
     python -m experiments.torture --config=configs/torture.py:selector=dapo --kills=20
 
 The job first runs once without a fault. Then each trial starts it, causes one fault, drawn from `--seed` and
-the trial's number, starts it again until it ends, and compares what it left: every metric except those of
-the clock, every answer, the bytes of the policy. A trial passes if all of them are equal to the bit, or if
-one line of error names the file that was damaged. Anything else is a failure. WORKDIR holds the reference,
-trials.jsonl, table.md, and the directories of the trials that failed; another seed adds other trials to it.
+the trial's number, restarts it until it ends, and compares all metrics except times, all answers, and the
+bytes of the policy. A trial passes if they are equal bit for bit, or if a one-line error names the damaged
+file. WORKDIR holds the reference, trials.jsonl, table.md, and the directories of the trials that failed;
+another seed adds other trials to it.
 """
 
 import collections

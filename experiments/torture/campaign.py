@@ -1,4 +1,4 @@
-"""Trials: a fault hits a run, the run is started again until it ends, and its results are judged."""
+"""Trials: a fault hits a run, the run is restarted until it ends, and its results are compared."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from vade_jax.models.qwen import files
 from vade_jax.store import metrics, rollout_log
 
 EQUAL, NAMED, FAILED = "bit-equal", "damage named", "failed"
-BUSY = "has not ended"  # said by a run if processes that a killed one had started still run
+BUSY = "is in use by another run"  # in a run's error while children of a killed one still run
 CLOCK = ("timing_s/", "perf/")  # metrics that differ between any two runs
 POLL_S = 0.02
 
@@ -79,7 +79,7 @@ def reference(command: Sequence[str], workdir: pathlib.Path) -> Reference:
 def trial(
     command: Sequence[str], fault: Fault, known: Reference, root: pathlib.Path
 ) -> tuple[str, str]:
-    """Makes one trial in `root`; returns how it ended and why. A trial that failed leaves its directory."""
+    """Makes one trial in `root`; returns its outcome and the reason. A failed trial leaves its directory."""
     shutil.rmtree(root, ignore_errors=True)
     workdir, log = root / "run", root.with_suffix(".log")
     root.mkdir(parents=True)
@@ -107,12 +107,12 @@ def _hurt(process, fault: Fault, known: Reference, root: pathlib.Path, log: path
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(fault.later)
     if fault.kind in (faults.KILL, faults.FLIP):
-        if rng.random() < 0.5:  # else it is killed with all that it has started
+        if rng.random() < 0.5:  # else it is killed with all its children
             process.kill()
             process.wait()
         return
     if fault.kind == faults.FULL:
-        filler = faults.fill(root, room=int(rng.integers(1 << 18)))
+        filler = faults.fill(root, free=int(rng.integers(1 << 18)))
         if finish(process, known.limit) and not last_error(log):
             raise Failed(f"exit code {process.returncode} without one line of error")
         filler.unlink()

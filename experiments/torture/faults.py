@@ -13,7 +13,7 @@ KILL, TERMINATE, INTERRUPT = "SIGKILL", "SIGTERM", "SIGINT twice"
 FULL, FLIP = "disk full", "byte changed"  # FLIP comes after a SIGKILL
 # Only root on Linux can mount a disk that is full.
 KINDS = (KILL, TERMINATE, INTERRUPT, FLIP, *[FULL] * (os.geteuid() == 0))
-# The life of a run, in order: what is there from a moment on.
+# The life of a run, in order: the files that exist from each moment on.
 MOMENTS = {
     "start": "run",
     "first model": "run/tiny_model/config.json",
@@ -79,11 +79,11 @@ def small_disk(root: pathlib.Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
-def fill(disk: pathlib.Path, room: int) -> pathlib.Path:
-    """Leaves `room` bytes free on a disk; returns the file that takes the rest."""
+def fill(disk: pathlib.Path, free: int) -> pathlib.Path:
+    """Leaves `free` bytes free on a disk; returns the file that takes the rest."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
-    os.truncate(filler, max(0, filler.stat().st_size - room))
+    os.truncate(filler, max(0, filler.stat().st_size - free))
     return filler

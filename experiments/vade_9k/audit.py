@@ -1,8 +1,8 @@
-"""Finds training questions that a benchmark asks too: in the same words, about an alike picture.
+"""Finds training questions that are also in a benchmark: the same words about a similar picture.
 
 A difference hash of 64 bits says whether each pixel of a 9 x 8 thumbnail is brighter than its right
-neighbour. Plain drawings on white have few bits that differ, so a picture alone is a hint; picture and
-words together are a finding.
+neighbour. Plain drawings on white differ in few bits, so a similar picture alone is not enough: the words
+must also match.
 """
 
 import collections
@@ -29,7 +29,7 @@ def dhash(image: np.ndarray) -> int:
 
 
 class Entry(NamedTuple):
-    """A question as far as it is compared."""
+    """The compared parts of a question."""
 
     uid: str
     key: str  # of `texts.key`
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 def asks(entries: Sequence[Entry]) -> Callable[[Entry], str | None]:
-    """Returns a function from a question to the first entry that asks it too, by its uid, or None."""
+    """Returns a function from a question to the uid of the first entry with the same question, or None."""
     by_key = collections.defaultdict(list)
     for entry in entries:
         by_key[entry.key].append(entry)
@@ -53,7 +53,7 @@ def asks(entries: Sequence[Entry]) -> Callable[[Entry], str | None]:
 
 
 def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:
-    """Returns the questions of a benchmark's file; raises ValueError if it is none of it."""
+    """Returns the questions of a benchmark's file; raises ValueError if it is not such a file."""
     entries, sizes = [], {"min_pixels": min_pixels, "max_pixels": max_pixels}
     for item in tqdm.tqdm(benchmark.read(path), f"reading {path}", delay=5, leave=False):
         try:
@@ -61,6 +61,6 @@ def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -
         except ValueError as error:
             raise ValueError(f"{path}: {item.uid}: {error}") from error
         for image in item.images:
-            image.close()  # a benchmark's pictures are held, their pixels need not be
+            image.close()  # the picture stays open, its pixels are not needed
         entries.append(Entry(item.uid, texts.key(item.question), tuple(map(dhash, pixels))))
     return entries

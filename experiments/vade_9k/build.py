@@ -21,7 +21,7 @@ _HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation
 
 
 def build(settings: Build, target: str | os.PathLike) -> None:
-    """Writes `target` whole, or raises ValueError: nothing is there before all of it is."""
+    """Writes `target` atomically, or raises ValueError."""
     target = pathlib.Path(target)
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
@@ -30,7 +30,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     limits["max_length"] = limits.pop("max_prompt_length")
     check = prompts.PromptBuilder(tokens.Tokenizer.load(settings.checkpoint), **limits)
     unfinished = _empty(target)
-    asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
+    asked = _asked(settings)  # after quicker checks, as it reads every picture of the benchmarks
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
     with loading.threads(settings.num_threads) as in_threads:
@@ -41,7 +41,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     rows = [row for one in drawn for row in one.kept]
     train, held = draw.split(rows, share=settings.validation, seed=settings.seed)
     splits = {"train": train, "validation": held}
-    # Before anything can fail for want of questions: the report says why they are missing.
+    # Before errors about missing questions, because the report explains them.
     _write_report(unfinished / "report", drawn, splits)
     _check_enough(settings, drawn, splits, unfinished / "report")
     for name, rows in splits.items():
@@ -54,7 +54,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
 
 
 def _empty(target: pathlib.Path) -> pathlib.Path:
-    """Makes the directory that becomes `target` when all is in it; raises ValueError if it cannot."""
+    """Makes the directory that becomes `target` when complete; raises ValueError if it cannot."""
     unfinished = target.with_name(f"{target.name}.tmp")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was stopped
@@ -66,7 +66,7 @@ def _empty(target: pathlib.Path) -> pathlib.Path:
 
 def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
     """Returns each subset and its files by name, all of them opened and of a known form."""
-    # In the order of their names: what two subsets share is the first one's.
+    # In the order of their names: the first subset keeps questions shared by two.
     subsets = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
     for path in settings.own:
         name = pathlib.Path(path).stem
@@ -95,7 +95,7 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Source]]:
 
 
 def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
-    """Returns a function from a question to the uid of the benchmark's item that asks it too, or None."""
+    """Returns a function from a question to the uid of a benchmark's item with the same question, or None."""
     if not settings.exclude:
         return lambda entry: None
     paths = settings.benchmarks
@@ -148,8 +148,8 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
     for name in ("source", "checkpoint", "num_threads"):
-        del kept[name]  # where things lay changes nothing
-    # What they ask is left out.
+        del kept[name]  # paths do not affect the result
+    # Their questions are left out.
     kept["benchmarks"] = sorted(name for name, path in settings.benchmarks.items() if path)
     tokenizer = pathlib.Path(settings.checkpoint) / "tokenizer.json"
     kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
@@ -164,12 +164,12 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
 def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: Splits) -> None:
     """Writes report.md, report.json and rejects.jsonl.
 
-    Every question of a row that was looked at is kept, rejected, or one of other_turns.
+    Every question of a checked row is kept, rejected, or counted in other_turns.
     """
-    found = {}
+    counts = {}
     for one in drawn:
         uids = {row["uid"] for row in one.kept}
-        found[one.name] = {
+        counts[one.name] = {
             "rows": one.num_rows,
             "looked_at": one.num_seen,
             "wanted": one.subset.take,
@@ -178,24 +178,24 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
             "other_turns": one.other_turns,
             **{s: sum(r["uid"] in uids for r in rows) for s, rows in splits.items()},
         }
-    (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
-    told = filter(None, (_table(found), unlike_the_paper(drawn)))
-    (directory / "report.md").write_text("\n\n".join(told) + "\n")
+    (directory / "report.json").write_text(json.dumps(counts, indent=2) + "\n")
+    parts = filter(None, (_table(counts), unlike_the_paper(drawn)))
+    (directory / "report.md").write_text("\n\n".join(parts) + "\n")
     with (directory / "rejects.jsonl").open("w") as file:
         for reject in (reject for one in drawn for reject in one.rejects):
             file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
 
 
-def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _table(counts: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns a Markdown table with a row a subset, a sum, and a list of reasons."""
     table = {}
-    for name, one in found.items():
+    for name, one in counts.items():
         seen = (one["rows"], one["looked_at"], sum(one["rejected"].values()))
         table[name] = (*seen, one["kept"], one["train"], one["validation"])
     table["all"] = [sum(column) for column in zip(*table.values(), strict=True)]
     rows = [[name, *(f"{n:,}" for n in numbers)] for name, numbers in table.items()]
     lines = [tables.markdown(_HEAD, rows), "", "Rejected, each listed in rejects.jsonl:", ""]
-    for name, one in found.items():
+    for name, one in counts.items():
         reasons = ", ".join(f"{why} {n:,}" for why, n in one["rejected"].items())
         lines.append(f"- {name}: {reasons or 'none'}")
     return "\n".join(lines)

@@ -43,17 +43,17 @@ class Reject(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What became of a subset."""
+    """The result for a subset."""
 
     name: str  # uids start with it
-    subset: Subset  # what was wanted
-    num_rows: int  # that it has
-    num_seen: int  # rows that were looked at before there were enough
-    other_turns: int  # questions of rows looked at that gave enough without them
+    subset: Subset  # the requested subset
+    num_rows: int  # rows of the subset
+    num_seen: int  # rows checked until there were enough
+    other_turns: int  # questions of checked rows that were not needed
     # One row of `arrow_files.SCHEMA` each, with a function instead of its images, and "pictures",
     # the hashes of their files.
     kept: list[dict[str, Any]]
-    rejects: list[Reject]  # all others that were looked at
+    rejects: list[Reject]  # all others that were checked
 
     @property
     def counts(self) -> dict[str, int]:
@@ -82,13 +82,13 @@ class Drawer:
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
 
     def draw(self, name: str, subset: Subset, source: published.Source) -> Drawn:
-        """Returns what is taken of the rows of `source`."""
+        """Returns the questions taken from the rows of `source`."""
         num_rows = source.table.size
         is_part = 0 < subset.take < num_rows
         order = generator(self._seed, name).permutation(num_rows) if is_part else range(num_rows)
         work = functools.partial(self._read, name, subset, source, _names(source))
         kept, rejects, seen, others = [], [], 0, 0
-        # Threads check rows ahead of the order; what is taken is decided here, one row at a time.
+        # Threads check rows in advance; which are taken is decided here, one row at a time.
         rows = self._map(work, map(int, order))
         bar = tqdm.tqdm(rows, f"looking through {name}", num_rows, delay=5, leave=False)
         for usable, refused, not_looked_at in bar:
@@ -114,9 +114,9 @@ class Drawer:
     def _read(
         self, name: str, subset: Subset, source: published.Source, names: Sequence[str], index: int
     ) -> tuple[list[dict[str, Any]], list[Reject], int]:
-        """Returns what is taken of a row if no other row has it, and what is rejected.
+        """Returns the questions taken from a row if no other row has them, and the rejects.
 
-        The third result is how many of its questions were not looked at.
+        The third result is the number of its unchecked questions.
         """
         uid = f"{name}:{names[index]}"
         kept, rejects = [], []
@@ -132,7 +132,7 @@ class Drawer:
                 sample = dataclasses.replace(sample, answer_is="solution")
             full = uid if sample.turn is None else f"{uid}:{sample.turn}"
             row = {"uid": full, "subset": name, "domain": subset.domain}
-            # All images would be too many for the memory: they are read again when they are written.
+            # All images would not fit into memory: they are read again for writing.
             files = {"images": functools.partial(_files, source, index, number)}
             try:
                 kept.append(row | files | self._checked(full, sample, source.directory))
@@ -178,7 +178,7 @@ def _files(source: published.Source, index: int, number: int) -> list[bytes]:
 
 
 def _names(source: published.Source) -> list[str]:
-    """Returns what each row is called: its id, with its number where others have that id too."""
+    """Returns the name of each row: its id, with its number if the id is not unique."""
     known = source.table.columns or ()
     column = next((name for name in source.form.id_columns.split() if name in known), None)
     if column is None:
@@ -197,7 +197,7 @@ def _names(source: published.Source) -> list[str]:
 
 
 def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tuple[list, list]:
-    """Returns training and validation rows, each in a seeded order; a picture is in one of them alone.
+    """Returns training and validation rows, each in a seeded order; no picture is in both.
 
     Rows that share pictures stay together: they go to validation in a seeded order until it has
     its share, rounded, or as near below as whole groups come. The order of the rows mixes subsets,

@@ -7,15 +7,15 @@ from vade_jax.rewards import answers, reading, tokens, verify
 
 
 def normalise(answer: str, kind: str, *, choices: Sequence[str] = (), **options: Any) -> str:
-    r"""Returns a right answer of a `kind` in the form that a data set keeps.
+    r"""Returns a right answer of a `kind` in the form of the data set.
 
     A choice becomes its letter (also from the text of just one of the `choices`), yes or no lower case, a
     number digits without thousands commas and unit (percent signs, fractions and decimals stay: the tolerance
     depends on them), a list or a formula LaTeX without dollars. "The answer is" before it is left out.
 
     Raises:
-        ValueError: it is not an answer of that kind, or would not be accepted as one itself by
-            `verify.verify` with these `options`.
+        ValueError: it is not an answer of that kind, or `verify.verify` with these `options` does not accept
+            it.
     """
     if kind not in verify.KINDS:
         raise ValueError(f"kind={kind!r} is unknown; use one of {list(verify.KINDS)}")
@@ -47,7 +47,7 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
             letter = verify.letter(text)
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
-            same = verify.named(text, choices)  # an option that is there twice names no letter
+            same = verify.named(text, choices)  # an option that occurs twice has no unique letter
             return same[0] if len(same) == 1 else None
         case "yesno":
             return verify.yes_or_no(text)

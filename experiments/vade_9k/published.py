@@ -27,8 +27,8 @@ class Source(NamedTuple):
         """Returns the questions of a row.
 
         Raises:
-            RejectedItem: it has none that can be used; "bad_row" if it is broken, or if values are of other
-                types than the form has, a text in place of a list, say.
+            RejectedItem: it has no usable question; "bad_row" if it is broken or has values of wrong types,
+                such as a text instead of a list.
         """
         try:
             return self.form.parse(self.table.read(index))
@@ -54,17 +54,17 @@ class Form(NamedTuple):
     name: str
     columns: Sequence[str]  # names with spaces between; those of one text must all be there
     parse: Callable[[Row], list[texts.Sample]]
-    id_columns: str = ""  # the first of them names a row; none: a row has no name but its number
+    id_columns: str = ""  # the first of them names a row; none: rows are numbered
 
 
-def detect(found: Sequence[str], where: str) -> Form:
+def detect(columns: Sequence[str], where: str) -> Form:
     """Returns the form that has these columns; raises ValueError if none has."""
     for form in FORMS:
-        if any(set(found).issuperset(names.split()) for names in form.columns):
+        if any(set(columns).issuperset(names.split()) for names in form.columns):
             return form
     known = "; ".join(f"{form.name}: {' or '.join(form.columns)}" for form in FORMS)
     raise ValueError(
-        f"{where} has the columns {sorted(found)}, which no known form has. Known are {known}"
+        f"{where} has the columns {sorted(columns)}, which no known form has. Known are {known}"
     )
 
 
@@ -82,22 +82,22 @@ def _llava(row: Row) -> list[texts.Sample]:
     turns = row.get("conversations") or []
     speakers = [turn["from"] for turn in turns]
     if not turns or speakers != ["human", "gpt"] * (len(turns) // 2):
-        raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
-    said = [turn["value"] or "" for turn in turns]
-    if not all(isinstance(text, str) for text in said):
-        raise texts.Refused("bad_turns", f"{said!r:.60} has more than texts")
+        raise texts.Refused("bad_turns", f"turns of {speakers} are not questions and answers")
+    spoken = [turn["value"] or "" for turn in turns]
+    if not all(isinstance(text, str) for text in spoken):
+        raise texts.Refused("bad_turns", f"{spoken!r:.60} has more than texts")
     images = pictures.listed(row.get("image"))
-    marks = sum(text.count("<image>") for text in said[::2])
+    marks = sum(text.count("<image>") for text in spoken[::2])
     if images and marks not in (0, len(images)):
         raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
     return [
         texts.Sample(texts.unmarked(question), answer, images, turn=turn, answer_is="turn")
-        for turn, (question, answer) in enumerate(zip(said[::2], said[1::2], strict=True))
+        for turn, (question, answer) in enumerate(zip(spoken[::2], spoken[1::2], strict=True))
     ]
 
 
 def _chartqa(row: Row) -> list[texts.Sample]:
-    """Numbers are right within 5 % as in its score; years, which it forgives too, are not."""
+    """Numbers are right within 5 % as in its score, except years, for which it also allows 5 %."""
     label = row.get("label")
     if isinstance(label, list) and len(label) != 1:
         raise texts.Refused("several_answers", f"{label!r:.60} is not one answer")
@@ -113,7 +113,7 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
     if len(choices) < 2 or not all(isinstance(c, str) and c.strip() for c in choices):
         raise texts.Refused("bad_choices", f"choices are {choices!r:.60}")
     if not isinstance(answer, int) or not 0 <= answer < len(choices):
-        detail = f"answer {answer!r} is no index of {len(choices)} choices"
+        detail = f"answer {answer!r} is not an index of {len(choices)} choices"
         raise texts.Refused("bad_gold", detail)
     hint = " ".join((row.get("hint") or "").split())  # one line, which `texts.key` leaves out
     context = f"Context: {hint}\n" if hint else ""
@@ -124,7 +124,7 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
 
 
 def _own(row: Row) -> list[texts.Sample]:
-    """A row as training reads it: the question stays as it is written."""
+    """A row as training reads it: the question is unchanged."""
     row = columns.named(row)
     more = columns.metadata("", row)
     choices = more.pop("choices", None)

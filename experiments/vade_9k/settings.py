@@ -11,12 +11,12 @@ from vade_jax import fields, settings
 
 @dataclasses.dataclass(frozen=True)
 class Subset:
-    """What is taken of one published data set."""
+    """The part of one published data set that is used."""
 
     path: str = ""  # in the source directory; empty: the subset is left out
     take: int = 0  # questions; 0: all that are usable
-    domain: str = ""  # that it stands for in tables
-    solutions: bool = False  # answers are whole solutions that end in the gold
+    domain: str = ""  # its name in tables
+    solutions: bool = False  # answers are full solutions that end in the gold
 
 
 # Table 3. The paper takes 498 questions of GEOS, which is all that there is.
@@ -35,7 +35,7 @@ SUBSETS = {
 }
 
 
-# How many questions the paper says to have taken of each.
+# The paper's number of questions from each.
 TABLE_3 = {name: one.take for name, one in SUBSETS.items()} | {"geos": 498}
 
 
@@ -64,7 +64,7 @@ class Build(fields.Section):
     validation: float = fields.number(0.1, above=0, below=1)  # share of all questions
     num_threads: int = 2  # that decode and check images
     data: PromptSettings = PromptSettings()
-    # Whether a question is left out that a benchmark asks too: in the same words, about an alike picture
+    # Whether to leave out questions that are also in a benchmark: the same words about a similar picture
     exclude: bool = True
     # Files, for `exclude`
     benchmarks: Mapping[str, str] = fields.mapping(**dict.fromkeys(benchmarks.PAPER, ""))

@@ -1,8 +1,7 @@
 r"""Extracts a question, its choices, one gold and its kind from the texts of published data sets.
 
-Many questions say how to answer ("Answer with the letter."). Such hints are removed, because a run adds its
-own instruction to every question, and options get one form. A text that cannot be read with certainty is
-`Refused` with a reason, never guessed.
+Many questions contain an instruction ("Answer with the letter."). It is removed, because a run adds its own
+to every question, and options get one form. An ambiguous text is `Refused` with a reason.
 """
 
 import dataclasses
@@ -50,7 +49,7 @@ _LISTED = re.compile(r"\s*\(?([A-J])\)?\s*[.:)]?\s*(\S.*)")  # under a header
 _LABELLED = re.compile(r"\s*(?:\(([A-J])\)|([A-J])\s*[.:)])\s*(\S.*)")
 _LETTER = re.compile(r"answer\s*:\s*\(?([A-J])\)?\.?\s*$", re.IGNORECASE)
 _STATED = re.compile(r"(?:the answer is:?|answer\s*:)\s*(.+?)\.?$", re.IGNORECASE)
-_LONGEST = 40  # characters of a gold that stands alone
+_LONGEST = 40  # characters of a gold without a solution
 _MOST_WORDS = 5  # of a gold read from a solution
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)")
 _SHOWN = re.compile(rf"(?:=|≈|\b(?:is|are|was|equals|be|of))\s*({_NUMBER.pattern})\s*\Z")
@@ -58,7 +57,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _SIGN = re.compile(r"\w+|[-−+*/^<>=≤≥≠±√×÷!%|]")
 _FORMULA = re.compile(r"[\\^√π²³=]")
 _UNION = re.compile(r"\\infty|∞|\\cup|∪")  # of intervals
-_SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
+_SIGNED = re.compile(r"[-−+*/!()\d]")  # also a formula, unless it is in words
 
 
 class Refused(columns.RejectedItem):
@@ -70,16 +69,16 @@ class Refused(columns.RejectedItem):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A question as a data set has it."""
+    """A question as in the data set."""
 
     question: str
     answer: str  # the gold, or a text that has it: see `answer_is`
     images: Sequence[Any] = ()  # as the row has them
-    choices: Sequence[str] | None = None  # of a column of their own; None: sought in the question
+    choices: Sequence[str] | None = None  # of a separate column; None: searched in the question
     turn: int | None = None  # of the row; None where a row has one question
     kind: str | None = None  # where the data set says it
     tolerance: float | None = None  # of numbers, relative; None: their own decimals
-    own_words: bool = False  # the question stays as it is, choices and image marks included
+    own_words: bool = False  # the question is unchanged, with choices and image marks
     answer_is: str = "gold"  # or a "turn" that states it, or a "solution" that ends in it
     more: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of an item's metadata
 
@@ -99,9 +98,9 @@ def normalise(sample: Sample) -> dict[str, Any]:
         gold = read_gold(gold, sample.answer_is == "solution")
     kind = sample.kind or kind_of(gold, choices, sample.tolerance)
     if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
-        raise Refused("bad_kind", f"kind {kind!r:.80} is none of {list(verify.KINDS)}")
+        raise Refused("bad_kind", f"kind {kind!r:.80} is not one of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
-    # All that a run will grade with.
+    # All values that a run grades with.
     options = {"tolerance": tolerance, "ordered": sample.more.get("ordered")}
     try:
         answer = golds.normalise(gold, kind, choices=choices, **options)
@@ -120,7 +119,7 @@ def normalise(sample: Sample) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ questions
 def strip(text: str) -> str:
-    """Returns `text` without known hints before and wishes after the question."""
+    """Returns `text` without known hints before and instructions after the question."""
     text = text.strip()
     # Several may follow one another.
     while (shorter := _SUFFIX.sub("", _PREFIX.sub("", text)).strip()) != text:
@@ -163,9 +162,9 @@ def unmarked(text: str) -> str:
 
 
 def key(text: str, *, signs: bool = False) -> str:
-    """Returns what two texts of one question have in common: its words, no hints, context or options.
+    """Returns the normal form of a question: its words without hints, context and options.
 
-    With `signs`, operators count too: x + 1 and x - 1 are two questions.
+    With `signs`, operators also count: x + 1 and x - 1 are two questions.
     """
     question, _ = split_choices(strip(_CONTEXT.sub("", unmarked(text))))
     return " ".join(re.findall(_SIGN if signs else r"\w+", question.casefold()))
@@ -173,14 +172,14 @@ def key(text: str, *, signs: bool = False) -> str:
 
 # ------------------------------------------------------------------------------ golds
 def read_gold(answer: str, is_solution: bool = False) -> str:
-    """Returns the gold in an answer: what it states at its end, or all of a short one; else `Refused`."""
+    """Returns the gold in an answer: stated at its end, or a complete short answer; else `Refused`."""
     text = answer.strip()
     if not text:
         raise Refused("no_gold", "the answer is empty")
     last = text.split("\n")[-1].strip()
     if match := _LETTER.search(last):
         return match[1].upper()
-    stated = [said for sentence in _SENTENCE.split(last) if (said := _STATED.search(sentence))]
+    stated = [match for sentence in _SENTENCE.split(last) if (match := _STATED.search(sentence))]
     if stated:
         return _certain(stated[-1][1].strip())
     if is_solution:
@@ -191,7 +190,7 @@ def read_gold(answer: str, is_solution: bool = False) -> str:
 
 
 def _certain(stated: str) -> str:
-    """Returns what is stated as the answer, unless it is prose around a number ("about 7")."""
+    """Returns the stated answer, unless it is prose around a number ("about 7")."""
     is_number = isinstance(reading.read(stated, numeric=True), Number)
     if not is_number and re.search(r"\d", stated) and answers.is_prose(stated):
         raise Refused("no_gold", f"a number among words: {stated[-60:]!r}")
@@ -212,7 +211,7 @@ def _concluded(line: str) -> str:
 
 
 def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -> str:
-    """Returns the kind of a gold; with a tolerance whole numbers are real, but years."""
+    """Returns the kind of a gold; with a tolerance integers are floats, except years."""
     if choices or re.fullmatch(r"\(?[A-J]\)?", gold):
         return "choice"
     if verify.yes_or_no(gold) and len(gold.split()) == 1:

@@ -117,7 +117,7 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     assert kept.tolist() == [0] and notes.shape == (1,)
     assert [r["reason"] for r in rejects] == ["empty_question", "bad_answer", "bad_answer"]
     assert [r["uid"] for r in rejects] == ["empty", "key", "kind"]
-    assert "'three' is no int answer" in rejects[1]["detail"]
+    assert "'three' is not a valid int" in rejects[1]["detail"]
 
 
 def test_a_target_goes_on_after_the_tag_that_the_template_opens(tmp_path):

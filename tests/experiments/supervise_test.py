@@ -63,7 +63,7 @@ def test_rows_make_a_model_directory_which_says_what_it_was_made_from(
     for change in ({"num_steps": 3}, {"data": "procedural"}):
         with pytest.raises(SystemExit):
             taught(config, made, **change)
-        assert f"{made} was made otherwise (" in capsys.readouterr().err
+        assert f"{made} was made with other settings (" in capsys.readouterr().err
     with open(tmp_path / "rows.jsonl", "a") as file:
         file.write('{"question": "One more?", "answer": "1"}\n')
     with pytest.raises(SystemExit):

@@ -204,7 +204,7 @@ def test_rows_that_cannot_be_used_are_listed_and_a_batch_needs_enough_others(c, 
 def test_a_server_that_is_not_there(c, tmp_path, capsys):
     c.engine.name, c.engine.url, c.engine.start_s = "vllm_server", "http://127.0.0.1:9", 0.1
     line = fails(c, tmp_path / "run", capsys, code=errors.AGAIN)
-    assert "http://127.0.0.1:9 is not ready" in line and line.endswith("the same command goes on")
+    assert "http://127.0.0.1:9 is not ready" in line and line.endswith("the same command continues")
 
 
 # ------------------------------------------------------------------------------ signals

@@ -63,7 +63,7 @@ def poisoned(what, value, at):
 
 NAMED = {
     "reward": r"the reward of an answer to \d+: ",
-    "log-probs": r"the log-probs, as the engine says, of an answer to \d+: ",
+    "log-probs": r"the log-probs reported by the engine of an answer to \d+: ",
     "advantage": r"the advantage of an answer to \d+: ",
     "gradient": r"actor/grad_norm",
     "weight": r"actor/param_norm",

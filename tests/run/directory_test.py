@@ -35,7 +35,7 @@ def test_a_new_run_replaces_nobodys_files(tmp_path, name):
     start(tmp_path)  # an empty one may be a mounted disk
     (tmp_path / "run.json").unlink()
     (tmp_path / name / "mine.py").touch()
-    with pytest.raises(ValueError, match=f"{name} is there and is not a run's"):
+    with pytest.raises(ValueError, match=f"{name} exists and is not from a run"):
         start(tmp_path)
     assert (tmp_path / name / "mine.py").exists()
 
@@ -127,10 +127,10 @@ def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_
     command = [sys.executable, "-uc", code + "time.sleep(60)", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(ValueError, match=f"--workdir={tmp_path} is another run's"):
+        with pytest.raises(ValueError, match=f"--workdir={tmp_path} is in use"):
             directory.own(str(tmp_path))
         other.kill()
-    with directory.own(str(tmp_path)), pytest.raises(ValueError, match="another run's"):
+    with directory.own(str(tmp_path)), pytest.raises(ValueError, match="another run"):
         directory.own(str(tmp_path))
     directory.own(str(tmp_path)).close()
     assert not list(tmp_path.iterdir())

@@ -83,7 +83,7 @@ def test_a_run_whose_server_is_killed_at_random_moments_ends_like_one_left_alone
             train.main(c, str(tmp_path / "killed"))
         assert ended.value.code == errors.AGAIN
         last = capsys.readouterr().err.splitlines()[-1]
-        assert last.endswith("the server is gone; all steps are saved, the same command goes on")
+        assert last.endswith("the server is gone; all steps are saved, the same command continues")
     train.main(c, str(tmp_path / "killed"))
     killed, alone = (campaign.results(tmp_path / name) for name in ("killed", "alone"))
     for what in ("policy", "rollouts", "metrics"):

@@ -1,15 +1,15 @@
 """Collates prompts into arrays of a few fixed sizes, with all their images in one block.
 
 A prompt of a vision-language model has two parts of varying size: its tokens and its images. XLA compiles
-one program for every combination of array sizes, which takes minutes for a large model. So sizes are
-rounded up to a few buckets (`arrays.bucket`: two per factor of 2, so less than half is padding), and all
-micro-batches of a step are collated with the sizes of the largest.
+one program for every combination of array sizes, which takes minutes for a large model. So sizes are rounded
+up to a few buckets (`arrays.bucket`: two per factor of 2, so less than half is padding), and all
+micro-batches of a step get the sizes of the largest.
 
 Images are cut into attention windows of 4 x 4 merged cells (`images.layout`), because most layers of the
 vision tower attend only within these windows. With windows as an axis of the array, window attention is a
 reshape instead of a mask over all pairs of patches. The price: the features of an image come out in the
-order of windows, but the language model needs them row by row. `cell_MP` therefore says which merged cell
-each token shows.
+order of windows, but the language model needs them row by row. `cell_MP` therefore gives the merged cell of
+each token.
 """
 
 from collections.abc import Iterable, Sequence

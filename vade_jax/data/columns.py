@@ -1,7 +1,7 @@
-"""Reads the columns of a row into the fields of an item, under our names or those of other projects.
+"""Reads the columns of a row, named as here or as in other projects, into the fields of an item.
 
-Rows come from users' files, which may have been made for verl, TRL or EasyR1, or be those of MATH or GSM8K. A
-row that cannot become an item raises a `RejectedItem`, which says why.
+Rows come from users' files, which may have been written for verl, TRL or EasyR1, or be those of MATH or
+GSM8K. A row that cannot become an item raises a `RejectedItem` with the reason.
 """
 
 import decimal
@@ -18,13 +18,13 @@ from vade_jax.data import images, pictures
 from vade_jax.rewards import answers, reading, verify
 from vade_jax.rewards.values import Number, Relation
 
-# What reading a row may raise, because lines are parsed and tables decoded only when a row is read.
+# Errors of reading a row: lines are parsed and tables decoded only when a row is read.
 BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
 BROKEN += (pa.ArrowException,)
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 _LONGEST_UID = 200
-_LONGEST_TEXT = 40  # characters; for a longer answer, "text" (compared by spelling) is not inferred
+_LONGEST_TEXT = 40  # characters; "text" (compared by spelling) is not inferred for longer answers
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
 
@@ -34,7 +34,7 @@ class RejectedItem(ValueError):  # noqa: N818 (it is a verdict on data rather th
     Attributes:
         uid: the id of the row.
         reason: a short code, which reports count.
-        detail: what is wrong, in words.
+        detail: the error, in words.
     """
 
     def __init__(self, uid: str, reason: str, detail: str):
@@ -55,7 +55,7 @@ def _is_share(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value < 1
 
 
-# Columns that an item's metadata keep: {name: (what it must be, its check)}.
+# Columns that an item's metadata keep: {name: (required type, its check)}.
 _METADATA = {
     **dict.fromkeys(("choices", "paraphrases", "steps"), ("a list of texts", _are_texts)),
     **dict.fromkeys(("subset", "domain", "level"), ("a text or number", is_label)),
@@ -92,9 +92,9 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row whose `answer` is the final answer of a worked solution, if it has one.
+    """Returns a row with the final answer of a worked solution, if it has one, as `answer`.
 
-    MATH's rows have a `solution` that ends in a box. GSM8K's have an `answer` whose last line is "#### 18".
+    MATH's rows have a `solution` that ends in a box. GSM8K's have an `answer` that ends in "#### 18".
     """
     answer, boxed = row.get("answer"), _boxed(row)
     if boxed is not None and answer is None:  # "expr", because it may be any formula
@@ -105,7 +105,7 @@ def _answered(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _boxed(row: Mapping[str, Any]) -> str | None:
-    """Returns the content of the box in a row's worked solution; None if there is none."""
+    """Returns the content of the box in a row's worked solution, or None."""
     solution = row.get("solution")
     return answers.extract_boxed(solution) if isinstance(solution, str) else None
 
@@ -147,7 +147,7 @@ def images_of(
         columns: the row as the file has it.
         row: the row under our names.
         directory: paths are relative to it.
-        root: another directory that paths may lead to; "": none.
+        root: another directory that paths may point into; "": none.
 
     Raises:
         RejectedItem: an image cannot be opened, or a column that is not read holds one.
@@ -169,12 +169,12 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RejectedItem: a value has the wrong type or range.
     """
-    found = {name: row[name] for name in _METADATA if name in row}
-    for name, value in found.items():
+    kept = {name: row[name] for name in _METADATA if name in row}
+    for name, value in kept.items():
         expected, is_good = _METADATA[name]
         if not is_good(value):
             raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} is not {expected}")
-    return found
+    return kept
 
 
 # ------------------------------------------------------------------------------ the answer
@@ -183,15 +183,15 @@ def answer_of(
 ) -> tuple[str, str]:
     """Returns the answer of a row and its kind, which decides how the built-in rules compare answers.
 
-    The kind is the row's own, else the one that is certain, else the default. Without a default, an answer
-    whose row has a solution that ends in a box is a formula, as in MATH.
+    The kind is that in the row, else one that is certain from the answer, else the default. Without a
+    default, the answer of a row with a boxed solution is a formula, as in MATH.
     """
     answer = _text(row["answer"])
     if not answer:
         raise RejectedItem(uid, "bad_answer", f"{row['answer']!r:.200} is not a text or number")
     if "kind" not in row and _may_be_an_index(answer, row.get("choices")):
         detail = (
-            f"answer {answer!r:.80} may be the place of one of the choices {row['choices']!r:.200}"
+            f"answer {answer!r:.80} may be the index of one of the choices {row['choices']!r:.200}"
         )
         fix = "write its letter, and the options into the question; or add a column kind"
         raise RejectedItem(uid, "bad_answer", f"{detail}: {fix}")
@@ -215,7 +215,7 @@ def _text(answer: Any) -> str:
 
 
 def _may_be_an_index(answer: str, options: Any) -> bool:
-    """Returns whether an answer is a number that may be the place of an option, as in ScienceQA."""
+    """Returns whether an answer is a number that may be the index of an option, as in ScienceQA."""
     number = _number(answer)
     if number is None or not isinstance(options, list):
         return False

@@ -1,9 +1,9 @@
 """Turns PIL images into uint8 patches in windows, bit-equal to the published Qwen2-VL processor.
 
-An image is resized once, here, to sides that are multiples of a cell: of 28 pixels for Qwen2.5-VL, whose
-patches have 14, and of 32 for Qwen3-VL, whose patches have 16. All engines and the trainer see these pixels.
-Patches stay uint8 until they are on the device; the published processor's floats, with each frame twice, are
-8 times as large. The model divides by 255, normalises, and accounts for the second frame there.
+An image is resized once, here, to sides that are multiples of a cell: 28 pixels for Qwen2.5-VL, with patches
+of 14, and 32 for Qwen3-VL, with patches of 16. All engines and the trainer see these pixels. Patches stay
+uint8 until they are on the device; the published processor's floats, with each frame twice, are 8 times as
+large. The model divides by 255, normalises, and accounts for the second frame there.
 """
 
 import io
@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vade_jax import types
 
-PATCH = 14  # pixels per side of a patch of Qwen2.5-VL, and of images that are made for no model
+PATCH = 14  # pixels per side of a patch of Qwen2.5-VL, and for images made without a model
 # Mean and standard deviation of each channel, by pixels per side of a patch.
 PIXELS = {
     14: ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -26,9 +26,9 @@ WINDOW = 4  # cells per side of an attention window
 CELLS = WINDOW * WINDOW
 SLOTS = 4 * CELLS  # patches in a window
 MAX_ASPECT = 200
-# Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow has run.
+# Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow would run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
-# Most pixels of an image, because a small file may decode to very many. This many take 0.8 GB to decode.
+# Most pixels of an image, because a small file may decode to very many. This number takes 0.8 GB to decode.
 MAX_DECODED = 50_000_000
 
 
@@ -121,8 +121,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """Returns an upright RGB image; transparent parts become white.
 
     Raises:
-        ValueError: values have more than 8 bits: which of them is white is unknown. The published processor
-            makes all above 255 white.
+        ValueError: values have more than 8 bits, so white is unknown. The published processor makes all above
+            255 white.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
@@ -142,8 +142,7 @@ def load(image: Image.Image, *, patch: int, min_pixels: int, max_pixels: int) ->
     """
     limits = {"patch": patch, "min_pixels": min_pixels, "max_pixels": max_pixels}
     height, width = image.height, image.width
-    # Bad shapes are known from the header. They are rejected before decoding, which may take seconds and
-    # gigabytes.
+    # Bad shapes are known from the header and rejected before decoding, which may take seconds and gigabytes.
     smart_resize(height, width, **limits)
     try:
         image = to_rgb(image)
@@ -210,7 +209,7 @@ def layout(
 def _cut(image: np.ndarray, patch: int, b: int, out: types.Images) -> None:
     """Cuts an image into windows, and writes them to the first windows of image b in arrays of zeros.
 
-    It writes straight into the batch: a separate array and a copy of it would double the time.
+    It writes directly into the batch: a separate array and a copy would double the time.
     """
     rows, cols = (-(-cells // WINDOW) for cells in grid(image, patch))  # of windows
     side = WINDOW * cell_side(patch)

@@ -19,8 +19,8 @@ _AHEAD = 2  # most items per thread that are submitted at a time
 def threads(number: int) -> Iterator[Map]:
     """Yields a `map` in so many threads, for a `with` statement.
 
-    Several such maps may run at once, but the function of one must not start another: both would wait for the
-    same threads.
+    Several such maps may run at once, but a mapped function must not start another map: both would wait for
+        the same threads.
     """
     pool = futures.ThreadPoolExecutor(number, "loading")
 

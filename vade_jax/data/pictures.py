@@ -1,8 +1,8 @@
-"""Finds the pictures of a row, wherever its makers have put them, and reads their files.
+"""Finds the pictures of a row in any of the usual columns, and reads their files.
 
 A row's pictures are those of the first of these places that has any: `images` or `image`; numbered columns,
 image_1 and so on; a column with another usual name, such as image_path; the chat. A row without pictures is
-refused if another column holds one: it would be trained on as a question of text alone.
+refused if another column holds one, because it would be trained on without it.
 """
 
 import base64
@@ -25,13 +25,13 @@ _NAMED = re.compile(
     r"(?:decoded_)?(?:image|img|picture)s?(?:_?(?:path|file|file_?name|url|bytes|base64|b64)s?)?|file_name",
     re.IGNORECASE,
 )
-# Of a mapping; the first that has a value is the picture, or another mapping.
+# Keys of a mapping; the first one with a value has the picture, or another mapping.
 _KEYS = (
     *("bytes", "path", "image", "image_url", "url", "base64", "data", "source"),
     *("image_path", "file_name"),
 )
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
-_FEW = 8  # first values of a list that are looked at for a picture
+_FEW = 8  # number of first values of a list that are checked for a picture
 
 
 # ------------------------------------------------------------------------------ where they are
@@ -43,12 +43,12 @@ def is_empty(value: Any) -> bool:
 
 
 def listed(value: Any) -> list[Any]:
-    """Returns the images in a column's value, which is one or a list; those that `is_empty` are left out."""
+    """Returns the images in a column's value, one or a list, without empty ones."""
     return [x for x in (value if isinstance(value, list) else [value]) if not is_empty(x)]
 
 
 def is_column(name: str) -> bool:
-    """Returns whether pictures are looked for in a column with this name."""
+    """Returns whether a column with this name may have pictures."""
     return bool(name in CHATS or _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))
 
 
@@ -86,13 +86,13 @@ def asked(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def unseen(row: Mapping[str, Any], directory: pathlib.Path) -> str | None:
-    """Returns the first column of a row that holds a picture and is never looked at, or None."""
+    """Returns the first column of a row that holds a picture but is never read, or None."""
     others = (name for name in row if not is_column(name))
     return next((name for name in others if _is_shown(row[name], directory)), None)
 
 
 def _is_shown(value: Any, directory: pathlib.Path) -> bool:
-    """Returns whether a value is surely a picture: its bytes, or a path that leads to a file."""
+    """Returns whether a value is certainly a picture: its bytes, or a path to a file."""
     if isinstance(value, list):
         return any(_is_shown(one, directory) for one in value[:_FEW])
     value = inside(value)
@@ -112,8 +112,8 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
     Args:
         image: a row's value: bytes, a path or file:// URL, a data URL, base64, or a mapping that holds one of
             these under one of `_KEYS`.
-        directory: paths are relative to it and may not leave it, not even by a link.
-        root: another directory that paths may lead to; "": none.
+        directory: paths are relative to it and may not leave it, not even through a link.
+        root: another directory that paths may point into; "": none.
 
     Raises:
         OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
@@ -131,7 +131,7 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
     allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
     if not any(map(place.is_relative_to, allowed)):
         raise ValueError(
-            f"{value!r:.200} is outside of the data's directory: if you trust the data, allow "
+            f"{value!r:.200} is outside the data's directory: if you trust the data, allow "
             "it with data.image_root"
         )
     if not os.path.isfile(place):  # reading a pipe or a device might never end
@@ -145,14 +145,14 @@ def image_bytes(image: Any, directory: pathlib.Path, root: str = "") -> bytes:
 
 
 def inside(image: Any) -> Any:
-    """Returns what a picture's mapping holds, also {"image_url": {"url": ...}}; other values unchanged."""
+    """Returns the content of a picture's mapping or {"image_url": {"url": ...}}; other values unchanged."""
     while isinstance(image, Mapping):
         image = next((image[key] for key in _KEYS if image.get(key)), None)
     return image
 
 
 def _is_base64(text: str) -> bool:
-    """Returns whether a text begins as the file of a picture does in base64."""
+    """Returns whether a text begins like an image file in base64."""
     try:
         return images.is_picture(base64.b64decode(text.lstrip()[:32], validate=True))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Turns items into the prompts that all engines and the trainer see, and finds items that cannot be used.
+"""Turns items into the prompts that engines and trainer see, and rejects items that cannot be used.
 
 The checkpoint's own chat template renders the text, with one image pad per image. Each pad is then repeated
 once for every merged cell of its image, and every token gets its M-RoPE position.
@@ -19,9 +19,9 @@ from vade_jax.data import columns, images, loading, sources, tokens
 from vade_jax.rewards import answers, verify
 
 RejectedItem = columns.RejectedItem
-UNREAD_MARKS = ("<video>", "<audio>")  # without what stands there, it is another question
-_CHARACTERS = 100  # per token; more than any text has
-_MUCH = 2  # the factor between two areas of a picture that is worth a line
+UNREAD_MARKS = ("<video>", "<audio>")  # without that content, the question is a different one
+_CHARACTERS = 100  # per token; more than in any text
+_MUCH = 2  # the factor between two areas of a picture from which a note is printed
 _TRIES = 3  # attempts to verify an item's own answer; a busy machine can cause timeouts
 
 
@@ -91,7 +91,7 @@ class PromptBuilder:
         self._template = dict(template)
         # The tag that the chat template opens for the answer, with its white space; "" without one.
         self.opening = tokenizer.opening(**template)
-        # Its control tokens are not removed: its author may want them, such as Qwen3's <think>.
+        # Its control tokens are kept: the author may want them, such as Qwen3's <think>.
         self._instruction = instruction.strip()
 
     def __call__(self, item: types.Item) -> types.Prompt:
@@ -107,7 +107,7 @@ class PromptBuilder:
                 "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        # Rejected before the work, as counting the tokens of such a text would take minutes.
+        # Rejected first, because counting the tokens of such a text would take minutes.
         if len(text) > _CHARACTERS * self.max_length or 2 * len(item.images) > self.max_length:
             raise self._too_long(item, f"{len(text):,} characters, {len(item.images)} images")
         try:
@@ -144,7 +144,7 @@ class PromptBuilder:
     def target(self, answer: str, form: str) -> list[int]:
         """Returns the tokens of an answer in a form of `answers.FORMATS`, the end of the turn included.
 
-        Where the chat template opens the thoughts, the answer goes on after that tag.
+        If the chat template opens the thoughts, the answer continues after that tag.
         """
         plain = self.tokenizer.clean(answer.encode("utf-8", "replace").decode())
         text = answers.in_form(plain, form)
@@ -153,9 +153,9 @@ class PromptBuilder:
         return [*self.tokenizer.encode(text), self.tokenizer.im_end]
 
     def on_pictures(self, size_I4: np.ndarray) -> str:
-        """Returns a line if the policy was taught with such pictures in much another size, else "".
+        """Returns a note if the policy was trained on pictures of a very different size, else "".
 
-        `size_I4` is as in `NOTE`; the picture of median area decides.
+        `size_I4` is as in `NOTE`; the picture of median area is compared.
         """
         size_I4 = size_I4[size_I4[:, 0] > 0]
         if self.tokenizer.pixels is None or not len(size_I4):
@@ -171,14 +171,14 @@ class PromptBuilder:
             f"of {low} to {high} pixels: --config.data.min_pixels={low} --config.data.max_pixels={high}"
         )
 
-    def _too_long(self, item: types.Item, found: str) -> RejectedItem:
-        detail = f"{found}, the limit is max_prompt_length={self.max_length}"
+    def _too_long(self, item: types.Item, length: str) -> RejectedItem:
+        detail = f"{length}, the limit is max_prompt_length={self.max_length}"
         return RejectedItem(item.uid, "too_long", detail)
 
     def _message(self, item: types.Item) -> dict[str, Any]:
         """Returns the user's turn, with images at their "<image>" marks or, without marks, first."""
         if unread := [mark for mark in UNREAD_MARKS if mark in item.question]:
-            detail = f"the question has a {unread[0]} mark: images are all that is read"
+            detail = f"the question has a {unread[0]} mark: only images are read"
             raise RejectedItem(item.uid, "not_an_image", detail)
         parts = [self.tokenizer.clean(part) for part in item.question.split("<image>")]
         if not "".join(parts).strip():
@@ -216,11 +216,11 @@ def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict
 
 
 # ------------------------------------------------------------------------------ the audit
-# What an audit notes of a row that is kept.
+# What an audit records of a row that is kept.
 NOTE = np.dtype(
     [
         ("checksum", np.uint32),  # of the id, question and answer
-        # Of what else a verdict may depend on: kind, metadata, and the texts and numbers in the row.
+        # Checksum of all else that a verdict may depend on: kind, metadata, texts and numbers in the row.
         ("details", np.uint32),
         # Hash of the question and of its images, as the policy sees them, whatever the id.
         ("asked", np.uint64),
@@ -250,9 +250,9 @@ def audit(
         source: the rows.
         builder: the run's prompt builder.
         stream: maps over the rows, for example in threads.
-        has_rules: whether each row's own answer is verified. A user's reward function may accept answers
-            that the built-in rules do not.
-        form: the form of an answer that is asked for, a key of `answers.FORMATS`.
+        has_rules: whether each row's own answer is verified. User rewards may accept answers that the
+            built-in rules reject.
+        form: the required form of an answer, a key of `answers.FORMATS`.
     """
 
     def usable(index: int) -> tuple[str, tuple[Any, ...]] | RejectedItem:
@@ -300,7 +300,7 @@ def _note(item: types.Item, pictures: Sequence[np.ndarray], length: int) -> tupl
 
 
 def check_answer(item: types.Item) -> None:
-    """Raises `RejectedItem` if the verifier does not accept the item's own answer: nobody could solve it."""
+    """Raises `RejectedItem` if the verifier rejects the item's own answer, so that it cannot be solved."""
     for _ in range(_TRIES):
         try:
             verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)
@@ -309,5 +309,5 @@ def check_answer(item: types.Item) -> None:
         if verdict.reason not in ("timeout", "crash"):
             break
     if not verdict.correct:
-        detail = f"{item.answer!r:.200} is no {item.kind} answer ({verdict.reason})"
+        detail = f"{item.answer!r:.200} is not a valid {item.kind} ({verdict.reason})"
         raise RejectedItem(item.uid, "bad_answer", detail)

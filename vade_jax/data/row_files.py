@@ -1,12 +1,12 @@
 """Opens files of rows with `datasets`, and reads single rows in constant time.
 
-`datasets` knows formats, compression and the directories of its own `save_to_disk`. It keeps what it has read
-in its cache (HF_DATASETS_CACHE), as Arrow files that are mapped into memory. So a row costs microseconds, and
-a data set may be larger than the memory. Here is what it does not do:
+`datasets` knows formats, compression and the directories of `save_to_disk`. It caches what it has
+read (HF_DATASETS_CACHE) as Arrow files that are mapped into memory. So reading a row takes microseconds, and
+a data set may be larger than the memory. This file adds:
 
-- A line of JSON stays text until its row is read. One broken line is one rejected row, and no type of a
-  column changes a value: Arrow would make a date of the answer "2020-01-15".
-- Values of a .csv file stay texts: pandas would make 1 of "01".
+- A line of JSON stays text until its row is read. A broken line is one rejected row, and column types do not
+  change values: Arrow would turn the answer "2020-01-15" into a date.
+- Values of a .csv file stay texts: pandas would turn "01" into 1.
 - A number of a float32 column keeps the digits that were written.
 """
 
@@ -23,7 +23,7 @@ from pyarrow import compute
 
 from vade_jax import lfs
 
-# What the name of a file says about its content, and the builder of `datasets` that reads it.
+# Endings of file names, and the builder of `datasets` that reads such files.
 FORMATS = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
     **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".arrow": "arrow"},
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 
 def format_of(file: pathlib.Path) -> str:
-    """Returns a value of `FORMATS` that a file's name says, or "": "json" of rows.jsonl.gz."""
+    """Returns the value of `FORMATS` for a file's name, or "": "json" for rows.jsonl.gz."""
     *_, inner, last = ("", "", *(suffix.lower() for suffix in file.suffixes))
     return FORMATS.get(inner if last in _COMPRESSED else last, "")
 
@@ -74,10 +74,10 @@ def open_files(files: Sequence[pathlib.Path]) -> Table:
 
 
 def open_saved(path: pathlib.Path, split: str) -> Table:
-    """Returns the rows of a data set that `save_to_disk` wrote: of the files that its state.json names.
+    """Returns the rows of a data set that `save_to_disk` wrote, from the files in its state.json.
 
     Raises:
-        ValueError: a file is missing or damaged, or there are several splits and not this one.
+        ValueError: a file is missing or damaged, or there are several splits without this one.
     """
     for file in path.rglob("*.arrow"):
         lfs.refuse_pointer(file)
@@ -95,7 +95,7 @@ def open_saved(path: pathlib.Path, split: str) -> Table:
 
 @contextlib.contextmanager
 def one_line(label: str) -> Iterator[None]:
-    """Turns what `datasets`, Arrow and the hub raise into a ValueError of one short line."""
+    """Turns errors of `datasets`, Arrow and the hub into a ValueError of one short line."""
     try:
         import datasets
 
@@ -111,16 +111,16 @@ def one_line(label: str) -> Iterator[None]:
 
 
 def _load(builder: str, files: Sequence[pathlib.Path], **options: Any) -> pa.Table:
-    """Returns what a builder of `datasets` makes of files, mapped into memory from its cache."""
+    """Returns the table that a builder of `datasets` makes of files, mapped into memory from its cache."""
     import datasets
 
-    # Escaped, because `datasets` takes names with brackets or stars for patterns.
+    # Escaped, because `datasets` reads brackets and stars in names as patterns.
     names = [glob.escape(str(file)) for file in files]
     return datasets.load_dataset(builder, data_files=names, split="train", **options).data.table
 
 
 def _json(files: Sequence[pathlib.Path]) -> Table:
-    """Returns the rows of files with a row a line, or of files that are arrays of rows."""
+    """Returns the rows of files with one row per line, or of files that are arrays of rows."""
     lines = _load("text", files, encoding="utf-8-sig").column("text")
     is_filled = compute.match_substring_regex(lines, r"\S")  # pyright: ignore[reportAttributeAccessIssue]
     rows = place = np.flatnonzero(is_filled.to_numpy())
@@ -149,7 +149,7 @@ def _csv(files: Sequence[pathlib.Path], sep: str) -> Table:
 
 
 def of_table(rows: pa.Table) -> Table:
-    """Returns the rows of an Arrow table; reading one converts no other to Python objects.
+    """Returns the rows of an Arrow table; each is converted to Python objects only when it is read.
 
     Images are not decoded, and a float32 is the shortest decimal that rounds to it: 45.67 and not
     45.66999816894531.

@@ -2,8 +2,7 @@
 
 An item is made only when it is read, because selectors access the data in any order, and all images
 together would not fit into memory. A row that cannot become an item raises a `RejectedItem` with a reason.
-This does not happen in the middle of a run, because an audit (`prompts.audit`) reads every row once before
-training.
+This does not happen during training, because an audit (`prompts.audit`) reads every row before.
 """
 
 import dataclasses
@@ -47,10 +46,10 @@ class Rows(Sequence[types.Item]):
 
     table: row_files.Table
     directory: pathlib.Path  # paths of images are relative to it and must not leave it
-    name: str  # of the data; begins the uid of a row without an id
-    has_rules: bool = True  # the built-in rules judge; else rows need no answer and no known kind
+    name: str  # of the data; prefix of the uid of a row without an id
+    has_rules: bool = True  # the built-in rules judge; else rows need neither an answer nor a kind
     keeps_rows: bool = False  # items get all columns, for reward functions
-    kind: str = ""  # the kind of rows that name none, and whose answer could be of several kinds
+    kind: str = ""  # the kind of rows without one, if their answer fits several kinds
     image_root: str = ""  # another directory that paths of images may lead to
 
     def __len__(self) -> int:
@@ -62,13 +61,13 @@ class Rows(Sequence[types.Item]):
             raise IndexError(f"index {index} is outside 0 .. {len(self) - 1}")
         uid = f"{self.name}:{index}"
         try:
-            whole = self.table.read(index)
-            row = columns.named(whole)
+            stored = self.table.read(index)
+            row = columns.named(stored)
         except columns.BROKEN as error:
             detail = f"the row cannot be read: {error!s:.200}"
             raise columns.RejectedItem(uid, "bad_row", detail) from error
         uid = columns.id_of(row, uid)
-        question = columns.question_of(uid, whole, row, has_rules=self.has_rules)
+        question = columns.question_of(uid, stored, row, has_rules=self.has_rules)
         if self.has_rules:
             answer, kind = columns.answer_of(uid, row, question, self.kind)
         else:
@@ -76,15 +75,15 @@ class Rows(Sequence[types.Item]):
         return types.Item(
             uid=uid,
             question=question,
-            images=columns.images_of(uid, whole, row, self.directory, self.image_root),
+            images=columns.images_of(uid, stored, row, self.directory, self.image_root),
             answer=answer,
             kind=kind,
             metadata=columns.metadata(uid, row),
-            columns=whole if self.keeps_rows else {},
+            columns=stored if self.keeps_rows else {},
         )
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """Returns a row as the file has it; a row of verl also has our names."""
+        """Returns a row as in the file; a row of verl also has our names."""
         row = self.table.read(index)
         return {**columns.named(row), **row} if "reward_model" in row else row
 
@@ -108,7 +107,7 @@ def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
     name, place = str(path), pathlib.Path(os.path.expanduser(path))
     if parsed := hub.parse(name):
         (table, directory), label = hub.table(parsed, split or "train"), parsed.repo
-    # What `save_to_disk` wrote, of a data set or of several splits.
+    # Files of `save_to_disk`, for one data set or several splits.
     elif any((place / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
         table, directory, label = row_files.open_saved(place, split or "train"), place, place.name
     else:
@@ -148,16 +147,16 @@ def files_of(path: pathlib.Path, split: str) -> list[pathlib.Path]:
 
 
 def _listed(path: pathlib.Path) -> dict[pathlib.Path, str | None]:
-    """Returns the files of rows in a directory, and the split that the name or the folder of each says.
+    """Returns the files of rows in a directory, and the split in the name or folder of each.
 
-    They are in the directory itself, else in its folders, else in theirs. Files called .json are rows only
-    where there are no others: many describe the rest.
+    They are in the directory itself, else in its folders, else in theirs. A .json file has rows only if there
+    are no others; many describe the data.
     """
     for pattern in ("[!.]*", "[!.]*/[!.]*", "[!.]*/[!.]*/[!.]*"):
         inside = [x for x in sorted(path.glob(pattern)) if row_files.format_of(x) and x.is_file()]
         described = [x for x in inside if x.suffix != ".json"]
         if files := described or [x for x in inside if x.name not in _NO_ROWS]:
             texts = (" ".join(file.relative_to(path).parts[::-1]) for file in files)
-            found = dict(zip(files, map(_SPLIT.search, texts), strict=True))
-            return {file: match and _SPLITS[match[1].lower()] for file, match in found.items()}
+            matches = dict(zip(files, map(_SPLIT.search, texts), strict=True))
+            return {file: match and _SPLITS[match[1].lower()] for file, match in matches.items()}
     return {}

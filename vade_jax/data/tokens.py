@@ -29,10 +29,10 @@ PLAIN = (
 )
 VISION = SPECIAL[9:14]
 PREPROCESSOR = "preprocessor_config.json"
-# Special tokens that a chat template may name where a Qwen checkpoint does not define them.
+# Special tokens that a chat template may use even if a Qwen checkpoint does not define them.
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
-# What a template gets that asks for today: Llama 3.2's own where there is no clock. With the true day a run
-# that is resumed tomorrow would have other prompts.
+# The date for templates that ask for it: Llama 3.2's default without a clock. With the true date, a run
+# resumed tomorrow would have other prompts.
 _DAY = datetime.datetime(2024, 7, 26)
 
 
@@ -41,9 +41,9 @@ class Tokenizer:
 
     Attributes:
         pad: id of padding.
-        im_end: id that ends a turn; "<|im_end|>" where there is one.
-        vision_start, vision_end, image_pad, video_pad: ids of these tokens; -1 where there is none, as in
-            many text models.
+        im_end: id that ends a turn: of "<|im_end|>" if the tokenizer has it.
+        vision_start, vision_end, image_pad, video_pad: ids of these tokens; -1 if missing, as in many text
+            models.
         stop_ids: ids that end an answer: of the turn, of the text, and those of generation_config.json.
         banned_ids: ids that must never be sampled: all vision tokens. A sampled image pad, for example,
             would need image features that do not exist. Unused rows of the embedding are not banned,
@@ -63,7 +63,7 @@ class Tokenizer:
             raise ValueError(f"{directory}: bad chat template: {error!s:.500}") from error
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
-        # Longest first, so that a token that starts with another one is matched whole. Without any added
+        # Longest first, so that a token that starts with another one is matched completely. Without any added
         # token the pattern matches nothing.
         self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
         eos = special.get("eos_token", "")
@@ -88,7 +88,7 @@ class Tokenizer:
 
     @functools.cached_property
     def why_no_images(self) -> str:
-        """Why the template has no place for images, as in a text model; "" if it has one."""
+        """Why the template cannot show images, as in a text model; "" if it can."""
         try:
             shown = self.render([{"role": "user", "content": [{"type": "image"}]}])
         except ValueError as error:  # the template needs text instead of parts, or is broken
@@ -98,7 +98,7 @@ class Tokenizer:
         return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
     def _first_id(self, *names: str) -> int:
-        """Returns the id of the first of these tokens that there is."""
+        """Returns the id of the first of these tokens that exists."""
         for name in filter(None, names):
             if (index := self._tokenizer.token_to_id(name)) is not None:
                 return index
@@ -109,7 +109,7 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def clean(self, text: str) -> str:
-        """Returns `text` with a space in place of each control token, which keeps its two sides apart."""
+        """Returns `text` with each control token replaced by a space, which keeps its two sides apart."""
         return self._control.sub(" ", text)
 
     def encode(self, text: str) -> list[int]:
@@ -129,10 +129,10 @@ class Tokenizer:
         Raises:
             ValueError: the template fails.
         """
-        given = {"add_generation_prompt": True, "tools": None, "documents": None}
-        given |= self._special | options
+        variables = {"add_generation_prompt": True, "tools": None, "documents": None}
+        variables |= self._special | options
         try:
-            return self._template.render(messages=messages, **given)
+            return self._template.render(messages=messages, **variables)
         except Exception as error:  # a template is a program and may raise anything
             raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
@@ -143,8 +143,8 @@ class Tokenizer:
         """
         content = "?" if self.why_no_images else [{"type": "text", "text": "?"}]
         prompt = self.render([{"role": "user", "content": content}], **options)
-        found = re.search(r"<think>\s*\Z", prompt)
-        return found[0] if found else ""
+        match = re.search(r"<think>\s*\Z", prompt)
+        return match[0] if match else ""
 
 
 @functools.cache
@@ -221,35 +221,35 @@ def _read_patch(directory: pathlib.Path) -> int:
     path = directory / "config.json"
     patch = (_read_json(path).get("vision_config") or {}).get("patch_size", images.PATCH)
     if patch not in images.PIXELS:
-        raise ValueError(f"{path}: patch_size {patch!r:.80} is none of {list(images.PIXELS)}")
+        raise ValueError(f"{path}: patch_size {patch!r:.80} is not one of {list(images.PIXELS)}")
     return patch
 
 
 def _read_pixels(directory: pathlib.Path) -> tuple[int, int] | None:
-    """Returns the limits of preprocessor_config.json in either form; None if it has none."""
-    found = _read_json(directory / PREPROCESSOR)
-    size = found.get("size") or {}
-    low = found.get("min_pixels") or size.get("shortest_edge")
-    high = found.get("max_pixels") or size.get("longest_edge")
+    """Returns the limits in preprocessor_config.json in either form, or None."""
+    fields = _read_json(directory / PREPROCESSOR)
+    size = fields.get("size") or {}
+    low = fields.get("min_pixels") or size.get("shortest_edge")
+    high = fields.get("max_pixels") or size.get("longest_edge")
     return (low, high) if low and high else None
 
 
 def write_pixels(directory: str | pathlib.Path, min_pixels: int, max_pixels: int) -> None:
     """Writes the limits of `Tokenizer.pixels` into preprocessor_config.json, if there is one."""
     path = pathlib.Path(directory) / PREPROCESSOR
-    if found := _read_json(path):
-        found |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
+    if fields := _read_json(path):
+        fields |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
         # The same limits as newer files name them; despite these names they are areas.
-        found["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        fields["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        path.write_text(json.dumps(fields, indent=2) + "\n")
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of a file, or {} if there is none."""
+    """Returns the content of a file, or {} if it is missing."""
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}): download it again") from error
+        raise ValueError(f"{path} is not JSON ({error}): download it again") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object: download it again")
+        raise ValueError(f"{path} is not a JSON object: download it again")
     return content

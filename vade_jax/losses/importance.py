@@ -3,8 +3,8 @@
 An engine (for example vLLM in bfloat16) gives the same token another probability than the trainer does with
 the same weights, because their kernels and precision differ; with older weights the difference grows. So an
 answer drawn from pi_rollout gets the weight w = pi_old / pi_rollout, where pi_old is the trainer's policy
-before the update (decoupled PPO, arXiv:2505.24298). Single weights can be enormous. What bounds them gives
-the methods their names:
+before the update (decoupled PPO, arXiv:2505.24298). Single weights can be very large. The methods differ in
+how they bound them:
 
     token       min(w, cap) of each token (truncated importance sampling, Ionides 2008; verl's default)
     sequence    min(w of the whole answer, cap): unbiased but for the cap, with more variance
@@ -112,7 +112,7 @@ def effective_size(metrics: Metrics) -> Metrics:
     """Returns the metrics of a step with the effective sample size instead of the mean square.
 
     (mean w)^2 / mean w^2, as a share of the tokens: 1 if all weights are equal, 0 if all are 0. A step
-    without weights stays as it is.
+    without weights is returned unchanged.
     """
     if SQUARE not in metrics:
         return metrics

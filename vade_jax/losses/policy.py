@@ -24,7 +24,7 @@ AGGREGATIONS = (
 
 # ------------------------------------------------------------------------------ per token
 class Clipped(NamedTuple):
-    """PPO's loss of every token, and where one of its bounds decided it."""
+    """PPO's loss of every token, and where one of its bounds was active."""
 
     loss_NT: jax.Array
     by_clip_NT: Array  # bool
@@ -79,8 +79,8 @@ def metrics(
         surrogate: from `clipped`.
         token_log_ratio_NT: from `ratios.token`, whichever ratio was clipped.
         mask_NT: 1 on the tokens that count.
-        num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
-            of the update. Default: those of `mask_NT`.
+        num_tokens: tokens of the entire update; the values of its micro-batches then add up to those of the
+            update. Default: those of `mask_NT`.
     """
     chex.assert_equal_shape([surrogate.loss_NT, token_log_ratio_NT, mask_NT])
     per_token = {
@@ -116,9 +116,9 @@ def aggregate(
         x_NT: values.
         mask_NT: 1 on the tokens that count.
         how: one of AGGREGATIONS.
-        num_tokens: tokens of the whole update, if this is one micro-batch of it: the losses of
+        num_tokens: tokens of the entire update, if this is one micro-batch of it: the losses of
             micro-batches then add up to the loss of the batch. Default: those of `mask_NT`.
-        num_sequences: sequences of the whole update. Default: those with a token in `mask_NT`.
+        num_sequences: sequences of the entire update. Default: those with a token in `mask_NT`.
         scale: a constant length. Default: T.
 
     Raises:

@@ -1,6 +1,6 @@
 """Log-ratios of the trained policy to the one that made the answers, per token or per answer.
 
-They are logarithms because log-probs give these, and because clamping and averaging are defined on them;
+They are logarithms, because log-probs give these, and clamping and averaging are defined on them;
 `policy.clipped` takes the exponential. Both functions have the same arguments: GRPO and GSPO are the same
 loss with different log-ratios.
 """
@@ -37,9 +37,9 @@ def sequence(logp_NT: Array, old_logp_NT: Array, mask_NT: Array) -> jax.Array:
     """Returns log s_t, the length-normalised log-ratio of the answer, on each of its tokens.
 
     log s = sum_t log r_t / |y| (Eq. 7 of GSPO, arXiv 2507.18071), in the token form of Eq. 14:
-    log s_t = sg(log s) + log pi(y_t) - sg(log pi(y_t)). Every token has the value of its answer, so all
-    are clipped together, but the gradient of its own log-prob. Averaged over the tokens of the answer,
-    that is the gradient of s itself.
+    log s_t = sg(log s) + log pi(y_t) - sg(log pi(y_t)). Every token has the value of its answer, so all are
+    clipped together, and the gradient of its own log-prob. Averaged over the tokens of the answer, that is
+    the gradient of s itself.
 
     Args:
         logp_NT: log-probs of the policy that is trained.

@@ -2,8 +2,8 @@
 
 Logits are the largest array of a training step, because the vocabulary is large: for 4,096 tokens and a
 vocabulary of 151,936 rows they take 2.5 GB in float32, and a plain backward pass holds several copies
-(logits, softmax, gradient). `selected` never has the logits of more than one chunk on a device, in the
-forward or the backward pass. The price: the backward pass computes the logits again.
+(logits, softmax, gradient). `selected` only ever has the logits of one chunk on a device, in the forward and
+the backward pass. In return, the backward pass recomputes the logits.
 """
 
 import functools

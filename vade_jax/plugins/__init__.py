@@ -1,7 +1,7 @@
 """Selectors inside other trainers: trl_trainer, trl_async, verl_dataset and verl_replay, prime_rl.
 
-The few arrays of a selector stay on the CPU. On an accelerator JAX would reserve most of the memory, which
-the other trainer needs. Set JAX_PLATFORMS to change that.
+A selector's arrays stay on the CPU: on an accelerator JAX would reserve most of the memory, which the other
+trainer needs. Set JAX_PLATFORMS to change that.
 """
 
 import jax

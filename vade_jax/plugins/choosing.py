@@ -10,7 +10,7 @@ from vade_jax import samplers
 from vade_jax.selector import Selector
 
 LACKS = ("uneven", "weights")  # what other trainers cannot give a selector
-TRIES = 4  # selections of a batch, before a larger one finds ids that are not out
+TRIES = 4  # selections of a batch before a larger one is made to get free ids
 PATIENCE = 64  # batches without any reward after which the run stops
 
 
@@ -38,8 +38,8 @@ def make_selector(
     """
     arguments: dict[str, Any] = {"seed": seed, **(options or {})}
     selector = Selector(ids, name, num_rollouts=num_rollouts, **arguments)
-    # Another trainer only asks for rows. Where groups come back one by one, a selector that takes their
-    # number for the size of the batch cannot work; the same holds for passes over all items.
+    # Another trainer only asks for rows. If groups come back one by one, selectors cannot work that take
+    # their number as the batch size, or that need passes over all items.
     arrays = arguments.get("arrays", ())
     samplers.require(name, selector.needs, arrays=arrays, passes=not by_step, lacks=LACKS)
     return selector
@@ -48,20 +48,20 @@ def make_selector(
 class Stream:
     """The ids that a selector chooses, one at a time, while groups of earlier ones are still out.
 
-    The selector proposes `num_prompts` ids at once, and `next` hands them out. An id that is out is not
-    proposed again before the selector has learned from its group.
+    The selector proposes `num_prompts` ids at once, and `next` returns them one by one. An id that is out is
+    not proposed again before the selector has learned from its group.
 
     Groups come back one at a time, in any order. To a selector each observation is a step, in which all
-    other items decay. So the answers to `num_prompts` ids are observed together, and what is left of a
-    proposal is then chosen anew: with all that the selector has learned. Fewer are observed when nothing is
-    out and none of a proposal is left, or when every id is out or waits to be learned from.
+    other items decay. So the answers to `num_prompts` ids are observed together, and the rest of a proposal
+    is then replaced by a new one. Fewer are observed when nothing is out and the proposal is used up, or when
+    every id is out or waits to be learned from.
 
-    A group may never come back. Its id counts as lost after `lost_after` further proposals; if no other id is
-    left, the oldest ones do so earlier. A lost id may be chosen again. If its group comes back after all, it
-    counts, and if the id is out a second time, it is no longer out.
+    A group may never come back. Its id counts as lost after `lost_after` further proposals, the oldest ids
+    also earlier if no other id is left. A lost id may be chosen again. If its group does come back, it is
+    counted, and the id is no longer out, even if it was chosen again.
 
     Ids that are out when the state is saved come first after it is loaded, since their answers are lost.
-    Groups that came back are in the state: each is learned from once. Any thread may call any method.
+    Groups that came back are part of the state and learned from once. Any thread may call any method.
 
     Args:
         selector: chooses the ids.
@@ -72,9 +72,11 @@ class Stream:
     def __init__(self, selector: Selector, num_prompts: int, lost_after: float = 16):
         self.selector = selector
         self.num_prompts, self._lost_after = num_prompts, lost_after
-        self.out: dict[Any, int] = {}  # handed out, oldest first -> the batch that was the latest
-        self._queue: list[Any] = []  # proposed, not handed out
-        self._answers: list[tuple[Any, float]] = []  # not learned yet: the id, and whether right
+        self.out: dict[Any, int] = {}  # returned ids, oldest first -> the latest batch at that time
+        self._queue: list[Any] = []  # proposed, not yet returned
+        self._answers: list[
+            tuple[Any, float]
+        ] = []  # not learned from yet: the id, and whether right
         self._batches, self._heard, self._lost = 0, 0, 0
         self._metrics: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -139,7 +141,7 @@ class Stream:
             self._queue = []
 
     def _give_up(self) -> None:
-        """Takes the ids that are out for too long for lost, or the oldest ones if all are out."""
+        """Marks ids that are out for too long as lost, or the oldest ones if all are out."""
         if self._batches - self._heard == PATIENCE:
             raise RuntimeError(
                 f"{PATIENCE} batches were chosen and no reward came back: is the plug-in set up as docs/plugins.md "
@@ -163,8 +165,8 @@ class Stream:
         size = min(self.num_prompts, num_items - len(taken))
         free: dict[Any, None] = {}
         for attempt in range(TRIES + 1):
-            # The last, larger selection has enough ids, but its best do not come first. Its size is a
-            # multiple of the batch's, as every new size compiles a new program.
+            # The last, larger selection has enough ids, but not in order of their scores. Its size is a
+            # multiple of the batch's, because every new size compiles.
             times = 1 + (len(taken) // self.num_prompts + 1) * (attempt == TRIES)
             chosen = self.selector.select(min(times * self.num_prompts, num_items))
             free |= dict.fromkeys(name for name in chosen if name not in taken)

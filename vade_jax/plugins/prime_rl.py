@@ -1,7 +1,7 @@
 """Selectors in prime-rl: a task sampler, and a gate for the selectors that drop groups.
 
-prime-rl builds its samplers and gates from its own config, so others have to be installed. These lines in
-`TrainSource.__init__` (src/prime_rl/orchestrator/train_source.py), after `Curriculum(...)` is made, do that:
+prime-rl builds its samplers and gates from its own config, so others have to be installed, by these lines
+after `Curriculum(...)` in `TrainSource.__init__` (src/prime_rl/orchestrator/train_source.py):
 
     from vade_jax.plugins import prime_rl
     curriculum, group_size = self.curricula[env.name], env.config.group_size
@@ -22,7 +22,7 @@ from vade_jax.selector import right_answers
 
 
 class SelectingSampler(choosing.Stream):
-    """A `TaskSampler` of prime-rl that hands out the tasks that a selector chooses.
+    """A `TaskSampler` of prime-rl that returns the tasks chosen by a selector.
 
     prime-rl returns one group at a time, in any order; `choosing.Stream` says how the selector learns from
     them, and what happens to groups that are cancelled, which prime-rl does not report, and at a restore.
@@ -36,7 +36,7 @@ class SelectingSampler(choosing.Stream):
         name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
             hyperparameters and `arrays`, and its seed.
         correct: name of the reward, or else of the metric, that says whether an answer is right. None: the
-            only reward. The weights of rewards do not matter, and their sum is not looked at.
+            only reward. The weights of rewards and their sum are not used.
         threshold: an answer is right if that value is above it.
         lost_after: batches after which a group is given up. Set it above the batches proposed in
             `max_off_policy_steps` steps.
@@ -83,7 +83,7 @@ class SelectingSampler(choosing.Stream):
         self.answer(group[0].task.key, self._right(group))
 
     def keeps(self, group: Sequence[Any]) -> bool:
-        """Returns whether the selector, as it is now, would train on the group."""
+        """Returns whether the selector would now train on the group."""
         right_N = self._right(group)
         trials = int(np.sum(~np.isnan(right_N)))
         return bool(self.selector.keep([group[0].task.key], [np.nansum(right_N)], trials)[0])
@@ -121,7 +121,7 @@ def install(curriculum: Any, tasks: Sequence[Any], **settings: Any) -> None:
     sampler = SelectingSampler(tasks, **settings)
     curriculum.sampler = sampler
     if sampler.selector.filters:
-        # An `AdmissionGate`: its state is the sampler's, and prime-rl logs the share of admitted groups.
+        # An `AdmissionGate` with the sampler's state; prime-rl logs the share of admitted groups.
         curriculum.gates["selector"] = SimpleNamespace(
             admit=sampler.keeps, state_dict=dict, load_state_dict=dict, metrics=dict
         )

@@ -5,9 +5,9 @@ trainer = SelectingAsyncGRPOTrainer(
     reward_funcs=[accuracy, format], correct="accuracy", id_column="id",
 )
 
-TRL rolls out and rewards in a process of its own, and takes the next row whenever it has room. The selector
-stays in the trainer's process, which saves it: it chooses each row, and hears of a group's rewards as soon as
-they are known, before the trainer uses them. What is overridden is in trl/experimental/async_grpo/.
+TRL rolls out and rewards in a separate process, which takes the next row whenever it can. The selector stays
+in the trainer's process, which saves it: it chooses each row, and gets a group's rewards as soon as they are
+known, before the trainer uses them. What is overridden is in trl/experimental/async_grpo/.
 """
 
 import math
@@ -90,7 +90,7 @@ class SelectingAsyncGRPOTrainer(trl_trainer.WithSelector, AsyncGRPOTrainer):
         self.rollout_worker._loop_kwargs |= {"connection": self._serve(), "id_column": id_column}
 
     def choose(self) -> int:
-        """Returns the place of the next row."""
+        """Returns the index of the next row."""
         return self._place[next(self.stream)]
 
     def observe(self, name: Any, reward_NF: list[list[float]]) -> None:

@@ -5,11 +5,10 @@ trainer = SelectingGRPOTrainer(
     reward_funcs=[accuracy, format], correct="accuracy", id_column="id",
 )
 
-TRL's loader reads batches ahead, before the rewards that should decide them are known. So here the
-loader only counts steps over placeholder rows. The real rows are chosen and read when a generation
-starts. Every choice then knows all earlier rewards, for any number of iterations or accumulation
-steps. The hooks are methods of `GRPOTrainer` in trl/trainer/grpo_trainer.py. `trl_async` is for
-`AsyncGRPOTrainer`.
+TRL's loader reads batches ahead, before the rewards are known that should determine them. So here the loader
+only iterates over placeholder rows, and the real rows are chosen and read when a generation starts. Every
+choice then knows all earlier rewards, for any number of iterations or accumulation steps. The hooks are
+methods of `GRPOTrainer` in trl/trainer/grpo_trainer.py. `trl_async` is for `AsyncGRPOTrainer`.
 """
 
 import json
@@ -31,7 +30,7 @@ FILE = "selector.json"  # in every checkpoint
 
 
 def require_hooks(kind: Any, *hooks: str) -> None:
-    """Raises TypeError if a class lacks a method: nothing would call what is overridden here."""
+    """Raises TypeError if a class lacks a method that is overridden here."""
     if missing := [name for name in hooks if not hasattr(kind, name)]:
         raise TypeError(
             f"trl {metadata.version('trl')} has no {', '.join(missing)}: use trl {TESTED}"
@@ -49,8 +48,8 @@ class WithSelector:
         id_column: the column of `train_dataset` with the id of each row, unique and the same in every
             run.
         correct: says which answers are right. It is the name of a reward function, or a function that
-            takes the rewards [N, functions] and returns 1, 0 or NaN (no verdict) for each answer. Required
-            if there are several reward functions, whose sum also rewards the format.
+            takes the rewards [N, functions] and returns 1, 0 or NaN (no verdict) for each answer. Required if
+            there are several reward functions, because their sum may also reward the format.
         threshold: if `correct` is a name, an answer is right when that reward is above the threshold.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Selectors in verl: a data set whose rows are those that a selector chooses.
+"""Selectors in verl: a data set of the rows that a selector chooses.
 
 data.custom_cls.path=pkg://vade_jax.plugins.verl_dataset data.custom_cls.name=SelectingDataset
 data.dataloader_num_workers=0
@@ -73,7 +73,7 @@ class SelectingDataset(RLHFDataset):
             )
         if config.train_files == config.val_files:
             raise ValueError(
-                f"data.val_files is data.train_files ({config.val_files}): give validation a file of its own"
+                f"data.val_files is data.train_files ({config.val_files}): give validation another file"
             )
         super().__init__(data_files, tokenizer, config, processor, max_samples)
         if data_files != config.train_files:
@@ -106,8 +106,8 @@ class SelectingDataset(RLHFDataset):
     def learn(self, ids_N: Sequence[str], score_N: Sequence[float], *, full: bool = True) -> None:
         """Tells the selector the scores of some groups.
 
-        verl leaves out rows whose answers all failed: of a full batch the selector also learns that these
-        had no verdict.
+        verl drops rows without any successful answer: from a full batch the selector also learns that these
+            had no verdict.
         """
         right_N = right_answers(score_N, self.settings.threshold)
         for name in dict.fromkeys(ids_N):

@@ -27,7 +27,7 @@ def numbers(values: Any, digits: int = 4) -> list[float | None]:
 
 # ------------------------------------------------------------------------------ curves
 def axes(runs: Sequence[Run]) -> dict[str, str]:
-    """Returns what the curves can be drawn against, with its name: steps, and what all runs recorded."""
+    """Returns the possible x axes of the curves, with their names: steps, and what all runs recorded."""
     recorded = [curves.totals(run.records) for run in runs if run.records]
     shared = [axis for axis in curves.AXES if all(axis in of_run for of_run in recorded)]
     return {"step": "steps"} | {axis: curves.AXES[axis] for axis in shared if recorded}
@@ -162,8 +162,8 @@ def subsets(run: Run) -> Chart | None:
         others, num_named = len(rows) - SUBSETS + 1, SUBSETS - 1
         rows = [*rows[:num_named], f"{others} others"]
     chart = _shares(run.groups, lambda group: row[run.prompts[group.uid].subset], rows)
-    # The row of the others does not set the color scale (`named`): it is large and would make all
-    # named rows pale. The first row, the largest subset, is at the top.
+    # The row of all other subsets does not set the color scale (`named`): it would make named rows pale. The
+    # first row, the largest subset, is at the top.
     return {**chart, "named": num_named, "up": False}
 
 

@@ -20,12 +20,12 @@ GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
 TOKENS = "vade/tokens_total"
 SECONDS = "timing_s/step"
-# What a curve can be drawn against, and compared at: (axis, what it counts).
+# The axes against which a curve can be drawn and compared: (axis, what it counts).
 AXES = {"steps": "steps", "rollouts": "answers", "tokens": "answer tokens", "seconds": "seconds"}
 FORGOTTEN = "val-aux/validation/forgotten"
 REWARD = "critic/rewards/mean"
-# Metrics that the page shows in addition to the main curves: (metric, title). The page shows the
-# first three at once: they tell whether a policy is still sane.
+# Metrics that the page shows in addition to the main curves: (metric, title). The page always shows the first
+# three, which reveal a policy that degenerates.
 DETAILS = (
     ("response_length/mean", "Answer length, tokens"),
     ("actor/entropy", "Entropy of the policy, nats a token"),
@@ -103,13 +103,13 @@ def validation(records: Records) -> Curve:
 
 
 def forgotten(records: Records, family: str = "") -> Curve:
-    """Returns the share of the questions known at one time that is forgotten, of all or of one family."""
+    """Returns the forgotten share of the questions that were known once, of all or of one family."""
     name = f"val-aux/validation/{family}/forgotten" if family else FORGOTTEN
     return named(records, name, smooths=False)
 
 
 def forgotten_families(records: Records) -> list[str]:
-    """Returns the families that have questions known at one time."""
+    """Returns the families with questions that were known once."""
     matches = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
     return sorted({match["family"] for match in matches if match})
 
@@ -158,8 +158,8 @@ def _at(steps: np.ndarray, known: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def effective(records: Records) -> Curve:
     """Returns the paper's effective ratio: the share of trained groups neither all right nor all wrong.
 
-    If a run did not record it: the same share of all rolled-out groups. Without that too: the share of
-    groups whose rewards differ.
+    If a run did not record it: the same share of all rolled-out groups or, failing that, the share of groups
+        with different rewards.
     """
     there = set().union(*records)
     names = (EFFECTIVE_TRAINED, EFFECTIVE_CORRECT, EFFECTIVE)
@@ -169,8 +169,8 @@ def effective(records: Records) -> Curve:
 def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:
     """Returns the predicted and the observed effective ratio at the steps that have both.
 
-    The posterior counts correct answers, so its forecast is compared with the ratio of groups whose
-    correctness differs. If a run has no such ratio, the ratio of groups whose rewards differ is used.
+    The posterior counts correct answers, so its forecast is compared with the ratio of groups with right and
+    wrong answers. If a run has no such ratio, that of groups with different rewards is used.
     """
     has_correct = any(EFFECTIVE_CORRECT in record for record in records)
     observed = EFFECTIVE_CORRECT if has_correct else EFFECTIVE

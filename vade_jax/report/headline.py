@@ -1,4 +1,4 @@
-"""A run in numbers: the table at its end, the top of its page, its time by phase, and its settings."""
+"""A run in numbers: its summary table, the top of its page, its time by phase, and its settings."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from vade_jax.report.outcome import Outcome
 from vade_jax.report.run import Run
 from vade_jax.types import PathLike
 
-# What to look at in a run directory, in the order in which a reader needs it: (name, description).
+# The files of a run directory, in the order of interest: (name, description).
 PLACES = (
     ("report.html", "everything on one page: open it in a browser"),
     ("rollouts", "every answer, as parquet"),
@@ -29,7 +29,7 @@ PHASES = {
     "reward": "waiting for rewards",
     "adv": "advantages, and what the selector learns",
     "update_actor": "log-probs, and updating the policy",
-    "wait_rollouts": "waiting for the batch that is made meanwhile",
+    "wait_rollouts": "waiting for the batch made in parallel",
     "update_weights": "new weights to the engine",
     "testing": "validation",
     "measure": "measuring all prompts",

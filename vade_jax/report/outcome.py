@@ -16,7 +16,7 @@ class Outcome:
     effective: Curve  # see `curves.effective`
     forgotten: Curve  # the share of known validation questions
     gap: float  # how far a forecast of the effective ratio is off: the mean over the steps
-    bias: float  # observed less forecast, mean over the steps
+    bias: float  # observed minus forecast, mean over the steps
     rollouts: float
     tokens: float
 

@@ -61,12 +61,12 @@ def write(
         workdir: the run directory.
         compare: directories of other runs, drawn in the same charts. A directory without a run, or
             given twice, is left out with a note.
-        items: the run's data, for pictures that its directory does not hold. The pictures are then
-            kept there, so that the page can be made again without the data. Without `items`, pictures
-            come from the data that the config names, and none are kept.
+        items: the run's data, for pictures that its directory lacks. They are then stored there, so that the
+            page can be made again without the data. Without `items`, pictures come from the data in the
+            config and are not stored.
 
     Raises:
-        FileNotFoundError: `workdir` holds nothing of a run.
+        FileNotFoundError: `workdir` has no files of a run.
         ValueError: the page cannot be written into `workdir`.
     """
     runs, notes = run.read_all([workdir, *compare])
@@ -88,7 +88,7 @@ def write(
         atomic.write_text(path, text)
     except OSError as error:
         raise ValueError(
-            f"{path} cannot be written ({error.strerror}): copy the run to where you may write,"
+            f"{path} cannot be written ({error.strerror}): copy the run to a writable place,"
             " and give that --workdir"
         ) from error
     return path
@@ -96,7 +96,7 @@ def write(
 
 # ------------------------------------------------------------------------------ one run
 def _section(place: int, one: Run) -> Section:
-    """Returns what the page shows of a run as a whole, without single prompts and answers."""
+    """Returns the page's section of a run, without single prompts and answers."""
     inside, parallel = headline.phases(one)
     facts = headline.facts(one)
     kept, notes = pictures.read(one.workdir)

@@ -51,7 +51,7 @@ def choose(
     Args:
         asked: prompts and their questions, by uid.
         kept: the pictures in the run directory.
-        find: finds the item of a prompt whose picture is not kept.
+        find: finds the item of a prompt without a kept picture.
         budget: bytes of base64, at most.
     """
     shown, missing = {}, {}
@@ -132,7 +132,7 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
         kept = {row.pop("uid"): Picture(**row) for row in rows}
     except (pyarrow.ArrowException, OSError, TypeError, KeyError) as error:
         return {}, [f"{FILE} cannot be read: {str(error).splitlines()[0]}"]
-    # The file may come from anybody: only what `thumbnail` can make goes into the page.
+    # The file is not trusted: only what `thumbnail` can make goes into the page.
     safe = {
         uid: picture
         for uid, picture in kept.items()
@@ -153,7 +153,7 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
 
 # ------------------------------------------------------------------------------ in the data
 def of_run(run: Run) -> Find:
-    """Returns uid -> item, from the data that a run's config names; always None if they are not here.
+    """Returns uid -> item, from the data in a run's config; always None if they are missing.
 
     Data of the hub are read only from its cache, and only if `HF_HUB_OFFLINE` is set: making a page must
     not download a data set.

@@ -36,7 +36,7 @@ _SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 _LAST_USER_TURN = re.compile(r".*<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|$)", re.DOTALL)
 
 
-# ------------------------------------------------------------------------------ what is read
+# ------------------------------------------------------------------------------ content
 class Group(NamedTuple):
     """One prompt at one step; NaN where the log has no value."""
 
@@ -99,7 +99,7 @@ class Run:
     prompts: dict[str, Prompt] = dataclasses.field(default_factory=dict)  # by uid
     # The readable logs, by step.
     logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
-    notes: list[str] = dataclasses.field(default_factory=list)  # what is missing or broken
+    notes: list[str] = dataclasses.field(default_factory=list)  # missing or broken parts
 
     @property
     def num_answers(self) -> int:
@@ -122,7 +122,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
     """Returns the runs of directories, and notes on what was left out or cannot be compared.
 
     Raises:
-        FileNotFoundError: the first directory holds nothing of a run.
+        FileNotFoundError: the first directory has no files of a run.
     """
     by_path: dict[pathlib.Path, PathLike] = {}
     notes, runs = [], []
@@ -161,7 +161,7 @@ def labels(workdirs: Sequence[PathLike]) -> list[str]:
 
 
 def read(workdir: PathLike, label: str = "") -> Run:
-    """Returns the run in a directory; the run is empty if the directory has nothing of one."""
+    """Returns the run in a directory, or an empty one if it has no files of a run."""
     run = Run(pathlib.Path(workdir), label)
     run.records = _read_records(run.workdir / metrics.FILE, run.notes)
     of_run = _read_mapping(run.workdir / run_file.FILE, run.notes)
@@ -185,9 +185,9 @@ def read(workdir: PathLike, label: str = "") -> Run:
 
 
 def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
-    """Returns one record for each step, the later one of two; a note counts the lines that are none.
+    """Returns the last record of each step; a note counts the lines that are not records.
 
-    It accepts more than `metrics.read`: a page of what is left is better than an error.
+    It accepts more than `metrics.read`: a partial page is better than an error.
     """
     if not path.is_file():
         notes.append(f"{path.name} is missing: no curves and no times")
@@ -252,7 +252,7 @@ def _add_log(run: Run, path: pathlib.Path) -> None:
         num_right = len(judged) - len(wrong)
         group = Group(step, prompt.uid, num_right, len(judged), *map(float, belief))
         groups.append((prompt, group, wrong))
-    # Anything above may have raised, so `run` changes only here: a file counts whole or not at all.
+    # Anything above may have raised, so `run` changes only here: a file counts completely or not at all.
     for prompt, group, wrong in groups:
         prompt = run.prompts.setdefault(prompt.uid, prompt)
         prompt.visits.append(group)

@@ -15,12 +15,12 @@ class Mean:
     count: int
 
     def text(self, form: str = "{:.3f}", *, sign: bool = False, of: int = 0) -> str:
-        """Returns mean ± half, or the mean alone where there is no interval.
+        """Returns mean ± half, or only the mean if it has no interval.
 
         Args:
             form: of both numbers.
             sign: whether a plus is written.
-            of: how many values there could be; fewer are told in brackets.
+            of: the possible number of values; if there are fewer, brackets say how many.
         """
         if not self.count:
             return "-"
@@ -46,5 +46,5 @@ def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:
 
 
 def differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
-    """Returns the values of `one` less those of `other`, for each seed that both have."""
+    """Returns the values of `one` minus those of `other`, for each seed that both have."""
     return [value - other[seed] for seed, value in one.items() if seed in other]

@@ -1,5 +1,4 @@
 """Judges answers by rules: extraction, comparison by kind, format, and the reward made of them."""
 
-# Version of the built-in verifiers, raised whenever they judge some answer differently. A resumed run says so
-# if it has changed.
+# Version of the built-in verifiers, raised whenever a verdict changes. A resumed run warns if it differs.
 VERSION = 6

@@ -1,7 +1,7 @@
-r"""The text of an answer: the last \boxed{}, its plain words, and whether it has the asked form.
+r"""The text of an answer: the last \boxed{}, its plain words, and whether it has the required form.
 
-A policy writes whatever earns a reward, so every function is linear in the length of its input, or
-bounded by `MAX_LENGTH`: no answer can make its own verification slow.
+A policy may write anything, so every function is linear in the length of its input or bounded by
+`MAX_LENGTH`: no answer can make its verification slow.
 """
 
 import functools
@@ -12,8 +12,8 @@ from vade_jax.rewards import tokens
 
 MAX_LENGTH = 200  # characters in a box; a longer text is not an answer
 
-# Words and numbers with signs of prose between them; one word has two letters, and one of two that a
-# hyphen joins has three. A letter or a relation may stand alone.
+# Words and numbers with punctuation of prose between them; one word has at least two letters, and one of two
+# hyphenated words three. A letter or a relation may be alone.
 _LETTER = r"[^\W\d_]"
 _WORD = rf"(?>{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
 _BETWEEN = (
@@ -23,7 +23,7 @@ _PROSE = re.compile(
     rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*+[.)\"”!?]?"
 )
 _TWO = re.compile(rf"{_LETTER}{{2}}")
-# All but letters and their marks, the vowels of Hindi and the tones of Thai, and signs of numbers
+# All but letters, their marks, the vowels of Hindi, the tones of Thai, and signs of numbers
 _PUNCTUATION = re.compile(r"[^\w\s.\u0300-\u036f\u0900-\u0dff\u0e30-\u0e4e-]|[.-](?![0-9])|_")
 _ARTICLE = re.compile(r"(?<!\S)(?:[aA][nN]|[tT][hH][eE]|a(?= \S\S))(?!\S)|^A(?= \S\S)")
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|(?<!\\)[{}]")
@@ -39,19 +39,19 @@ _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
     r"|\^\s?\{?\s?\\circ\s?\}?|°|\$|≈"
 )
-# What `words` drops of a formula: relations, arrows and operators, and "-" unless it joins words;
-# "x!" and "A'", but not "Red!" and quotes; the sharp of C#.
+# What `words` would drop from a formula: relations, arrows and operators, and "-" unless it joins words; "x!"
+# and "A'", but not "Red!" and quotes; the sharp of C#.
 _SIGN = re.compile(
     rf"([<>=+/^_%√|±×÷·←-⇿∀-⋿]|(?!(?<={_LETTER})-{_LETTER}{{3}}|(?<={_LETTER}{{3}})-{_LETTER})-"
     rf"|!(?==)|(?<!{_LETTER}{{2}})(?<!!)!|(?<=\b{_LETTER})(?<!'{_LETTER})'(?!\w)|(?<=\b{_LETTER})#)"
 )
 
 
-@functools.lru_cache(maxsize=4)  # the format and the extraction require the same text
+@functools.lru_cache(maxsize=4)  # format and extraction use the same text
 def boxes(text: str) -> list[tuple[int, int, int]]:
     r"""Returns (start, start of the content, end) of every \boxed{} with balanced braces, by start.
 
-    Places, not contents: those of ten thousand nested boxes would be gigabytes.
+    It returns positions: the contents of ten thousand nested boxes would be gigabytes.
     """
     spans, opened = [], []
     for match in _BRACE.finditer(text):
@@ -65,7 +65,8 @@ def boxes(text: str) -> list[tuple[int, int, int]]:
 def extract_boxed(text: str) -> str | None:
     r"""Returns the content of the last \boxed{} that is not empty, the inner one of nested ones, or None.
 
-    Several at the end that only commas, "and" or "or" join are one list: \boxed{2} or \boxed{3} is "2 or 3".
+    Several at the end, joined only by commas, "and" or "or", are one list: \boxed{2} or \boxed{3} is "2 or
+    3".
     """
     return _extracted(text)[0]
 
@@ -87,8 +88,8 @@ def _extracted(text: str) -> tuple[str | None, int, int]:
     return "".join(reversed(parts)) or None, count, end
 
 
-def said(text: str) -> str:
-    """Returns what comes after the thoughts, "" if they do not end: a guess within them is no answer."""
+def after_thoughts(text: str) -> str:
+    """Returns the text after the thoughts, "" if they do not end: a guess within them is not an answer."""
     _, ends, after = text.rpartition("</think>")
     return (after if ends else text).partition("<think>")[0]
 
@@ -107,8 +108,8 @@ def plain(text: str) -> str:
 def words(text: str) -> str:
     """Returns `text` in lower case without punctuation and articles; signs of numbers stay.
 
-    The A of Vitamin A is no article, nor is that of Team A wins: no word follows, or it is a capital inside.
-    A text without a word of two letters keeps its case: n is not N.
+    The A of Vitamin A and of Team A wins is not an article: no word follows, or it is a capital inside.
+    Without a word of two letters, case is kept: n is not N.
     """
     bare = " ".join(_PUNCTUATION.sub(" ", plain(text)).split())
     bare = " ".join(_ARTICLE.sub("", bare).split()) or bare
@@ -116,17 +117,17 @@ def words(text: str) -> str:
 
 
 def is_prose(text: str) -> bool:
-    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", not a-b or x!."""
+    """Returns whether `text` can be compared by spelling, as "x-axis" or "24 cm", but not a-b or x!."""
     return _PROSE.fullmatch(text) is not None
 
 
 def is_formula(text: str) -> bool:
-    """Returns whether a right answer has commands or signs and is no prose: words cannot compare it."""
+    """Returns whether a right answer has commands or signs and is not prose, so words cannot compare it."""
     return "\\" in text or (_SIGN.search(text) is not None and not is_prose(text))
 
 
 def signed_words(text: str) -> tuple[str, ...]:
-    """Returns words, a sign, words, ... of a plain text; the text itself if it has no words, such as "?"."""
+    """Splits a plain text into words, a sign, words, ...; without words, such as "?", it stays one."""
     parts = _SIGN.split(text)
     parts[::2] = map(words, parts[::2])
     return tuple(parts) if any(parts[::2]) else (text,)
@@ -138,7 +139,7 @@ _SYMBOLS = ("So", "Mn", "Cf")  # also a tick or another picture
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether there is one \boxed{} or list of them, and nothing of substance after it."""
+    r"""Returns whether there is one \boxed{} or list of them, followed only by punctuation."""
     answer, count, end = _extracted(text)
     is_alone = answer is not None and count == len(boxes(text)) == text.count("\\boxed")
     return is_alone and all(x in _END or unicodedata.category(x) in _SYMBOLS for x in text[end:])
@@ -156,6 +157,6 @@ FORMATS = {"boxed": boxed, "think_boxed": think_boxed}
 
 
 def in_form(answer: str, form: str) -> str:
-    """Returns a whole text that gives `answer` in a form of `FORMATS`."""
+    """Returns a complete text with `answer` in a form of `FORMATS`."""
     box = f"\\boxed{{{answer}}}"
     return box if form == "boxed" else f"<think>\n\n</think>\n\n{box}"

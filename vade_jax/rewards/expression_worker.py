@@ -1,4 +1,4 @@
-"""Compares expressions, trees of `values`, in a worker of `process`: nothing else imports SymPy."""
+"""Compares expressions (trees of `values`) in a worker of `process`; only this file imports SymPy."""
 
 import operator
 import resource
@@ -27,10 +27,10 @@ _FUNCTIONS: dict[str, Any] = {
     **{"cup": sympy.Union, "cap": sympy.Intersection, "setminus": sympy.Complement},
 }
 _RELATIONS = ("=", "!=", "<", "<=")
-_ALARM = 10.0  # seconds; `process` sets the deadline, and this is for when the run is dead
+_ALARM = 10.0  # seconds; a second limit after that of `process`, in case the run is dead
 _POINTS = 8  # points at which both formulas are evaluated
-_FARTHEST = 10**6  # constants of formulas beyond which no point lies
-_CONSTANTS_SEEN = 3  # next to which are points
+_FARTHEST = 10**6  # constants beyond it are ignored in the choice of points
+_CONSTANTS_SEEN = 3  # constants with points next to them
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
@@ -42,21 +42,21 @@ def prepare(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def compare(key, given, room: Fraction) -> bool:
-    """Returns whether two trees differ by at most `room`, or a relation is the other up to a factor.
+def compare(key, response, tolerance: Fraction) -> bool:
+    """Returns whether two trees differ by at most `tolerance`, or two relations by a constant factor.
 
-    They do if one cannot be evaluated.
+    If one cannot be evaluated, they differ.
     """
     signal.setitimer(signal.ITIMER_REAL, _ALARM)  # the default action ends the process
     try:
         if key[0] in _RELATIONS:
-            sides = [[one[0], *map(_built, one[1:])] for one in (key, given)]
+            sides = [[one[0], *map(_built, one[1:])] for one in (key, response)]
             return _is_multiple(*sides)
-        right, value = _built(key), _built(given)
-        if not room:
+        right, value = _built(key), _built(response)
+        if not tolerance:
             return _is_equal(right, value)
         apart = sympy.Abs(right - value)
-        largest = sympy.Rational(room.numerator, room.denominator)
+        largest = sympy.Rational(tolerance.numerator, tolerance.denominator)
         return not apart.free_symbols and bool(apart.evalf(50) <= largest)
     except Exception:
         return False
@@ -65,7 +65,7 @@ def compare(key, given, room: Fraction) -> bool:
 
 
 def _built(tree) -> Any:
-    """Returns the expression of a tree, or the set, in which a relation is where its symbol lies."""
+    """Returns the expression or set of a tree; a relation becomes the set of its symbol's values."""
     op, *parts = tree
     if op == "n":
         value = Fraction(parts[0])
@@ -99,12 +99,12 @@ def _is_equal(x: Any, y: Any) -> bool:
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     agree = lambda point: _agree(x.subs(point), y.subs(point), is_complex, 150 if symbols else 500)
     seen = {agree(point) for point in _points(symbols, x, y)}
-    if symbols and seen == {None}:  # (-1)^n is real at whole numbers alone
-        whole = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
-        seen = set(map(agree, whole))
+    if symbols and seen == {None}:  # (-1)^n is only real at integers
+        integers = ({s: k + i * (k % 2 + 1) for i, s in enumerate(symbols)} for k in range(2, 6))
+        seen = set(map(agree, integers))
     if False in seen or True not in seen:
         return False
-    # Digits do not show this difference: x + 10^{-999} is not x.
+    # Evaluation cannot show this difference: x + 10^{-999} is not x.
     difference = sympy.expand(x - y)
     is_polynomial = bool(symbols) and difference.is_polynomial(*symbols)
     if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
@@ -113,9 +113,9 @@ def _is_equal(x: Any, y: Any) -> bool:
 
 
 def _points(symbols: list, *formulas: Any):
-    """Yields places of both signs near 0, and those beyond all constants of formulas and next to some.
+    """Yields points of both signs near 0, beyond all constants of the formulas, and next to some constants.
 
-    |x - 5| is 5 - x below 5 alone.
+    For example, |x - 5| is 5 - x only below 5.
     """
     for k in range(_POINTS if symbols else 1):
         point = {}
@@ -125,14 +125,14 @@ def _points(symbols: list, *formulas: Any):
             point[symbol] = sympy.Rational(sign * top, bottom)
         yield point
     constants = sorted({abs(c) for one in formulas if symbols for c in one.atoms(sympy.Rational)})
-    beside = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
-    for size in (*beside, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
+    near = [c + sympy.Rational(1, 3) for c in constants if 2 < c <= _FARTHEST][:_CONSTANTS_SEEN]
+    for size in (*near, *(2 * min(c, _FARTHEST) + 3 for c in constants[-1:])):
         for sign in (1, -1):
             yield {s: sign * (size + sympy.Rational(i, 11)) for i, s in enumerate(symbols)}
 
 
 def _agree(x: Any, y: Any, is_complex: bool, digits: int) -> bool | None:
-    """Returns whether two constants are equal; None if neither is a number of the asked kind."""
+    """Returns whether two constants are equal; None if neither is a number of the required kind."""
     undefined = [
         one.has(sympy.nan, sympy.zoo, sympy.oo)
         or not (is_complex or _is_zero(sympy.im(one), digits))
@@ -144,7 +144,7 @@ def _agree(x: Any, y: Any, is_complex: bool, digits: int) -> bool | None:
 
 
 def _is_zero(x: Any, digits: int = 150) -> bool:
-    """Returns whether a constant is zero: its first digit is not found among so many."""
+    """Returns whether a constant is zero: its first `digits` digits are all 0."""
     parts: Any = x.evalf(50, maxn=digits).as_real_imag()
     if not all(part.is_Number for part in parts):
         raise ValueError(f"{x} has no value")
@@ -152,7 +152,7 @@ def _is_zero(x: Any, digits: int = 150) -> bool:
 
 
 def _is_multiple(right: list, value: list) -> bool:
-    """Returns whether one relation is the other times a constant, a positive one if it is an inequality.
+    """Returns whether one relation is the other times a constant, which must be positive for inequalities.
 
     Equations are first multiplied by their denominators: y = -6/x is xy = -6.
     """

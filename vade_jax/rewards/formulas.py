@@ -28,7 +28,7 @@ _ADDED = ("+", "-", "\\pm", "\\mp")
 
 
 class FormulaReader(units.UnitReader):
-    """Reads formulas; of a plus or minus the one value, and then the other."""
+    """Reads formulas; a plus or minus is read twice, once for each sign."""
 
     is_upper, is_signed, in_point = True, False, False
 
@@ -112,12 +112,12 @@ class FormulaReader(units.UnitReader):
         raise Unread
 
     def _is_in_words(self) -> bool:
-        """Returns whether letters are a word: upright, four of them, or two next to two others."""
+        """Returns whether letters are a word: upright, at least four, or two next to two others."""
         token = self.tokens[self.at]
         if self.offset or len(token.text) == 1 or token.text.isupper():
             return token.roman and len(token.text) > 1 and not self.offset
-        beside = self.tokens[max(self.at - 1, 0) : self.at + 2]
-        in_words = sum(one.kind == "letters" and len(one.text) > 1 for one in beside) > 1
+        near = self.tokens[max(self.at - 1, 0) : self.at + 2]
+        in_words = sum(one.kind == "letters" and len(one.text) > 1 for one in near) > 1
         return token.roman or len(token.text) > 3 or in_words
 
     def _indexed(self, letter: str) -> Tree:
@@ -156,7 +156,7 @@ class FormulaReader(units.UnitReader):
         if degree is None:
             return ("sqrt", tree)
         if tree[0] == "-" and re.fullmatch(r"\d*[13579]", str(degree[1])):
-            return ("-", ("root", tree[1], degree))  # the real one, where SymPy takes a complex one
+            return ("-", ("root", tree[1], degree))  # the real root; SymPy would take a complex one
         return ("root", tree, degree)
 
     def _function(self, name: str) -> Tree:

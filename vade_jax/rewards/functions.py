@@ -29,7 +29,7 @@ from vade_jax import imports
 from vade_jax.rewards import process, verify
 from vade_jax.rewards.process import RewardFailure as RewardFailure
 
-if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+if typing.TYPE_CHECKING:  # types imports jax, which rewards must not
     import numpy as np
 
     from vade_jax import types
@@ -44,7 +44,7 @@ class Judgement:
     """The judgement of one answer by one judge."""
 
     reward: float  # NaN: no verdict
-    # 0 or 1; NaN: no verdict, whatever other judges say; None: this judge gives only rewards.
+    # 0 or 1; NaN: no verdict, even if other judges have one; None: this judge gives only rewards.
     correct: float | None
     extracted: str | None = None  # what was compared with the gold answer
     reason: str = ""  # such as those of `verify.Verdict`
@@ -96,7 +96,7 @@ class UserFunction:
     """One function as a `Judge`."""
 
     name: str  # as the user wrote it
-    function: str | Callable[..., Any]  # its place, or itself if cloudpickle can send it
+    function: str | Callable[..., Any]  # its path, or itself if cloudpickle can send it
     timeout_s: float  # of a call; if it takes longer, the answers have no verdict
     concurrency: int = 1  # 1: calls follow each other in the main thread; more: in threads
 
@@ -104,7 +104,7 @@ class UserFunction:
         """Judges all answers to one item; raises RewardFailure, which names the row."""
         try:
             if self.concurrency > 1:
-                with contextlib.suppress(process.Ended):  # by any call: this one again, alone
+                with contextlib.suppress(process.Ended):  # by another call: repeat this one alone
                     return self._judged(item, answers, tokens)
             with _ALONE:
                 return self._judged(item, answers, tokens)
@@ -112,7 +112,7 @@ class UserFunction:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
         except Exception as error:
             raise RewardFailure(
-                f"reward.function {self.name!r}: {process.told(error)}; at row {item.uid!r}, among the answers "
+                f"reward.function {self.name!r}: {process.message_of(error)}; at row {item.uid!r}, among the answers "
                 f"{[text[-_SHOWN:] for text in answers]!r:.500}"
             ) from error
 
@@ -141,9 +141,9 @@ def load(source: str | bytes) -> None:
 
 
 # ------------------------------------------------------------------------------ in its process
-@functools.cache  # training, validation and the check share one function, and its counts
+@functools.cache  # training, validation and the check share one function and its counts
 def _function(source: str | bytes) -> Callable[..., Any]:
-    """Returns the function of a place or of its pickle."""
+    """Returns the function at a path, or in a pickle."""
     if isinstance(source, bytes):
         return pickle.loads(source)
     try:
@@ -172,7 +172,7 @@ async def _awaited(returned: Coroutine, num_answers: int, limit_s: float) -> lis
     try:
         async with asyncio.timeout(limit_s):
             return _judgements(await returned, num_answers)
-    except SystemExit as error:  # it would end the loop, and every later call with it
+    except SystemExit as error:  # it would end the loop and all later calls
         raise RuntimeError(f"SystemExit: {error}") from error
 
 
@@ -215,7 +215,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 # ------------------------------------------------------------------------------ the built-in reward
 def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
-    """Returns the judge by `verify`, whose reward is (1 - w) * correct + w * well formed.
+    """Returns the judge by `verify`, with reward (1 - w) * correct + w * well formed.
 
     Args:
         form: the required format, a key of `answers.FORMATS`.
@@ -248,13 +248,13 @@ def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
 class SumOfJudges:
     """A `Judge` that adds up the rewards of several judges.
 
-    A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict if no judge
-    has one, if a call took too long, or if no judge knows whether it is correct.
+    A judge without a verdict adds nothing to the reward. An answer has no verdict if no judge has one, if a
+    call took too long, or if no judge decides whether it is correct.
     """
 
     judges: Sequence[Judge]  # at least one
     weights: Sequence[float]
-    # An answer is correct above this reward if no judge says so; if several do, the first decides
+    # Above this reward an answer is correct if no judge decides; if several do, the first one counts
     correct_above: float = 0.5
 
     def __call__(self, item: "types.Item", answers: Texts, tokens: Tokens) -> list[Judgement]:

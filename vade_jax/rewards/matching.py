@@ -1,7 +1,7 @@
-"""Compares two values from `reading` with one function, whatever their forms.
+"""Compares two values from `reading` of any forms.
 
-`quantities` compares what is one number, formula or name. An equation equals another one up to a constant
-factor. Values that cannot be compared are different.
+`quantities` compares single numbers, formulas and names. Two equations are equal up to a constant factor.
+Values that cannot be compared are different.
 """
 
 import dataclasses
@@ -15,34 +15,34 @@ from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation,
 
 _EXACTLY = Fraction(0)
 _ORDERS = {"<", "<=", "!="}  # `reading` turns x > 5 around
-_CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # in regions, and nowhere else
+_CERTAIN = {*_ORDERS, "in", "cup", "cap", "setminus", "[)", "(]"}  # only in regions
 
 
-def same(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two values are the same under the rules; raises what `process.ask` does."""
+def same(response: Value, key: Value, rules: Rules) -> bool:
+    """Returns whether two values are the same under the rules; raises like `process.ask`."""
     if ends(key):
-        measures = {x.unit for x in (given, key) if isinstance(x, Formula)} - {None}
-        return ends(given) == ends(key) and len(measures) < 2
-    left, right = _region(given), _region(key)
+        measures = {x.unit for x in (response, key) if isinstance(x, Formula)} - {None}
+        return ends(response) == ends(key) and len(measures) < 2
+    left, right = _region(response), _region(key)
     if left and right and not rules.lists and any(map(_is_certain, (left, right))):
         is_one = len(_names(left) | _names(right)) < 2
         return is_one and (left == right or process.ask(right, left, _EXACTLY, rules.clock))
-    if isinstance(given, Relation) and isinstance(key, Relation):
-        mine, other = named(given, rules), named(key, rules)
+    if isinstance(response, Relation) and isinstance(key, Relation):
+        mine, other = named(response, rules), named(key, rules)
         if mine and other and (mine.name == other.name or None in (mine.name, other.name)):
             return same(mine.value, other.value, rules)
-        return _same_equation(given, key, rules)
-    if isinstance(given, Relation) and not _has_relation(key):
-        return bool(x := named(given, rules)) and same(x.value, key, rules)
-    if isinstance(key, Relation) and not _has_relation(given):
-        return bool(x := named(key, rules)) and same(given, x.value, rules)
-    if isinstance(given, Collection) or isinstance(key, Collection):
-        return _same_several(given, key, rules)
-    return quantities.same(given, key, rules)
+        return _same_equation(response, key, rules)
+    if isinstance(response, Relation) and not _has_relation(key):
+        return bool(x := named(response, rules)) and same(x.value, key, rules)
+    if isinstance(key, Relation) and not _has_relation(response):
+        return bool(x := named(key, rules)) and same(response, x.value, rules)
+    if isinstance(response, Collection) or isinstance(key, Collection):
+        return _same_several(response, key, rules)
+    return quantities.same(response, key, rules)
 
 
 def ends(value: Value) -> tuple[Fraction, ...] | None:
-    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20%, like a difference, else None."""
+    """Returns the ends of the range 10 to 20, also written 10-20 or 10-20% like a difference, else None."""
     if isinstance(value, Collection) and value.kind is Kind.RANGE:
         both = tuple(x.value for x in value.items if isinstance(x, Number))
         return both if len(both) == 2 else None
@@ -53,20 +53,20 @@ def ends(value: Value) -> tuple[Fraction, ...] | None:
     return None
 
 
-def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
-    """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
-    if key.signs != given.signs:
+def _same_equation(response: Relation, key: Relation, rules: Rules) -> bool:
+    """Returns whether all sides correspond, or two equations of two sides differ by a factor."""
+    if key.signs != response.signs:
         return False
-    sign, both = key.signs[0], (*key.sides, *given.sides)
+    sign, both = key.signs[0], (*key.sides, *response.sides)
     trees = [side.tree for side in both if isinstance(side, Formula)]
     if len(both) == len(trees) == 4 and sign in {"=", *_ORDERS}:  # no x \sim y
         return process.ask((sign, *trees[:2]), (sign, *trees[2:]), _EXACTLY, rules.clock)
-    return all(same(x, y, rules) for x, y in zip(given.sides, key.sides, strict=True))
+    return all(same(x, y, rules) for x, y in zip(response.sides, key.sides, strict=True))
 
 
 # ------------------------------------------------------------------------------ the value of a name
 class Named(NamedTuple):
-    """A value and its name; a true chain of constants gives one without a name."""
+    """A value and its name; a true chain of constants has no name."""
 
     name: str | None
     value: Value
@@ -74,10 +74,10 @@ class Named(NamedTuple):
 
 
 def named(equation: Value, rules: Rules) -> Named | None:
-    """Returns the name that a relation gives a value, and the value.
+    """Returns the value that a relation names, and the name.
 
-    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
-    is equal; None of all others.
+    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 if the rest is
+    equal; None for all other relations.
     """
     if not isinstance(equation, Relation):
         return None
@@ -106,7 +106,7 @@ def named(equation: Value, rules: Rules) -> Named | None:
 
 
 def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
-    """Returns whether a side equals the next one, which may be its value to any number of decimals."""
+    """Returns whether a side equals the next one, which may be its value rounded to any decimals."""
     if quantities.same(left, right, rules):
         return True
     if not isinstance(left, Formula) or not isinstance(right, Number):
@@ -117,7 +117,7 @@ def _follows(sign: str, left: Value, right: Value, rules: Rules) -> bool:
 
 
 def _label(side: Value) -> str | None:
-    """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
+    """Returns the name that a side consists of: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
     if isinstance(side, Collection):
         labels = [_label(item) or "" for item in side.items]
         is_named = side.kind in (Kind.OPEN, Kind.RATIO) and labels and all(labels)
@@ -180,7 +180,7 @@ def _names(region: Tree) -> set[Tree]:
 
 
 def _is_certain(region: Tree) -> bool:
-    """Returns whether it is nothing else: (0, 1) may also be a point, and 0, 1 a list."""
+    """Returns whether it can only be a region: (0, 1) may also be a point, and 0, 1 a list."""
     return any(x[0] in _CERTAIN or x == values.INFINITY for x in values.nodes(region))
 
 
@@ -204,7 +204,7 @@ def _kind(value: Value) -> Kind:
 
 
 def _items(value: Value) -> list[Value]:
-    """Returns the items of a collection, those of a plus or minus one after the other, or the value."""
+    """Returns the items of a collection, with both values of a plus or minus, or the value alone."""
     if not isinstance(value, Collection) or value.kind not in values.LOOSE:
         return [*value.items] if isinstance(value, Collection) else [value]
     both = {Kind.OR, Kind.AND}
@@ -216,49 +216,49 @@ def _has_relation(value: Value) -> bool:
     return any(isinstance(item, Relation) for item in _items(value))
 
 
-def _same_several(given: Value, key: Value, rules: Rules) -> bool:
-    mine, other = _by_name(given, rules), _by_name(key, rules)
+def _same_several(response: Value, key: Value, rules: Rules) -> bool:
+    mine, other = _by_name(response, rules), _by_name(key, rules)
     if mine and other and (mine.rows or other.rows):
         if mine.numbers and other.numbers and mine.numbers != other.numbers:
             return False
         return _same_rows(mine.rows, other.rows, (mine.kind, other.kind), rules)
     if mine and not _has_relation(key):
         return any(same(x, key, its) for x, its in _without_names(mine, _kind(key), rules, False))
-    if other and not _has_relation(given):
-        forms = _without_names(other, _kind(given), rules, is_key=True)
-        return any(same(given, x, its) for x, its in forms)
-    return _same_rows(_items(given), _items(key), (_kind(given), _kind(key)), rules)
+    if other and not _has_relation(response):
+        forms = _without_names(other, _kind(response), rules, is_key=True)
+        return any(same(response, x, its) for x, its in forms)
+    return _same_rows(_items(response), _items(key), (_kind(response), _kind(key)), rules)
 
 
 def _by_name(value: Value, rules: Rules) -> _Table | None:
     """Returns rows of named values; None where some have no name."""
     equations, kind = [named(item, rules) for item in _items(value)], _kind(value)
-    found = [(x.name, x.value, x.columns) for x in equations if x and x.name]
-    if not found or len(found) < len(equations) or kind not in values.LOOSE:
+    named_values = [(x.name, x.value, x.columns) for x in equations if x and x.name]
+    if not named_values or len(named_values) < len(equations) or kind not in values.LOOSE:
         return None
-    name, first, columns = found[0]
-    if len(found) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
+    name, first, columns = named_values[0]
+    if len(named_values) == 1 and isinstance(first, Collection) and first.kind in values.LOOSE:
         return _Table(first.kind, [{name: item} for item in _items(first)])  # x = {1, 2}
-    bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in found), strict=True)
+    bases, numbers = zip(*(name.partition("_")[::2] for name, *_ in named_values), strict=True)
     is_numbered = {*bases} in ({"x"}, {"t"}) and all(n.isdecimal() for n in numbers if n)
-    is_numbered &= len(found) < 3 or not all(numbers)
+    is_numbered &= len(named_values) < 3 or not all(numbers)
     rows: list[dict[str, Value]] = []
-    for base, (name, cell, columns) in zip(bases, found, strict=True):
+    for base, (name, cell, columns) in zip(bases, named_values, strict=True):
         cells = {base if is_numbered else name: cell}
         if columns and isinstance(cell, Collection):
             cells = dict(zip(columns, cell.items, strict=True))
         if not rows or rows[-1].keys() & cells.keys():
             rows.append({})
         rows[-1] |= cells
-    if (kind is Kind.OR and len(rows) < len(found)) or len(set(map(frozenset, rows))) > 1:
-        rows = []  # x = 1 or y = 2 is nothing else
+    if (kind is Kind.OR and len(rows) < len(named_values)) or len(set(map(frozenset, rows))) > 1:
+        rows = []  # x = 1 or y = 2 has no table
     return _Table(kind, rows, tuple(sorted(filter(None, numbers))) if is_numbered else ())
 
 
 def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> list:
-    """Returns x = 1, y = 2 as (1, 2) and as the list 1, 2, each with its rules.
+    """Returns x = 1, y = 2 as the point (1, 2) and as the list 1, 2, each with its rules.
 
-    The values are in the order of the names, which a key may set for those with commas alone.
+    Values are ordered by name. A key with commas alone sets the order itself.
     """
     names = [*table.rows[0]] if table.rows else []
     points = [tuple(row[x] for x in names) for row in table.rows]
@@ -276,8 +276,8 @@ def _without_names(table: _Table, other: Kind, rules: Rules, is_key: bool) -> li
     return []
 
 
-def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
-    """Returns whether each value or row of the key has one of its own."""
+def _same_rows(response: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -> bool:
+    """Returns whether the values or rows of response and key can be paired one to one."""
     if not (rules.lists or kinds[0] == kinds[1] or values.LOOSE.issuperset(kinds)):
         return False
     if Kind.OR in kinds and kinds[0] != kinds[1]:
@@ -293,10 +293,10 @@ def _same_rows(given: list, key: list, kinds: tuple[Kind, Kind], rules: Rules) -
 
     is_set = kinds[1] in (Kind.OR, Kind.SET) or (kinds[1] in values.LOOSE and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
-    if is_ordered or len(given) != len(key):
-        return len(given) == len(key) and all(map(is_same, given, key))
-    size = lambda x: getattr(x, "value", 0)  # of two lists of numbers the smallest belong together
-    left = sorted(given, key=size)
+    if is_ordered or len(response) != len(key):
+        return len(response) == len(key) and all(map(is_same, response, key))
+    size = lambda x: getattr(x, "value", 0)  # lists of numbers are paired in ascending order
+    left = sorted(response, key=size)
     for other in sorted(key, key=size):
         match = next((i for i, row in enumerate(left) if is_same(row, other)), None)
         if match is None:

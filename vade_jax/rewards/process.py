@@ -1,10 +1,10 @@
-"""Processes in which the user's reward functions and SymPy run, from both sides.
+"""The processes of the user's reward functions and of SymPy: both the run's side and theirs.
 
-Time limits such as math-verify's are signals, which only a main thread may set, and what hangs or crashes
-must not take the run along. So all functions of a run share one process. SymPy has others, which are killed
-where a comparison takes too long: Python runs no signal handler within the single C call that evaluates
-9^{9^{9^9}}. They are started without multiprocessing, which would import the run's main module; they print
-where the run prints, and end with it.
+Time limits such as math-verify's are signals, which only a main thread may set, and a function that hangs or
+crashes must not end the run. So all functions of a run share one process. SymPy has others, which are killed
+if a comparison takes too long: Python runs no signal handler within the single C call that evaluates
+9^{9^{9^9}}. They are started without multiprocessing, which would import the run's main module. They share
+the run's output, and end with it.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from typing import Any
 from vade_jax import imports
 from vade_jax.rewards.values import Tree
 
-_END_SECONDS = 3.0  # in which functions can clean up when the run ends
+_END_SECONDS = 3.0  # for functions to clean up when the run ends
 _CODE = "import sys; sys.path[:] = {}; from vade_jax.rewards import process; process.serve({})"
 _START_SECONDS = 120.0  # for importing SymPy on a busy machine
-_SECONDS = 3.0  # for the comparisons of one answer, without the start of a worker
+_SECONDS = 3.0  # for all comparisons of one answer, except starting a worker
 _MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
 _running: "Process | None" = None
 _free = threading.BoundedSemaphore(4)  # the largest number of workers
@@ -55,7 +55,7 @@ class Ended(Failure):
 
 # ------------------------------------------------------------------------------ in the run
 def running() -> "Process":
-    """Returns the process, started if there is none."""
+    """Returns the process; starts it if needed."""
     global _running
     with _starting:
         _running = _running or Process()
@@ -75,14 +75,14 @@ class Process:
     """A process that calls functions, for any number of threads."""
 
     def __init__(self):
-        self.imported: set[Any] = set()  # what callers know to be there
+        self.imported: set[Any] = set()  # what callers have imported there
         self._lifeline, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _CODE.format(sys.path, other.fileno())],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
-                # Functions that use JAX leave the device's memory to the run.
+                # Functions that use JAX must leave the device's memory to the run.
                 env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
                 start_new_session=True,  # Ctrl-C is for the run
             )
@@ -94,10 +94,10 @@ class Process:
 
         Raises:
             TimeoutError: it takes longer than `timeout_s`; in the main thread, this ends the process.
-            Failure: it raised an error; Ended: the process ended meanwhile.
+            Failure: it raised an error; Ended: the process ended during the call.
         """
         request = pickle.dumps((function, arguments))
-        line, other = connection.Pipe()  # of this call: it ends with the process
+        line, other = connection.Pipe()  # one pipe per call, which closes with the process
         try:
             with line:
                 with other:
@@ -123,13 +123,13 @@ class Process:
         return self._process.poll() is None
 
     def end(self, seconds: float = 0.0) -> int:
-        """Ends the process, and after some seconds by force; returns its exit code."""
+        """Ends the process, by force after `seconds`; returns its exit code."""
         global _running
         self._lifeline.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # and what it has started
+            os.killpg(self._process.pid, signal.SIGKILL)  # and its children
         with _starting:
             _running = None if _running is self else _running
         return self._process.wait()
@@ -144,10 +144,10 @@ class Clock:
 
 
 @functools.lru_cache(maxsize=16384)  # the answers of a group are often equal
-def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
-    """Returns whether two expressions are the same, as `expression_worker.compare` says.
+def ask(key: Tree, response: Tree, tolerance: Fraction, clock: Clock) -> bool:
+    """Returns whether two expressions are the same, see `expression_worker.compare`.
 
-    Any number of threads may ask. Of two relations one may be the other by a factor.
+    Any number of threads may call it.
 
     Raises:
         TimeoutError: no verdict in time, which also ends the worker. Failure: the worker crashed.
@@ -159,7 +159,9 @@ def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
         worker = _live_worker()
         start = time.monotonic()
         try:
-            is_same = worker.call(_in_worker, "compare", key, given, room, timeout_s=clock.left)
+            is_same = worker.call(
+                _in_worker, "compare", key, response, tolerance, timeout_s=clock.left
+            )
         finally:
             clock.left -= time.monotonic() - start
         _idle.append(worker)
@@ -168,7 +170,7 @@ def ask(key: Tree, given: Tree, room: Fraction, clock: Clock) -> bool:
 
 def _live_worker() -> Process:
     """Returns a worker that is not in use; an idle one may have died."""
-    with contextlib.suppress(IndexError):  # there is none, or another thread took it
+    with contextlib.suppress(IndexError):  # none is idle, or another thread took it
         while True:
             if (worker := _idle.pop()).is_alive():
                 return worker
@@ -184,14 +186,14 @@ def _live_worker() -> Process:
 
 
 def _in_worker(name: str, *arguments: Any) -> Any:
-    from vade_jax.rewards import expression_worker  # and SymPy, which the run does without
+    from vade_jax.rewards import expression_worker  # imports SymPy, which the run itself does not
 
     return getattr(expression_worker, name)(*arguments)
 
 
 # ------------------------------------------------------------------------------ in the process
 def serve(fd: int) -> None:
-    """Makes the calls of the run until it ends."""
+    """Executes the run's calls until it ends."""
     lifeline, lines = socket.socket(fileno=fd), collections.deque()
     loop = asyncio.new_event_loop()
 
@@ -209,12 +211,12 @@ def serve(fd: int) -> None:
         loop.stop()
 
     lifeline.set_inheritable(False)
-    # The run decides when it ends: a scheduler sends SIGTERM to all processes, and the run then saves.
+    # The run decides when to end: a scheduler sends SIGTERM to all processes, and the run then saves.
     signal.signal(signal.SIGTERM, lambda *_: None)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     threading.Thread(target=read, daemon=True).start()
     while True:
-        loop.run_forever()  # async functions go on, until a call comes
+        loop.run_forever()  # async functions continue until the next call
         while lines:
             line, in_thread = lines.popleft()
             if line is None:
@@ -234,13 +236,13 @@ def _reply(line: connection.Connection, loop: asyncio.AbstractEventLoop, in_thre
             value = task.result() if task else loop.run_until_complete(value)
         answer = (value, None)
     except BaseException as error:
-        answer = (None, told(error))
-    with contextlib.suppress(OSError, ValueError):  # it is closed
+        answer = (None, message_of(error))
+    with contextlib.suppress(OSError, ValueError):  # already closed
         sys.stdout.flush()
-    with contextlib.suppress(OSError), line:  # the run may wait no longer
+    with contextlib.suppress(OSError), line:  # the run may have given up
         line.send(answer)
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Returns an error as one line of text."""
     return str(error) if isinstance(error, Failure) else imports.one_line(error)

@@ -1,12 +1,12 @@
-r"""Reads a text into a value, once and whole, by one grammar.
+r"""Reads a complete text into a value by one grammar.
 
     list      item {("," | ";" | "or" | "and" | "&") item}
     item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
     side      part {":" part} | number "to" number
     part      name | group {("\\cup" | "\\setminus") group} | number unit number unit | sum [unit]
 
-Sums are read in `formulas`, units in `units`. A text outside this grammar is spelled, if it is prose or
-LaTeX; otherwise it is nothing. No bracket is read more than four times, so reading takes linear time.
+Sums are read in `formulas`, units in `units`. Prose or LaTeX outside this grammar is compared by spelling;
+any other text has no value. No bracket is read more than four times, so reading takes linear time.
 """
 
 import functools
@@ -34,12 +34,12 @@ def lead(text: str) -> str:
     return _LEAD.sub("", text.strip(), count=1)
 
 
-@functools.lru_cache(maxsize=16384)  # cached: a key is read once, like equal answers of a group
+@functools.lru_cache(maxsize=16384)  # keys and equal answers of a group are read once
 def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> Value | None:
-    """Returns the value of a whole text; None if no value can be read with certainty.
+    """Returns the value of a text; None if no value can be read with certainty.
 
     Args:
-        text: of an answer or a key, as LaTeX or plain.
+        text: an answer or a key, in LaTeX or plain.
         numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), not a name.
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space after it.
@@ -59,7 +59,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return _spelled(text, reader.tokens) if reader.peek() else value
     except Unread:
         return _spelled(text, reader.tokens)
-    except (ArithmeticError, RecursionError):  # it divides by zero, or is too large
+    except (ArithmeticError, RecursionError):  # division by zero, or too large
         return None
 
 
@@ -74,18 +74,18 @@ def _spelled(text: str, cut: list[Token]) -> values.Words | None:
 def _calculated(
     tree: Tree, scale: str = "", unit: Unit | None = None, percent=False, full=False
 ) -> Formula:
-    """Returns the number or the formula of a tree and what follows it; a sum is a number if `full`."""
+    """Returns the number or formula of a tree and its suffix; a sum is a number if `full`."""
     if values.INFINITY in values.nodes(tree) and tree not in _INFINITE:
         raise ArithmeticError
     zeros = units.SCALES.get(scale, 0)
-    found = values.literal(tree)
-    if (percent and unit) or (scale and found is None):
+    parsed = values.literal(tree)
+    if (percent and unit) or (scale and parsed is None):
         raise Unread
     tree = ("*", tree, ("^", ("n", "10"), ("n", str(zeros)))) if scale else tree
     value = values.exact(tree)
-    if value is None or (found is None and not full):
+    if value is None or (parsed is None and not full):
         return Formula(("/", tree, ("n", "100")) if percent else tree, unit)
-    last, digits = found or (None, 0)
+    last, digits = parsed or (None, 0)
     return Number(tree, unit, value, None if last is None else last + zeros, digits, percent)
 
 
@@ -101,7 +101,7 @@ class _Reader(formulas.FormulaReader):
         return Collection(kind, tuple(items)) if between else items[0]
 
     def _item(self) -> Value:
-        """Reads a relation, or both of a plus or minus, or else the words up to the next separator."""
+        """Reads a relation, both values of a plus or minus, or else the words up to the next separator."""
         start = self.at
         self.is_signed &= self.in_point
         try:
@@ -153,8 +153,8 @@ class _Reader(formulas.FormulaReader):
     def _part(self) -> Value:
         start = self.at
         for read_it in (self._name, self._bracketed, self._compound):
-            if (found := read_it()) is not None:
-                return found
+            if (parsed := read_it()) is not None:
+                return parsed
             self.reset(start)
         minus = self.peek() == "-" and self.peek(1) in _CURRENCIES and self.take()
         if self.peek() in _CURRENCIES:
@@ -185,7 +185,7 @@ class _Reader(formulas.FormulaReader):
         return _calculated(tree, unit=parts[0][1], full=True) if self.ends() else None
 
     def _name(self) -> Value | None:
-        """Reads letters that are spelled and stand alone on their side: SAS, pH, "the area"."""
+        """Reads letters that are compared by spelling and are alone on their side: SAS, pH, "the area"."""
         start = self.at
         while self.kind() == "letters" and not self.ends():
             self.take()
@@ -208,12 +208,12 @@ class _Reader(formulas.FormulaReader):
 
     # -------------------------------------------------------------------------- brackets
     def _bracketed(self) -> Value | None:
-        r"""Reads a list in brackets that is a whole side, sets with \cup between, or a matrix."""
-        whole = self._group()
-        while whole is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
+        r"""Reads a side that is a list in brackets, sets joined by \cup, or a matrix."""
+        parts = self._group()
+        while parts is not None and self.peek() in ("\\cup", "\\cap", "\\setminus"):
             kind, other = Kind(self.take()[1:]), self._group()
-            whole = other and Collection(kind, (whole, other))
-        return whole if self.ends() else None
+            parts = other and Collection(kind, (parts, other))
+        return parts if self.ends() else None
 
     def _group(self) -> Value | None:
         if self.accept("\\emptyset"):
@@ -236,7 +236,7 @@ class _Reader(formulas.FormulaReader):
         return _in_brackets(opener, inside, closer)
 
     def _rows(self, opener: str) -> Value:
-        """Reads the rows of a matrix, or a system of equations that hold together."""
+        """Reads the rows of a matrix or of a system of equations."""
         rows = [self.listed()]
         while self.accept("\\\\"):
             rows += [self.listed()] if self.peek() != "\\end" else []

@@ -1,7 +1,7 @@
 r"""Cuts an answer into tokens: numbers, letters, LaTeX's commands under one name each, and signs.
 
-`clean` gives every symbol its LaTeX name, and `rewritten` one form to what has several, by one table. Each
-pattern goes forward only, so the work is linear in the length of the text.
+`clean` gives every symbol its LaTeX name, and `rewritten` one form to equivalent notations, by one table.
+Each pattern only scans forward, so the work is linear in the length of the text.
 """
 
 import re
@@ -88,7 +88,7 @@ def _rows(table: str) -> Iterator[tuple[re.Pattern[str], str]]:
 
 
 _REWRITING = tuple(_rows(_REWRITTEN))
-# One name for a command that has several; none for one that only dresses.
+# One name for commands with several names; commands that only style are dropped.
 _SAME = r"""
 \frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
 | vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
@@ -139,7 +139,7 @@ class Token(NamedTuple):
 
 
 def clean(text: str) -> str:
-    r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
+    r"""Returns `text` with LaTeX's names for its symbols, and without surrounding dollars and a final dot."""
     text = " ".join(text.translate(ASCII).split())
     for pattern, form in _CLEANING:
         text = pattern.sub(form, text)
@@ -161,52 +161,52 @@ def rewritten(text: str) -> str:
 
 
 def cut(text: str, *, thousands: bool = True, roman: bool = False) -> Iterator[Token]:
-    """Yields the tokens of a rewritten text; with `thousands` a comma may be within a number."""
+    """Yields the tokens of a rewritten text; with `thousands`, numbers may contain commas."""
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
         kind = str(match.lastgroup)
-        found = match[kind]
+        piece = match[kind]
         if kind == "roman":
-            for token in cut(found, thousands=thousands, roman=True):
+            for token in cut(piece, thousands=thousands, roman=True):
                 yield token._replace(spaced=spaced or token.spaced)
                 spaced = False
-            spaced = found.endswith((" ", "~"))
+            spaced = piece.endswith((" ", "~"))
             continue
         if kind in ("based", "call"):
-            digits, mark, base = re.sub(r"[{}\s]", "", found).partition("_")
-            kind, found = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
+            digits, mark, base = re.sub(r"[{}\s]", "", piece).partition("_")
+            kind, piece = "name", f"{digits}{mark}{_NAMES.get(base, base)}"
         elif kind == "marked":  # the angle CBA is ABC
             mark = _NAMES.get(match["mark"], match["mark"]).strip("\\")
-            turns = mark in ("angle", "overline") and found.isalpha()
-            kind, found = "name", f"{mark} {min(found, found[::-1]) if turns else found}"
+            turns = mark in ("angle", "overline") and piece.isalpha()
+            kind, piece = "name", f"{mark} {min(piece, piece[::-1]) if turns else piece}"
         elif kind in ("exponent", "number", "repeating", "mixed"):
-            found = _number(match)
-            kind = "sign" if found == "?" else "number"
+            piece = _number(match)
+            kind = "sign" if piece == "?" else "number"
         elif kind in ("command", "sign"):
-            name = f"\\{found}" if kind == "command" else found
-            kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), name)
-        if kind == "space" or not found:
+            name = f"\\{piece}" if kind == "command" else piece
+            kind, piece = "sign", _NAMES.get(re.sub(r"\s", "", piece), name)
+        if kind == "space" or not piece:
             spaced = True
             continue
-        kind = "letters" if found in ("or", "and", "T") else kind
-        yield Token(kind, found, spaced, roman)
+        kind = "letters" if piece in ("or", "and", "T") else kind
+        yield Token(kind, piece, spaced, roman)
         spaced = False
 
 
 def _number(match: re.Match[str]) -> str:
     r"""Returns the digits of a number alone, 6.02e23, or the fraction of a repeating or a mixed number.
 
-    It is "?" of 3\frac{5}{2}, which may be a sum or a product, and of a power of a mixed number.
+    It is "?" for 3\frac{5}{2}, which may be a sum or a product, and for a power of a mixed number.
     """
     if match["mixed"]:
         parts = re.findall(r"[0-9]+", match["mixed"])
-        whole, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
+        integer, top, bottom = map(int, parts if len(parts) == 3 else (parts[0], *parts[1]))
         is_clear = top < bottom and match["mixed"][-1] not in "^!"
-        return str(whole + Fraction(top, bottom)) if is_clear else "?"
+        return str(integer + Fraction(top, bottom)) if is_clear else "?"
     if match["repeating"]:
-        whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
+        integer, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
         tail = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(first))
-        return str(Fraction(f"{whole}.{first}0") + tail)
+        return str(Fraction(f"{integer}.{first}0") + tail)
     digits = re.sub(r"[^0-9.]", "", match["number"])
     return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
 
@@ -236,7 +236,7 @@ class Cursor:
         self.reset(0)
 
     def reset(self, at: int) -> None:
-        """Goes back to a token at which a side or an item began."""
+        """Goes back to a token at which a side or an item begins."""
         self.at, self.offset = at, 0  # a token, and how many of its letters or digits are read
         self.in_trig = 0  # 1 in the brackets of sin, cos, tan; 2 in an argument without
         self.unit = None  # a currency before the number, or degrees within a sum

@@ -1,7 +1,7 @@
 """Tries the user's reward functions on a few rows before a run starts.
 
-Otherwise a function that fails, or has no verdict on anything, would be found only after the model was loaded
-and had given its first answers; a function that pays for empty answers would never be found.
+Otherwise a function that fails or has no verdicts would be noticed only after the model has loaded and
+answered, and a function that rewards empty answers would never be noticed.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vade_jax.rewards import answers, functions
 
-if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+if typing.TYPE_CHECKING:  # types imports jax, which rewards must not
     from vade_jax import types
 
 
@@ -24,12 +24,12 @@ def check(
 ) -> str:
     """Calls the judge on the right answer to some items, in the required `form`, and on an empty one.
 
-    The answers lack the `opening`, a tag at the end of the prompt, like a policy's. Returns a line for the
+    Like a policy's answers, these lack the `opening`, a tag at the end of the prompt. Returns a line for the
     user, and a warning if the data's own answers earn no more than empty ones.
 
     Raises:
-        ValueError: a function fails, has no verdict on any answer, or pays nothing for the data's own answers
-            and no less for empty ones.
+        ValueError: a function fails, has no verdict on any answer, or gives 0 for the data's own answers and
+            no less for empty ones.
     """
     pairs = []  # of judgements, on the right answer and on an empty one
     try:
@@ -70,5 +70,5 @@ def check(
 
 
 def _mean(numbers: Iterable[float]) -> float:
-    """Returns the mean; NaN, which is not above or below anything, of no numbers."""
+    """Returns the mean; NaN, which compares as neither above nor below, without numbers."""
     return statistics.fmean(known) if (known := [*numbers]) else math.nan

@@ -1,4 +1,4 @@
-"""Reads units after a number, as words of a table; no letter of a formula is taken for one.
+"""Reads units after a number by a table of words; a letter of a formula is not taken for a unit.
 
 The case of prefixes counts: mm is not Mm, and mW is not MW.
 """
@@ -9,7 +9,7 @@ from fractions import Fraction
 from vade_jax.rewards.tokens import Cursor, Unread
 from vade_jax.rewards.values import Unit
 
-# Names: how many of which base units. Those after ~ may have a prefix of their own sort.
+# Names: value in base units. Names after ~ may have a prefix of the same kind, long or short.
 _TABLE = r"""
 ~m ~meter ~metre ~米: m | inch inches in 英寸: .0254 m | foot feet ft 英尺: .3048 m | yard yd: .9144 m
 mile mi 英里: 1609.344 m | 公里: 1000 m | acre: 4046.8564224 m^2 | hectare ha 公顷: 10000 m^2
@@ -32,7 +32,7 @@ m milli 毫 -3: c centi 厘 -2: d deci 分 -1: k kilo 千 3: M mega 兆 6: G gig
 p pico 皮 -12
 """
 _PREFIXES = [prefix.split() for prefix in re.split("[:\n]", _PREFIXES.strip())]
-_SHORT = {"cm", "mm", "km", "kg", "ft"}  # no products of letters
+_SHORT = {"cm", "mm", "km", "kg", "ft"}  # not products of letters
 _NO_THINGS = """
 plus minus times less perhaps always across versus does thus gas lens series ones twos threes fours fives sixes
 sevens eights nines tens dozens scores hundreds thousands millions billions trillions percents lakhs crores
@@ -67,7 +67,7 @@ UNITS = _read_table()
 
 
 def named(word: str) -> Unit | None:
-    """Returns the unit of a word: of the table, or of four letters in any case or number."""
+    """Returns the unit of a word in the table; with four letters or more, in any case, singular or plural."""
     lower = word.lower()
     forms = (word, lower, lower.removesuffix("s")) if len(word) > 3 else (word,)
     return next((UNITS[form] for form in forms if form in UNITS), None)
@@ -89,13 +89,13 @@ class UnitReader(Cursor):
     unit: Unit | None
 
     def suffix(self, *, look: bool = False) -> tuple[str, Unit | None, bool] | None:
-        """Reads (scale, unit, whether a percent sign) up to the end of the side; None if it is not that.
+        """Reads (scale, unit, whether there is a percent sign) up to the end of the side, or returns None.
 
-        With `look` it stays before it.
+        With `look` it does not move on.
         """
         if self.ends() or self.offset:
             return None
-        start, token, found = self.at, self.tokens[self.at], None
+        start, token, parsed = self.at, self.tokens[self.at], None
         # 300 K are kelvin, not 300K or $300 K
         is_kelvin = token.text == "K" and (token.spaced or token.roman) and not self.unit
         is_unit = is_kelvin or self.peek(1) == "\\Omega"
@@ -104,15 +104,15 @@ class UnitReader(Cursor):
             scale = self.take() if is_scale else ""
             percent = bool(self.accept("%", "percent", "pct"))
             unit = self._phrase()
-            found = (scale, unit, percent) if self.ends() and self.at > start else None
+            parsed = (scale, unit, percent) if self.ends() and self.at > start else None
         except Unread:
             pass
-        if look or found is None:
+        if look or parsed is None:
             self.at = start
-        return found
+        return parsed
 
     def _may_stand(self, word: str) -> bool:
-        """Returns whether a word is a unit or a scale here, and not a product of letters."""
+        """Returns whether a word is a unit or a scale here, not a product of letters."""
         token = self.tokens[self.at]
         is_clear = self.numeric or token.roman or token.kind == "sign" or word[0] > "\u2fff"
         is_speed = token.spaced and [word, self.peek(1), self.peek(2)] == ["m", "/", "s"]
@@ -121,7 +121,7 @@ class UnitReader(Cursor):
     def _phrase(self) -> Unit | None:
         """Reads units with powers and fractions: cm^2, km/h, feet per second; "per day" after a currency."""
         joined = self.accept("per", "/", "a") if self.unit else ""
-        found = self.unit if joined else None
+        parsed = self.unit if joined else None
         for _ in range(12):
             if power := _POWERS.get(self.accept(*_POWERS), 0):
                 self.accept(".")
@@ -130,9 +130,9 @@ class UnitReader(Cursor):
             if unit is None and (unit := named(word + self.peek(1))):  # k\Omega, \mu m
                 self.take()
                 word = self.peek()
-            elif unit is None and not found and self._is_counted(word):
+            elif unit is None and not parsed and self._is_counted(word):
                 unit = THINGS
-            if unit is None or not (found or self._may_stand(word)):
+            if unit is None or not (parsed or self._may_stand(word)):
                 if joined or power:
                     raise Unread
                 break
@@ -143,12 +143,12 @@ class UnitReader(Cursor):
             if self.kind() == "letters" and self.peek()[0] > "\u2fff" and not unit.bases:
                 self.take()  # 3 个苹果
             sign = -1 if joined in ("/", "per", "a") else 1
-            found = times(found or THINGS, unit, sign * (self._exponent() or power or 1))
+            parsed = times(parsed or THINGS, unit, sign * (self._exponent() or power or 1))
             joined = self.accept("/", "per", "\\times")
-        return None if found and "unit" in dict(found.bases) else found  # of anything
+        return None if parsed and "unit" in dict(parsed.bases) else parsed  # of anything
 
     def _is_counted(self, word: str) -> bool:
-        """Returns whether a word is a plural of things, such as ducks, which measure nothing; not tenths."""
+        """Returns whether a word is a plural of counted things, such as ducks, but not tenths."""
         is_plural = re.fullmatch(r"[a-z]{3,}(?<!s)s(?<!ths)(?<!rds)(?<!lves)", word) is not None
         return is_plural and word not in _NO_THINGS and (self.numeric or self.tokens[self.at].roman)
 

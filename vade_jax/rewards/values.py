@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 Tree = tuple
 INFINITY = ("c", "oo")
-_LARGEST = 40_000  # digits of a number that is calculated
+_LARGEST = 40_000  # digits of a calculated number
 
 
 class Unit(NamedTuple):
-    """So many of a product of base units: 1/100 of (("m", 1),); things that are counted have no base."""
+    """A multiple of a product of base units: 1/100 of (("m", 1),); counted things have no base."""
 
     factor: Fraction
     bases: tuple[tuple[str, int], ...]
@@ -38,8 +38,8 @@ class Number(Formula):
     """A written number: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 2 * 2^9, 50%, 2.5 million."""
 
     value: Fraction = Fraction(0)
-    last: int | None = None  # the place of its last decimal, -2 of 2.50; None: it is exact
-    digits: int = 0  # significant ones of a decimal
+    last: int | None = None  # position of its last decimal, -2 for 2.50; None: exact
+    digits: int = 0  # significant digits of a decimal
     percent: bool = False
 
 
@@ -52,7 +52,7 @@ class Relation:
 
 
 class Kind(enum.Enum):
-    """What holds several values together."""
+    """How several values are combined."""
 
     LIST, OR, AND, SET = ",", "or", "and", "{}"  # a comma alone
     OPEN, CLOSED, LEFT_OPEN, RIGHT_OPEN = "()", "[]", "(]", "[)"  # intervals, points and lists
@@ -88,9 +88,9 @@ _EXACT: dict[str, Any] = {
 
 
 def exact(tree: Tree) -> Fraction | None:
-    """Returns the value of a tree of numbers, None if it is not rational.
+    """Returns the rational value of a tree of numbers, else None.
 
-    Raises ArithmeticError if calculating it would take too long, or it divides by zero.
+    Raises ArithmeticError if it divides by zero or would take too long.
     """
     return _weighed(tree)[0]
 
@@ -112,16 +112,16 @@ def _weighed(tree: Tree) -> tuple[Fraction | None, float]:
 def literal(tree: Tree) -> tuple[int | None, int] | None:
     """Returns (last decimal place, digits) of a tree that is one written number, else None.
 
-    That is a/b, a power of a whole number, and a product with a power; sums and other products are left to
-    be calculated by who was asked.
+    That is a/b, a power of an integer, or a product with a power; other sums and products are to be
+    calculated by the policy.
     """
     parts: Any = tree[1:]
     match tree:
         case ("n", text):
             mantissa, _, exponent = text.partition("e")
-            whole, point, decimals = mantissa.partition(".")
+            integer, point, decimals = mantissa.partition(".")
             last = int(exponent or 0) - len(decimals) if point else None
-            return last, len((whole + decimals).lstrip("0")) if point else 0
+            return last, len((integer + decimals).lstrip("0")) if point else 0
         case ("-", part):
             return literal(part)
         case ("*", left, ("^", ("n", "10"), power)) if (first := literal(left)) and exact(power):
@@ -153,6 +153,6 @@ def names(value: Value) -> set[str]:
 
 
 def name_of(value: Value) -> str | None:
-    """Returns the name that a formula only is, else None."""
+    """Returns the name if a formula is only a name, else None."""
     is_formula = isinstance(value, Formula)
     return value.tree[1] if is_formula and value.tree[0] == "v" and not value.unit else None

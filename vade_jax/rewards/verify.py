@@ -1,8 +1,7 @@
 """Verifies boxed answers: takes the answer out of a text and compares it with the key, by its kind.
 
-Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
-(`matching`). In doubt an answer is unreadable, because a policy finds every phrase that is wrongly counted as
-right.
+Letters and words are compared as texts; everything else is read into values (`reading`), which `matching`
+compares. In doubt an answer is unreadable, because a policy exploits every text that is wrongly judged right.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from vade_jax.rewards import answers, matching, process, reading, tokens
 from vade_jax.rewards.quantities import Rules
 from vade_jax.rewards.values import Collection, Formula, Kind, Number, Relation, Value, Words
 
-if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
+if typing.TYPE_CHECKING:  # types imports jax, which rewards must not
     from vade_jax import types
 
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
@@ -27,10 +26,10 @@ _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
 _SEVERAL = re.compile("[A-J]{2,8}")  # options
-# What is asked for next to a whole number: the sum in m+n = 113, and x = ... (mod 7)
+# What may surround an integer answer: the sum in m+n = 113, and x = ... (mod 7)
 _ASIDE = re.compile(r"^[mnpqrs](?: ?\+ ?[mnpqrs])+ ?=|^[a-zA-Z] ?\\equiv|\\pmod[ {]*[0-9]+[ }]*$")
 _MOLAR = re.compile(r"(?<=[0-9])\s*(?:\\(?:text|mathrm)\{\s*)?M\s*\}?$")
-# Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
+# Words of doubt; and words that may follow yes or no directly: "No it is not", but not "no data".
 _DOUBT = """
 false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
 determined doubtful
@@ -54,9 +53,9 @@ class Verdict:
 
     correct: bool  # whether the boxed answer is right; posteriors count only this
     well_formed: bool  # whether the answer has the required format
-    extracted: str | None  # what was in the box, None without one
-    # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer itself is no
-    # answer of its kind), "timeout" or "crash" (of an expression: `process`).
+    extracted: str | None  # the content of the box, None without one
+    # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer is invalid for its
+    # kind), "timeout" or "crash" (of an expression: `process`).
     reason: str
 
 
@@ -73,7 +72,7 @@ def verify(
     r"""Compares the last \boxed{} of `text`, or those of a list at its end, with the right answer.
 
     Args:
-        text: the policy's text; what it thinks, between <think> and </think>, is not its answer.
+        text: the policy's text; boxes between <think> and </think> do not count.
         answer: the right answer.
         kind: "choice", "yesno", "int", "float", "text", "list" or "expr" (a formula).
         tolerance: relative, for "float" and numbers in a "list"; by default half a unit of the last
@@ -90,7 +89,7 @@ def verify(
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown; use one of {list(known)}")
     well_formed = answers.FORMATS[form](text)
-    extracted = answers.extract_boxed(answers.said(text))
+    extracted = answers.extract_boxed(answers.after_thoughts(text))
     if extracted is None:
         return Verdict(False, well_formed, None, "no_box")
     if len(extracted) > answers.MAX_LENGTH:
@@ -111,11 +110,11 @@ def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdic
 
 
 # ------------------------------------------------------------------------------ letters
-def compare(given: str | None, key: str | None) -> str:
+def compare(response: str | None, key: str | None) -> str:
     """Returns the reason for two normalised texts; None and "" are unreadable."""
     if not key:
         return "bad_key"
-    return ("ok" if given == key else "different") if given else "unreadable"
+    return ("ok" if response == key else "different") if response else "unreadable"
 
 
 def letter(text: str) -> str | None:
@@ -132,31 +131,31 @@ def _labelled(text: str) -> tuple[str | None, str]:
     return (match[1], match[2]) if match and not _SECOND.search(match[2]) else (None, "")
 
 
-def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
-    """Compares letters. An option's text counts as its letter, and equal options count as the same.
+def choice(response: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
+    """Compares letters. An option's text counts as its letter, and equal options are the same.
 
-    A letter with the text of another option after it is unreadable, as is a text that may be of two. A
-    lone letter is an option's own, also where it is the text of another, as with points of a drawing.
+    A letter followed by the text of another option is unreadable, as is a text that fits two options. A lone
+    letter is a label, even if it is the text of another option, as with points of a drawing.
     """
     right = letter(key)
-    chosen, rest = _labelled(given)
+    chosen, rest = _labelled(response)
     if right is None or not choices:
         return compare(chosen, right)
     if rest and chosen not in (named(rest, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
-    is_one = len(answers.signed_words(answers.plain(given))) == 1  # "-b" may be an option's text
+    is_one = len(answers.signed_words(answers.plain(response))) == 1  # "-b" may be an option's text
     is_letter = chosen in options and not rest and is_one
-    letters = [chosen] if is_letter else named(given, choices) or [chosen]
+    letters = [chosen] if is_letter else named(response, choices) or [chosen]
     texts = {options[x] for x in letters if x in options}
     return compare(texts.pop() if len(texts) == 1 else None, options.get(right))
 
 
 def named(text: str, choices: Sequence[str]) -> list[str]:
-    """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
+    """Returns the letters of the options with this text: exactly or, if there is none, with the same words.
 
-    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. If none has these words, one may have
-    the value: 0.5 is the option 1/2, and 20 the option 20%.
+    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. If no words match, values are compared:
+        0.5 is the option 1/2, and 20 the option 20%.
     """
     plain, options = answers.plain(text), [answers.plain(option) for option in choices]
     for read in (str, answers.signed_words) if plain else ():
@@ -169,7 +168,7 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
 
 
 def _is_worth(text: str, option: str, rules: Rules) -> bool:
-    """Returns whether two texts have one value; words have none, and 2 girls are not 2 boys."""
+    """Returns whether two texts have the same value; words have none, and 2 girls are not 2 boys."""
     one, other = (None if x.isalpha() else reading.read(x, numeric=True) for x in (text, option))
     if not isinstance(one, Formula) or not isinstance(other, Formula):
         return False
@@ -179,46 +178,46 @@ def _is_worth(text: str, option: str, rules: Rules) -> bool:
 
 
 def yes_or_no(text: str) -> str | None:
-    """Returns "yes" or "no" if `text` starts with it and neither doubts nor denies it, None for "no idea"."""
+    """Returns "yes" or "no" if `text` starts with it and does not qualify it, None for "no idea"."""
     plain = answers.plain(text)
     words = answers.words(plain).split()
-    said = {"yes", "no"}.intersection(words)
-    doubts = {*_DOUBT.split(), *(("not", "n't") if "yes" in said else ())}
-    if len(said) != 1 or words[0] not in said or doubts.intersection(words):
+    verdicts = {"yes", "no"}.intersection(words)
+    doubts = {*_DOUBT.split(), *(("not", "n't") if "yes" in verdicts else ())}
+    if len(verdicts) != 1 or words[0] not in verdicts or doubts.intersection(words):
         return None
     goes_on = re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain) or words[1] in _GOES_ON.split()
     return words[0] if goes_on and not (words[0] == "yes" and "n't" in plain) else None
 
 
-def yesno(given: str, key: str, **_) -> str:
+def yesno(response: str, key: str, **_) -> str:
     """Compares yes and no."""
-    return compare(yes_or_no(given), yes_or_no(key))
+    return compare(yes_or_no(response), yes_or_no(key))
 
 
 # ------------------------------------------------------------------------------ words
-def text(given: str, key: str, **_) -> str:
+def text(response: str, key: str, **_) -> str:
     """Compares words; signs such as < and - count, punctuation, case and articles do not.
 
-    A, B and D is ABD, CO_2 is CO2, and a key that is a quantity may be given in other units.
+    A, B and D is ABD, CO_2 is CO2, and a quantity may have other units.
     """
-    given, key = (tokens.clean(x) for x in (given, key))
+    response, key = (tokens.clean(x) for x in (response, key))
     if _SEVERAL.fullmatch(key):
-        given = _BETWEEN.sub("", given)
-    reason = compare(answers.words(given), answers.words(key))
-    left, right = (answers.signed_words(answers.plain(x)) for x in (given, key))
+        response = _BETWEEN.sub("", response)
+    reason = compare(answers.words(response), answers.words(key))
+    left, right = (answers.signed_words(answers.plain(x)) for x in (response, key))
     if reason == "bad_key" or (reason == "ok" and left == right):
         return reason
-    return "ok" if _is_alike(given, key) else reason.replace("ok", "different")
+    return "ok" if _is_alike(response, key) else reason.replace("ok", "different")
 
 
 @functools.lru_cache(maxsize=4096)  # the answers of a group are often equal
-def _is_alike(given: str, key: str) -> bool:
-    """Returns whether two texts have one special spelling, or are the same quantity or range."""
-    if (spelling := _spelling(key)) and _spelling(given) == spelling:
+def _is_alike(response: str, key: str) -> bool:
+    """Returns whether two texts have the same special spelling, quantity or range."""
+    if (spelling := _spelling(key)) and _spelling(response) == spelling:
         return True
-    if "mol" in given + key:  # 0.5 M is 0.5 mol/L
-        given, key = (_MOLAR.sub(" mol/L", x) for x in (given, key))
-    one, other = (reading.read(x, numeric=True) for x in (given, key))
+    if "mol" in response + key:  # 0.5 M is 0.5 mol/L
+        response, key = (_MOLAR.sub(" mol/L", x) for x in (response, key))
+    one, other = (reading.read(x, numeric=True) for x in (response, key))
     if one is None or other is None:
         return False
     are_measured = all(isinstance(x, Formula) and x.unit and x.unit.bases for x in (one, other))
@@ -227,7 +226,7 @@ def _is_alike(given: str, key: str) -> bool:
 
 
 def _spelling(text: str) -> str | list | None:
-    r"""Returns the one spelling of a time of day, a date, chemistry or circled numbers, else None."""
+    r"""Returns the normal form of a time of day, a date, chemistry or circled numbers, else None."""
     plain = answers.plain(text)
     if match := _TIME.fullmatch(plain):
         return f"{int(match[1])}:{match[2] or '00'} {match[3].lower()}m"
@@ -249,24 +248,24 @@ def _spelling(text: str) -> str | list | None:
 
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
-def integer(given: str, key: str, **_) -> str:
-    """Compares numbers exactly; the right one must be whole. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
-    right, value = number(key), number(given)
+def integer(response: str, key: str, **_) -> str:
+    """Compares numbers exactly; the key must be an integer. m+n = 113 gives 113, and 3 (mod 7) gives 3."""
+    right, value = number(key), number(response)
     if right is None or right.value.denominator != 1:
         return "bad_key"
     if value is None:
-        value = number(_ASIDE.sub("", tokens.rewritten(tokens.clean(given))))
+        value = number(_ASIDE.sub("", tokens.rewritten(tokens.clean(response))))
     return _decided(value, right, Rules(formulas=False))
 
 
-def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
+def real(response: str, key: str, *, tolerance: float | None = None, **_) -> str:
     """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
     rules = Rules(tolerance=tolerance, decimals=True, formulas=False)
-    return _decided(number(given), number(key), rules)
+    return _decided(number(response), number(key), rules)
 
 
 def listing(
-    given: str, key: str, *, ordered: bool | None = None, tolerance: float | None = None, **_
+    response: str, key: str, *, ordered: bool | None = None, tolerance: float | None = None, **_
 ) -> str:
     r"""Compares lists, numbers within the relative `tolerance`.
 
@@ -274,23 +273,25 @@ def listing(
     """
     right = reading.read(key, thousands=", " in key or ";" in key)
     rules = Rules(tolerance, decimals=True, lists=True, ordered=ordered, formulas=False)
-    # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
-    readings = dict.fromkeys(reading.read(given, thousands=x) for x in (False, True))
+    # "[1,000, 2]" has two elements or three: both readings are tried.
+    readings = dict.fromkeys(reading.read(response, thousands=x) for x in (False, True))
     reasons = [_decided(value, right, rules) for value in readings]
     return "ok" if "ok" in reasons else reasons[-1]
 
 
-def expression(given: str, key: str, **_) -> str:
+def expression(response: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
-    right, value = (reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, given))
+    right, value = (
+        reading.read(x) if len(x) <= answers.MAX_LENGTH else None for x in (key, response)
+    )
     is_prose = isinstance(value, Words) and not isinstance(right, Words)
     reason = _decided(None if is_prose else value, right, Rules())
     # Next to a quantity, a letter after a number is a unit and not a factor: 50 cm is 0.5 m.
-    return "ok" if reason != "ok" and _is_alike(given, key) else reason
+    return "ok" if reason != "ok" and _is_alike(response, key) else reason
 
 
 def number(text: str) -> Number | None:
-    """Returns the number that a text is, or gives a name or ends a true chain of constants with."""
+    """Returns the number in a text: alone, with a name, or at the end of a true chain of constants."""
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
         equation = matching.named(value, Rules(formulas=False))
@@ -298,12 +299,12 @@ def number(text: str) -> Number | None:
     return value if isinstance(value, Number) else None
 
 
-def _decided(given: Value | None, key: Value | None, rules: Rules) -> str:
+def _decided(response: Value | None, key: Value | None, rules: Rules) -> str:
     if key is None or (isinstance(key, Collection) and rules.lists and not key.items):
         return "bad_key"
-    if given in (None, Collection(Kind.CLOSED, ())):
+    if response in (None, Collection(Kind.CLOSED, ())):
         return "unreadable"
-    return "ok" if matching.same(given, key, rules) else "different"
+    return "ok" if matching.same(response, key, rules) else "different"
 
 
 KINDS = {

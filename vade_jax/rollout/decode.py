@@ -44,7 +44,7 @@ def answers(
     Args:
         merge: params -> a model with `prefill`, `own_cache` and `decode`.
         params: its parameters, as the trainer has them.
-        weights: the same for the loop, with a head: see `local.Apart`.
+        weights: those that the loop reads, with a head: see `local.Apart`.
         prompts: the prompts that the rows belong to.
         group_R: the prompt of each row; None: row r has prompt r.
         answer_N: the number of the answer in each slot; -1 for an empty slot.
@@ -93,7 +93,7 @@ class Growing(NamedTuple):
 
     t: jax.Array
     hidden_ND: jax.Array  # predicts token t; of the prefill or of the previous step
-    own: Any  # what each layer keeps of the answers' tokens
+    own: Any  # each layer's cache of the answers' tokens
     token_NT: jax.Array
     logp_NT: jax.Array
     length_N: jax.Array
@@ -123,7 +123,7 @@ def _split(sharding, x):
 def uniforms(key: jax.Array, answer_N: Array, length: int) -> jax.Array:
     """Returns the random number that draws each token, `[N, T]`, uniform in [0, 1).
 
-    The number depends on the answer's number and on the token's position, and on nothing else.
+    It depends only on the answer's number and on the token's position.
     """
     key_N = jax.vmap(jax.random.fold_in, (None, 0))(key, answer_N)
     one = lambda key, t: jax.random.uniform(jax.random.fold_in(key, t))
@@ -148,7 +148,7 @@ def draw(uniform_N: Array, logits_NV: Array, sampling: Sampling) -> tuple[jax.Ar
 
 
 def inverse_cdf(uniform_N: Array, weight_NV: Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the token whose share of the weights contains the uniform draw, and the sum of the weights.
+    """Returns the token at which the cumulative weight passes the uniform draw, and the sum of the weights.
 
     This needs one random number per row, where `jax.random.categorical` draws V Gumbels. The weights are
     summed in blocks: the draw first finds its block, then its token there, so that no cumulative sum runs

@@ -25,7 +25,7 @@ class Sampling:
 
     temperature: float = 1.0  # 0: always the most likely token
     top_p: float = 1.0
-    top_k: int = 0  # 0: the whole vocabulary
+    top_k: int = 0  # 0: the entire vocabulary
     max_tokens: int = 2048
 
 
@@ -110,7 +110,7 @@ def flat(
     num_rollouts_M: np.ndarray,
     params_version: int,
 ) -> Rollouts:
-    """Returns rollouts of which all answers are there, in the order of their prompts."""
+    """Returns rollouts from a complete list of answers, in the order of their prompts."""
     groups = np.arange(len(num_rollouts_M), dtype=np.int32)
     return Rollouts(
         token_NT=token_NT,
@@ -128,4 +128,4 @@ class EngineFailure(RuntimeError):  # noqa: N818 (the name says what happened)
 
 
 class EngineLost(EngineFailure):
-    """The engine's server is gone. A run that is started again has another one, and goes on."""
+    """The engine's server is gone. A restarted run gets another one and continues."""

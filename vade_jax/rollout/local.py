@@ -87,7 +87,7 @@ class LocalEngine:
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        # Made once for all calls, and freed at the end: the trainer needs the memory.
+        # Made once for all calls, and freed at the end, as the trainer needs the memory.
         weights, arrays_CN = self._apart(self._params), []
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
@@ -154,8 +154,8 @@ class LocalEngine:
         )
         if self._sharding is not None:
             inputs = jax.tree.map(self._put, inputs)
-        given = (self._params, weights, *inputs, key)
-        answers = self._decode(*given, sampling=sampling or self._sampling)
+        arguments = (self._params, weights, *inputs, key)
+        answers = self._decode(*arguments, sampling=sampling or self._sampling)
         return [x[slot_N] for x in jax.device_get(answers)]
 
     def _put(self, x: np.ndarray) -> jax.Array:

@@ -1,8 +1,8 @@
 """The checks of a run before its first step: one sentence a mistake, with the field, its value and the fix.
 
-What a section of the settings can check alone, it checks itself (settings.py). Here are mistakes that would
-silently give wrong numbers, and those that people really make and would meet only after minutes: names,
-files, sizes that do not fit each other. `job.train` calls them in the order of this file, cheap ones first.
+What a section of the settings can check alone, it checks itself (settings.py). Here are checks for mistakes
+that would silently give wrong numbers, and for common ones that would fail only after minutes: names, files,
+sizes that do not fit each other. `job.train` calls them in the order of this file, cheap ones first.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def _check_model_names(run: settings.Run) -> None:
 
 
 def _check_data_names(data: settings.Data) -> None:
-    """Checks that there are training data, and validation data or a share that is held out."""
+    """Checks that there are training data, and either validation data or a held-out share."""
     if data.kind:
         fields.check_word("data.kind", data.kind, verify.KINDS)
     if not data.train:
@@ -186,7 +186,7 @@ def check_model(run: settings.Run, directory: str) -> None:
 
     Raises:
         ValueError: the mesh does not divide a batch or the model, the model is of another size,
-            or prompts and answers are longer than what it can count.
+            or prompts and answers are longer than its positions.
     """
     devices = mesh.make(**run.mesh.to_dict())
     micro = run.batch.prompts_per_microbatch
@@ -212,7 +212,7 @@ def check_model(run: settings.Run, directory: str) -> None:
 def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) -> settings.Run:
     """Checks the rows, and returns the run with `num_steps` for them.
 
-    It prints what a user might not expect of lengths and sizes.
+    It prints unexpected lengths and sizes.
 
     Raises:
         ValueError: names the sizes or the files, and the fix.
@@ -247,9 +247,9 @@ def _check_held_out(data: settings.Data, usable: Datasets) -> None:
 
 
 def _check_lengths(run: settings.Run, data: Datasets) -> None:
-    """Prints how many rows' own answers are cut; raises ValueError if no right answer can be given at all."""
+    """Prints how many rows' own answers are cut; raises ValueError if no right answer is possible."""
     form, target = run.reward.format, data.build_prompt.target
-    # A bare box is right as well, even without the end of the turn.
+    # A bare box is also right, even without the end of the turn.
     not_needed = len(target("", form)) - len(target("", "boxed")) + 1
     for split, limits in {"train": run.sampling, "validation": run.eval}.items():
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
@@ -265,7 +265,7 @@ def _check_lengths(run: settings.Run, data: Datasets) -> None:
 
 
 def check_reward(run: settings.Run, data: Datasets) -> None:
-    """Calls the user's reward functions on rows from the whole data and prints what they return.
+    """Calls the user's reward functions on rows spread over the data and prints what they return.
 
     Raises:
         ValueError: a function fails; names it, the row and the answer.

@@ -90,7 +90,7 @@ class StopSignal:
         if self._stopped:
             raise KeyboardInterrupt  # the second signal does not wait
         self._stopped = True
-        # Not print: the signal may have come in the middle of one. Who reads the output may have ended.
+        # Not print: the signal may interrupt a print, and the reader of the output may have ended.
         with contextlib.suppress(OSError):
             os.write(2, b"\nstopping as soon as all is saved; Ctrl-C again stops at once\n")
 

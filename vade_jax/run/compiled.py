@@ -12,8 +12,8 @@ MAX_BYTES = 2 * 10**9
 def keep() -> None:
     """Makes JAX keep compiled programs in the user's cache directory.
 
-    Cached programs are executed, so they lie where only this user writes. If JAX_COMPILATION_CACHE_DIR is
-    set, its directory is used unchanged; JAX_ENABLE_COMPILATION_CACHE=false keeps none.
+    Cached programs are executed, so only this user can write there. JAX_COMPILATION_CACHE_DIR is another
+    directory, used unchanged; JAX_ENABLE_COMPILATION_CACHE=false keeps none.
     """
     if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         return
@@ -26,7 +26,7 @@ def keep() -> None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = pathlib.Path(home, "vade_jax", "compiled", name)
     for entry in path.glob("*-cache"):
-        # JAX writes "-atime" last. Where a kill came before, it would fail to write any other entry.
+        # JAX writes "-atime" last. After a kill before that, it would fail to write any other entry.
         if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
             entry.unlink(missing_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(path))

@@ -35,7 +35,7 @@ class Subset(Sequence):
         return Subset(self.source, self.index[chosen], self.notes[chosen])
 
     def teachable(self, max_tokens: int) -> "Subset":
-        """Returns the rows with an answer of their own that has at most so many tokens."""
+        """Returns the rows with an answer of at most `max_tokens` tokens."""
         length_I = self.notes["length"]
         return self.where(np.flatnonzero((length_I > 0) & (length_I <= max_tokens)))
 
@@ -134,7 +134,7 @@ def _part(data: settings.Data, split: str, usable: Subset) -> Subset:
 def _source(
     data: settings.Data, split: str, seed: int, reward: settings.Reward, arrays: Mapping[str, str]
 ) -> sources.Source:
-    """Returns all rows of a split; prints what a user might not know of them."""
+    """Returns all rows of a split; prints a note on unused columns."""
     path, size = getattr(data, split), getattr(data, f"num_{split}")
     if path == "procedural":
         share = data.wrong_golds if split == "train" else 0.0
@@ -151,15 +151,15 @@ def _source(
         of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
         names = [x for x in source.table.columns if not columns.is_read(x) and x not in of_arrays]
         if names:
-            print(f"train: columns that nothing reads: {', '.join(names):.200}")
+            print(f"train: unused columns: {', '.join(names):.200}")
     return source
 
 
 def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
     """Returns the training rows and the held-out rows, a share of `data.validation_share`.
 
-    The hash of a row's question and pictures decides. So rows with the same question are on one side, and a
-    row is on the same side in every run.
+    The hash of a row's question and pictures decides. So rows with the same question are in the same part,
+    and a row is in the same part in every run.
 
     Raises:
         ValueError: there are too few different questions.
@@ -182,7 +182,7 @@ def per_item(items: Subset, arrays: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns an array for each name: numbers unchanged, other values as a code for each distinct value.
 
     `arrays` maps a name to fields, separated by commas; items that differ in one of them get different
-    codes. With several such lists, separated by bars, the first list whose fields the first item has is used.
+    codes. Of several such lists, separated by bars, the first one that fits the first item is used.
 
     Raises:
         ValueError: an item lacks a field, or a value is neither text nor a number.

@@ -1,4 +1,4 @@
-"""The run directory: its lock, whose it is, and the exported policy.
+"""The run directory: its lock, its owner, and the exported policy.
 
 A run owns its directory from right before its first checkpoint on, also when it is done. Until then its
 state in run.json is "new", nothing can be lost, and another run may take the directory.
@@ -23,23 +23,23 @@ from vade_jax.trainer.progress import Progress
 
 CHECKPOINTS = "checkpoints"
 EXPORTED = ("policy", "adapter")  # directories that a finished run leaves
-# Of the engine's settings, those that change which answers are learned from.
+# Settings of the engine that change which answers are learned from.
 _OF_ANSWERS = ("max_lag", "options")
 _OF_ENGINE = [x.name for x in dataclasses.fields(settings.Engine) if x.name not in _OF_ANSWERS]
-# Settings in which the runs of one table may differ: where and how they ran, not what they were asked.
+# Settings in which the runs of one table may differ: where and how they ran.
 MAY_DIFFER = (
     *("checkpoint", "wandb", "layout"),
     *(f"engine.{name}" for name in _OF_ENGINE),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
 )
-# Of the batch's settings, those that change what is in memory at once, and sums only in their rounding.
+# Settings of the batch that change what is in memory at once, and results only by rounding.
 _MEMORY = ("prompts_per_microbatch", "answers_per_row", "vocab_chunk", "remat")
-# Settings that a resumed run may change: none of them changes what was done so far.
+# Settings that a resumed run may change, as they do not affect completed steps.
 MAY_CHANGE = (
     *(*MAY_DIFFER, "engine", "mesh", "num_steps", "num_epochs", "budget", "eval", "refill"),
     *(f"batch.{name}" for name in _MEMORY),
 )
-# What a resumed run must find as it began, by the names of its checksums.
+# What must not change before a run resumes, by the names of its checksums.
 _MUST_STAY = {
     "items": "the usable rows of data.train or their order",
     "questions": "the usable rows of data.validation or their order",
@@ -51,8 +51,8 @@ _MAY_CHANGE = {
     "pictures": "pictures of data.train or data.validation, if only in their last bits",
     "verifier": "the version of the rules that judge answers",
 }
-# What the path of a checkpoint must not have: orbax takes * ? [ ] for patterns and gs:/ for a bucket, and
-# tensorstore a backslash for a separator. A message with control characters would not be a line.
+# What the path of a checkpoint must not contain: orbax reads * ? [ ] as patterns and gs:/ as a bucket, and
+# tensorstore a backslash as a separator. Control characters would break messages into lines.
 _ODD = re.compile(r"[\\*?\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|gs:/")
 
 
@@ -79,13 +79,13 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
-                    f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, or give another "
+                    f"{name}={workdir} is in use by another run: wait for it, stop it, or give another "
                     "directory"
                 ) from None
             except OSError as error:
                 print(
-                    f"WARNING: {name}={workdir}: this file system cannot lock it ({error.strerror}), so nothing "
-                    "keeps a second run out: do not start one there"
+                    f"WARNING: {name}={workdir}: this file system cannot lock it ({error.strerror}), so a second "
+                    "run is not detected: do not start one there"
                 )
 
         processes.on_leader(lock)
@@ -107,9 +107,9 @@ def make(directory: str | os.PathLike, name: str) -> None:
     os.makedirs(directory, exist_ok=True)
 
 
-# ------------------------------------------------------------------------------ whose it is
+# ------------------------------------------------------------------------------ ownership
 def check_settings(run: settings.Run, workdir: str) -> None:
-    """Checks that a directory is a run's with these settings, or free.
+    """Checks that a directory belongs to a run with these settings, or is free.
 
     The processes of a run compare their settings here, because with different ones they would diverge.
 
@@ -139,7 +139,7 @@ def check_settings(run: settings.Run, workdir: str) -> None:
         steps = pathlib.Path(workdir, CHECKPOINTS).glob("[0-9]*")
         if content["state"] == run_file.DONE and not (any(steps) or is_done(run, workdir)):
             raise ValueError(
-                f"{workdir} is of a finished run without checkpoints, so it cannot go on: put its checkpoints/ "
+                f"{workdir} is of a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
                 "back, or give another --workdir"
             )
         if others:
@@ -149,12 +149,12 @@ def check_settings(run: settings.Run, workdir: str) -> None:
 
 
 def _check_free(workdir: str) -> None:
-    """Raises ValueError if a new run would replace files that no run made, such as its own model's."""
+    """Raises ValueError if a new run would replace files that no run made, such as those of its model."""
     for name in (*EXPORTED, CHECKPOINTS):
         path = pathlib.Path(workdir, name)
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise ValueError(
-                f"{path} is there and is not a run's: a run would replace it. Give a --workdir of its own"
+                f"{path} exists and is not from a run, which would replace it: give another --workdir"
             )
 
 
@@ -191,7 +191,7 @@ def begin(run: settings.Run, workdir: str, identity: Mapping[str, Any], num_item
                     f"since this run began, this has changed: {others}: give what it began with, or another --workdir"
                 )
             if others := ", ".join(what for name, what in _MAY_CHANGE.items() if name in changed):
-                print(f"WARNING: since this run began, this has changed: {others}: it goes on")
+                print(f"WARNING: since this run began, this has changed: {others}: it continues")
         for directory in (workdir, os.path.join(workdir, "rollouts")):
             atomic.remove_strays(directory)
         content = {"state": state, "num_items": num_items, "identity": dict(identity)}

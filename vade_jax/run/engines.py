@@ -34,7 +34,7 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
 
 
 def _built_in(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -> Engine:
-    # It must not hold a copy of the first weights.
+    # The engine must not hold a copy of the first weights.
     policy, size = dataclasses.replace(policy, params=None), run.engine.prompts_per_call
     per_row, rows = run.batch.answers_per_row or run.num_rollouts, 0
     if per_row < run.num_rollouts:  # the most rows that a call takes with G answers on average
@@ -109,7 +109,7 @@ def _server(
     longest: int,
     tensors: Callable[[Any], NamedTensors],
 ) -> VllmServerEngine:
-    """Returns the engine over the server of `engine.url`, or over one that it starts."""
+    """Returns the engine of the server at `engine.url`, or of one that it starts."""
     directory, launched = os.path.join(workdir, "weights"), None
     if engine.sync_directory:  # other runs may share it
         directory = os.path.join(engine.sync_directory, os.path.realpath(workdir).lstrip(os.sep))

@@ -1,4 +1,4 @@
-"""Who uses which GPU: the policy that learns, and vLLM that answers.
+"""Divides the GPUs between the policy, which learns, and vLLM, which answers.
 
 GPUs are colocated or split. Colocated: every GPU trains and serves, and `layout.train_memory` and
 `layout.serve_memory` divide its memory. Split: `layout.train` and `layout.serve` name different GPUs.
@@ -65,7 +65,7 @@ def _num_serving(engine: settings.Engine) -> int:
 
 # ------------------------------------------------------------------------------ checks
 def check(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that vLLM can start here if the run starts it; if not, that no setting is meant for it.
+    """Checks that vLLM can start here if the run starts it, and otherwise that no setting needs it.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -78,7 +78,7 @@ def check(layout: settings.Layout, engine: settings.Engine) -> None:
             "layout.sleep": layout.sleep,
         }
         if some := {name: value for name, value in for_vllm.items() if value}:
-            # Or the built-in engine would answer and nobody would notice.
+            # Otherwise the built-in engine would answer, unnoticed.
             raise ValueError(
                 f"{some} with engine.name='local': vLLM reads this: set engine.name='vllm_server', or leave it out"
             )
@@ -106,12 +106,12 @@ def check_layout(layout: settings.Layout, engine: settings.Engine) -> None:
     if share + layout.serve_memory > 1:
         raise ValueError(
             f"layout.train_memory={share} (0.75 and {TRAIN_MEMORY} are JAX's) and layout.serve_memory="
-            f"{layout.serve_memory} are more than the GPU they share: set both so that they are not, or give "
+            f"{layout.serve_memory} exceed the GPU that they share: lower them, or give "
             "layout.train and layout.serve different GPUs"
         )
 
 
-# ------------------------------------------------------------------------------ who waits for whom
+# ------------------------------------------------------------------------------ sharing
 def shares(layout: settings.Layout) -> bool:
     """Returns whether training and serving share GPUs: unless the layout names separate ones for both."""
     train, serve = names(layout.train), names(layout.serve)
@@ -119,7 +119,7 @@ def shares(layout: settings.Layout) -> bool:
 
 
 def num_apart(engine: settings.Engine, layout: settings.Layout) -> int:
-    """Returns how many devices only answer: those of a server elsewhere, and GPUs that do not train."""
+    """Returns how many devices only answer: those of a separate server, and GPUs that do not train."""
     if engine.name == "local" or (not engine.url and shares(layout)):
         return 0
     return _num_serving(engine)

@@ -1,4 +1,4 @@
-"""The hooks that a caller gives to a run, so that runs import nothing of pages, evaluations or studies.
+"""The hooks that a caller gives to a run, so that runs do not import pages, evaluations or studies.
 
     from vade_jax import report, run
     run.train(job, "runs/mine", hooks=run.Hooks(page=report))

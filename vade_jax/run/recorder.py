@@ -29,7 +29,7 @@ SHOWN = {
     "vade/trained_effective_ratio_correct": "effective",
     "timing_s/step": "seconds",
 }
-# Fields of `Progress` that a checkpoint has as JSON.
+# Fields of `Progress` that a checkpoint stores as JSON.
 COUNTERS = ("step", "rollouts_total", "tokens_total", "validated", "skipped_updates", "visits")
 
 
@@ -49,7 +49,7 @@ class RunRecorder:
         path, keep = os.path.join(workdir, directory.CHECKPOINTS), config["checkpoint"]["keep"]
         self._checkpoints = checkpoints.manager_of(path, keep=keep, is_sole=True)
         self._latest = self._checkpoints.latest_step()  # None: nothing is saved
-        self._recorded = self._latest  # the step of the last line of metrics
+        self._recorded = self._latest  # the step of the last line of metrics.jsonl
         self.resumes = self._latest is not None
 
     def restore(self, progress: Progress, pool: Pool) -> Progress:
@@ -77,7 +77,7 @@ class RunRecorder:
         selector, counters = trees["selector"], content["progress"]
         return Progress(
             state=progress.state.replace(params=trees["policy"], **trees["optimizer"]),
-            # Not committed to a device, as a fresh one is: it meets arrays on any mesh.
+            # Not committed to a device, like a fresh state, because it is combined with arrays on any mesh.
             posterior=jax.tree.map(jnp.asarray, selector["posterior"]),
             visited_I=selector["visited_I"],
             waiting=StepData.unpack(trees["waiting"], content["waiting"], pool) if waits else None,
@@ -123,8 +123,8 @@ class RunRecorder:
             self._checkpoints.wait_until_finished()
 
     def close(self) -> None:
-        """Completes pending writes and closes the files; raises what kept answers from being written."""
-        # The stack calls them in reverse order, and each whatever the others raise.
+        """Completes pending writes and closes the files; raises the error of a failed write of answers."""
+        # The stack calls them in reverse order, each one even if others raise.
         with contextlib.ExitStack() as stack:
             if self._metrics is not None:
                 stack.callback(self._metrics.close)
@@ -139,7 +139,7 @@ def _trees(progress: Progress) -> dict[str, Any]:
     return {
         "policy": state.params,
         "optimizer": {"opt_state": state.opt_state, "step": state.step},
-        # With a value for every item, too large for JSON.
+        # Arrays over all items are too large for JSON.
         "selector": {"posterior": progress.posterior, "visited_I": progress.visited_I},
     }
 

@@ -1,8 +1,8 @@
-"""The policy's own states at the end of each prompt: features for a selector that learns from them.
+"""The policy's hidden states at the end of each prompt: features for a selector that learns from them.
 
-A forward of all prompts alone, once, before the first step. It samples nothing and scores nothing, so it
-costs no answer. The states of the first weights are kept for the whole run: in pilot runs of one arena they
-predicted the pass rates of the last epoch as well as the last weights' own states did.
+They come from one forward pass of all prompts before the first step, which samples no answers. The states of
+the first weights are kept for the entire run: in pilot runs of one arena they predicted the pass rates of the
+last epoch as well as the states of the last weights did.
 """
 
 import functools
@@ -51,7 +51,7 @@ def of_prompts(run: settings.Run, policy: Policy, data: Datasets, map: loading.M
     size += -size % ways
     everywhere = jax.sharding.NamedSharding(policy.mesh, jax.sharding.PartitionSpec())
     width = policy.shape.text.width
-    # Taken out here: the program would keep the arrays of the policy alive.
+    # Read here, or the program would keep the arrays of the policy alive.
     merge, whole = policy.merge, policy.whole
 
     @functools.partial(jax.jit, out_shardings=everywhere)

@@ -30,7 +30,7 @@ def find(name: str, setting: str = "selector.name") -> Spec:
         return SAMPLERS[name]
     spec = imports.load(name, setting)
     if not isinstance(spec, Spec):
-        raise ValueError(f"{setting}={name!r}: it is {type(spec).__name__}, no samplers.Spec")
+        raise ValueError(f"{setting}={name!r}: {type(spec).__name__} is not a samplers.Spec")
     return spec
 
 

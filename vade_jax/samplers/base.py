@@ -25,7 +25,7 @@ import numpy as np
 from vade_jax import arrays, fields, types
 from vade_jax.types import Array
 
-State = Any  # a frozen dataclass of arrays, which the selector alone looks into
+State = Any  # a frozen dataclass of arrays, opaque to all but the selector
 S = TypeVar("S")  # that of one selector
 
 
@@ -34,8 +34,8 @@ class PerItem:
     """A value of every item, which `init` takes as the argument `name`.
 
     It is "required", "optional", "measured" or "states". A "measured" value may be left out if a pass over
-    all items measures it. One of "states" is a vector; where it is left out, the run takes the policy's own
-    state at the end of each prompt, before step 1.
+    all items measures it. One of "states" is a vector; if it is left out, the run takes the policy's
+    hidden state at the end of each prompt, before step 1.
     """
 
     name: str
@@ -94,8 +94,8 @@ def require(
         arrays: names of the values of every item that the loop has.
         rounds: rounds of rollouts in its steps.
         passes: whether it makes passes over all items, the first one before step 1.
-        lacks: what it cannot do, of `ASKS`.
-        hints: what its user can do about "arrays", "rounds" and "passes".
+        lacks: the names in `ASKS` that it cannot do.
+        hints: how its user can fix "arrays", "rounds" and "passes".
 
     Raises:
         ValueError: names the need, and what meets or removes it.
@@ -115,7 +115,7 @@ def require(
     for need in lacks:
         check(not getattr(needs, need), need, f"needs {ASKS[need]}, which this loop lacks")
     check(needs.passes != "first" or passes, "passes", "begins with a pass over all items")
-    reason = "takes all answers that it sees for those of one batch"
+    reason = "treats all answers that it sees as those of one batch"
     check(needs.passes != "never" or not passes, "passes", reason)
     check(
         needs.rounds in (None, rounds), "rounds", f"has {needs.rounds} rounds a step, not {rounds}"
@@ -161,7 +161,7 @@ class Options(fields.Section):
 
 @dataclasses.dataclass(frozen=True)
 class AroundOptions(Options):
-    """Those of a selector that wraps another one, see `below`."""
+    """The hyperparameters of a selector that wraps another one, see `below`."""
 
     base: str = "uniform"  # Name of the wrapped selector
     base_options: Mapping[str, Any] = fields.mapping()  # Hyperparameters of the wrapped selector
@@ -212,8 +212,8 @@ def outcome(feedback: types.Feedback) -> Array:
 def is_pass(feedback: types.Feedback, num_items: int) -> bool:
     """Returns whether the feedback is that of a pass over all items (`Collector.measure`).
 
-    Only its size tells: a step whose B is the whole data set looks like a pass. The size is a static shape,
-    so `update` compiles to one program for steps and one for passes.
+    Its size decides: a step that rolls out the entire data set looks like a pass. The size is a static
+      shape, so `update` compiles to one program for steps and one for passes.
     """
     return len(feedback.index_M) == num_items
 

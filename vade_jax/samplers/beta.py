@@ -117,14 +117,14 @@ class BetaState(types.Pytree):
 
 @dataclasses.dataclass(frozen=True)
 class CountingOptions(base.Options):
-    """Those of a selector that counts, and may know some pass rates before the first answer."""
+    """The hyperparameters of a selector that counts and may know pass rates before the first answer."""
 
     # Answers that a pass rate of `selector.arrays.pass_rate` counts as; they fade like answers
     prior_strength: float = fields.number(8.0, at_least=0)
 
 
 PASS_RATE = base.PerItem("pass_rate")
-NEEDS = base.Needs(items=(PASS_RATE,))  # those of a selector that needs nothing else
+NEEDS = base.Needs(items=(PASS_RATE,))  # of a selector that needs nothing else
 
 
 def begin(
@@ -137,7 +137,7 @@ def begin(
 ) -> S:
     """Returns a state before the first answer: alpha = n p, beta = n (1 - p), for n = `prior_strength`.
 
-    An item whose pass rate p is None or NaN has no counts, as all items do without `pass_rate`.
+    An item with p None or NaN has no counts; without `pass_rate`, no item has any.
     """
     if pass_rate is not None:
         p_I = np.asarray(pass_rate, np.float32)  # None becomes NaN

@@ -1,16 +1,16 @@
 """Three selectors by category: pooled counts, SEC's bandit, and the control strata.
 
-Pooled is from this project, not from a paper. In a few epochs an item is visited only a few times,
-so its own counts say little, and are out of date by the next visit. But the pass rates of the items in a
-category, such as a family and level or a data set, mostly move together. With m the recent pass rate of an
-item's category and a, b its own decayed counts, the posterior of its pass rate is
+Pooled is from this project, not from a paper. In a few epochs an item is visited only a few times, so its
+own counts say little and are outdated by the next visit. But the pass rates of items in one category,
+such as a family and level or a data set, mostly move together. With m the recent pass rate of an item's
+category and a, b its own decayed counts, the posterior of its pass rate is
 
     p ~ Beta(s m + a, s (1 - m) + b)                  the category counts as s = `strength` answers
 
 and a batch is drawn without replacement in proportion to V = E[1 - p^G - (1-p)^G], the chance of a mixed
-group, as in MaPP (arXiv 2609.34990). The counts of a category fade fast, at every step. So a category that
-looked solved or hopeless is unknown again after a while, and a few of its items are tried. No item is ever
-excluded for good, because V is always above 0.
+group, as in MaPP (arXiv 2609.34990). The counts of a category fade fast, at every step. So a category
+that looked solved or hopeless becomes uncertain again after a while, and a few of its items are tried. No
+item is excluded forever, because V is always above 0.
 
 Without categories, all items share one, with the pass rate of the whole data set.
 """
@@ -33,10 +33,10 @@ PRIOR = 1.0  # answers, half of them right, that are added to the counts of ever
 @dataclasses.dataclass(frozen=True)
 class PooledOptions(beta.CountingOptions):
     strength: float = fields.number(4.0, above=0)  # s, answers that a category counts as
-    memory: float = fields.fraction(0.9)  # What is left of every category's counts after a step
-    # What is left of a chosen item's own counts after a step
+    memory: float = fields.fraction(0.9)  # Share of every category's counts that a step keeps
+    # Share of its own counts that a chosen item keeps after a step
     decay_selected: float = fields.fraction(0.5)
-    # What is left of any other item's own counts after a step
+    # Share of its own counts that any other item keeps after a step
     decay_rest: float = fields.fraction(0.98)
 
 
@@ -138,7 +138,7 @@ def sec(options: SecOptions) -> base.Sampler:
         size_A = jnp.bincount(state.category_I, length=len(state.value_A))
         logit_A = state.value_A / options.temperature
         count_A = slots(arm_key, logit_A, size_A, num_prompts)
-        # New luck in every step shuffles the rest of each pass again, so no permutation is stored.
+        # New random numbers in every step reshuffle the rest of each pass, so no permutation is stored.
         luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
         rank_I = rank_in_category(luck_I, state.category_I, state.visits_I)
         chosen_I = (rank_I < count_A[state.category_I]).astype(jnp.float32)
@@ -164,9 +164,9 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
     """Returns how many of `num_prompts` slots each category gets, at most the number of its items.
 
     Slots are drawn from the softmax of `logit_A`. Those that do not fit are drawn again, uniformly over the
-    categories with room. A category whose value is NaN gets a slot only when no other has room.
+    categories with free items. A category with value NaN gets a slot only if no other has free items.
     """
-    # -1e9, not -inf: if only NaN categories have room, a softmax of only -inf would be NaN.
+    # -1e9, not -inf: if only NaN categories have free items, a softmax of only -inf would be NaN.
     nan_A = jnp.isnan(logit_A)
     first_A = jnp.where(nan_A, -1e9, logit_A)
     refill_A = jnp.where(nan_A, -1e9, 0.0)
@@ -207,12 +207,12 @@ def strata(options: base.Options) -> base.Sampler:
 
     It is not from a paper. It shows what a selector could gain if it knew how hard each kind of prompt is
     now. Passes (`Collector.measure`) measure the mean pass rate p of each category; between passes nothing is
-    learned. Items are drawn without replacement in proportion to p (1 - p), the variance of one answer. So
-    categories whose answers differ fill the batch, and no such category is left out.
+    learned. Items are drawn without replacement in proportion to p (1 - p), the variance of one answer.
+    So categories with mixed answers fill the batch, and none of them is left out.
 
-    The estimate of p adds half a right and half a wrong answer (Jeffreys' prior). Twenty wrong answers do not
-    show that p is 0, and a category of weight 0 would never be drawn again: what the policy forgets for a
-    while would be lost for good.
+    The estimate of p adds half a right and half a wrong answer (Jeffreys' prior). Twenty wrong answers do
+    not show that p is 0, and a category of weight 0 would never be drawn again, even if the policy could
+    learn it later.
     """
 
     def init(

@@ -1,6 +1,6 @@
 """A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var): Kalman and KGPS.
 
-A Beta posterior can only forget. This one can also drift, and the variance says by how much. The counts
+A Beta posterior can only forget. This one can also drift, at a rate set by the variance. The counts
 are binomial, so conditioning on them has no closed form: `condition` takes two steps towards the mode of the
 posterior and the curvature there (Laplace). Where an exact value is needed, 32-point Gauss-Hermite quadrature
 computes it.
@@ -123,7 +123,7 @@ class WalkOptions(base.Options):
     # Variance that a visit adds before its counts are used; without valid answers it is not a visit
     noise_selected: float = fields.number(0.15, at_least=0)
     noise_rest: float = fields.number(0.002, at_least=0)  # Variance that a step adds to every item
-    # What is left of the evidence for the noise scales after a step
+    # Share of the evidence for the noise scales that a step keeps
     memory: float = fields.fraction(0.98)
 
 
@@ -227,11 +227,11 @@ class KgpsState(KalmanState):
 def kgps(options: KgpsOptions) -> base.Sampler:
     """Returns a selector after KGPS (arXiv 2607.27610): the B prompts with the largest E[p (1-p)].
 
-    This is not the paper's program. We have read its abstract, and a few lines about it in another paper
-    (arXiv 2609.38018). From the abstract come a Gaussian posterior of the logit, a Kalman step, process noise
-    that grows with the size of the policy update, and a utility averaged over the posterior. From the other
-    paper come the walk without a drift, a first visit of all prompts in steps that train, and E[p (1-p)] by
-    5-point Gauss-Hermite quadrature.
+    This is not the paper's code. We could read its abstract and a few lines about it in another paper
+    (arXiv 2609.38018). From the abstract come a Gaussian posterior of the logit, a Kalman step, process
+    noise that grows with the size of the policy update, and a utility averaged over the posterior. From
+    the other paper come the walk without a drift, a first visit of all prompts in steps that train, and
+    E[p (1-p)] by 5-point Gauss-Hermite quadrature.
 
     Nothing is drawn. The averaging explores: for a logit far from 0, the average of p (1-p) grows with the
     variance, so prompts that were solved or failed come back as their variance grows.

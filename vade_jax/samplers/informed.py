@@ -1,20 +1,21 @@
-"""VADE with a learned prior: what an item's answers tell of the items that the policy sees alike.
+"""VADE with a learned prior: answers to one item inform about items with similar hidden states.
 
-VADE begins blind at every prompt and meets each a handful of times, so what one prompt teaches about others
-is lost. But the policy knows which prompts are alike: the state that it has at a prompt's last token, before
-any answer, tells much of the pass rate. This selector, which is ours and not from a paper, learns what these
-states tell while it trains. With x_i the features of item i and a, b its own decayed counts,
+VADE knows nothing about a prompt at first, visits it only a few times, and learns nothing from one prompt
+about others. But the policy's hidden state at a prompt's last token, before any answer, predicts much of
+the pass rate. This selector, which is ours and not from a paper, learns that prediction during training.
+With x_i the features of item i and a, b its own decayed counts,
 
     logit mu_i = theta . x_i                           a regression on all answers
     p_i ~ Beta(s mu_i + a, s (1 - mu_i) + b)           the features count as s answers
 
-Nobody sets s. Each step's answers have a likelihood under each strength of a grid, given what was known
-before; the likeliest so far is taken, where old steps fade as the regression does. Where states tell nothing,
-s falls. Most pass rates are near 0 or near 1, so s is often below 1: then the prior has the shape of a U.
+s is learned. Each step's answers have a likelihood under each strength of a grid, given all earlier
+answers; the strength with the largest total is used, and old steps fade as in the regression. If the
+states carry no information, s falls. Most pass rates are near 0 or near 1, so s is often below 1, which
+gives a U-shaped prior.
 
 A batch is then chosen as by VADE: a draw from every posterior, scored by information gain, the top B. A
-selector that knows which prompts are solved does not come back to them, and a policy may unlearn them
-unseen; `uniform_share` draws a part of each batch uniformly.
+selector that knows which prompts are solved does not revisit them, and the policy may forget them
+unnoticed; `uniform_share` draws a part of each batch uniformly.
 
 The logit of a pass rate is theta . x_i with theta ~ N(mean, cov). A step's answers move the posterior of
 theta to its mode, with the curvature there (Laplace). Between steps old evidence fades towards the prior
@@ -50,13 +51,13 @@ LEAST = 0.005  # a prior mean stays within LEAST and 1 - LEAST: at 0 or 1 no ans
 @dataclasses.dataclass(frozen=True)
 class InformedOptions(beta.CountingOptions):
     dimensions: int = fields.number(16, at_least=1)  # Principal components of the features used
-    memory: float = fields.fraction(0.98)  # What a step leaves of the evidence about features and s
+    memory: float = fields.fraction(0.98)  # Share of the evidence on theta and s that a step keeps
     variance: float = fields.number(1.0, above=0)  # Of the features' weights, before any evidence
-    # What is left of a chosen item's own counts after a step
+    # Share of its own counts that a chosen item keeps after a step
     decay_selected: float = fields.fraction(0.2)
-    # What is left of any other item's own counts after a step
+    # Share of its own counts that any other item keeps after a step
     decay_rest: float = fields.fraction(0.999)
-    # Share of a batch that is drawn uniformly from all items, so that what is solved is asked again
+    # Share of a batch that is drawn uniformly from all items, so that solved ones are asked again
     uniform_share: float = fields.fraction(0.0)
 
 
@@ -70,7 +71,7 @@ class Weights(types.Pytree):
 
 @chex.dataclass(frozen=True)
 class InformedState(beta.BetaState):
-    """Counts of every item, what the features are known to tell, and how far that can be trusted."""
+    """Counts of every item, the posterior of theta, and the evidence for each strength."""
 
     feature_ID: Array  # float32, uncorrelated, of variance 1; the last one is 1
     weights: Weights
@@ -82,7 +83,7 @@ def selector(options: InformedOptions) -> base.Sampler:
     decays = {"decay_selected": options.decay_selected, "decay_rest": options.decay_rest}
 
     def init(num_items: int, *, features: Array | None = None, **prior: Array) -> InformedState:
-        if features is None:  # nothing tells one item from another
+        if features is None:  # items cannot be distinguished
             features = np.zeros((num_items, 1), np.float32)
         per_item.check_vectors("informed", "features", features, num_items)
         known: dict[str, Any] = {
@@ -149,7 +150,7 @@ def posterior(
 
 
 def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: Array) -> jax.Array:
-    """Returns the log-likelihood of a step's answers under each strength, given what was known before."""
+    """Returns the log-likelihood of a step's answers under each strength, given all earlier answers."""
     mean_M, strength_K1 = prior_mean(state, index_M), jnp.asarray(STRENGTH_K)[:, None]
     a_KM = state.alpha_I[index_M] + strength_K1 * mean_M
     b_KM = state.beta_I[index_M] + strength_K1 * (1 - mean_M)
@@ -161,8 +162,8 @@ def likelihoods(state: InformedState, index_M: Array, right_M: Array, trials_M: 
 def components(feature_IE: np.ndarray, dimensions: int) -> np.ndarray:
     """Returns the first principal components of the features, with variance 1, and a column of ones.
 
-    A direction in which items do not differ, but for rounding, is all 0: it would otherwise count like any
-    other. So is one that the features do not have. E features of the user's or of the policy.
+    A direction in which items differ only by rounding is set to 0; otherwise it would count like any
+    other. So is one beyond the rank of the features. E counts the features of the user or of the policy.
     """
     centred_IE = feature_IE.astype(np.float64)
     centred_IE -= feature_IE.mean(0, dtype=np.float64)
@@ -185,7 +186,7 @@ def unknown(num_features: int, variance: float) -> Weights:
 
 
 def forget(weights: Weights, *, decay: float, variance: float) -> Weights:
-    """Returns the posterior after a step in which nothing was seen."""
+    """Returns the posterior after a step without any answers."""
     inverse_DD = jnp.linalg.inv(weights.cov_DD)
     eye_DD = jnp.eye(len(weights.mean_D), dtype=jnp.float32)
     faded_DD = decay * inverse_DD + (1 - decay) / variance * eye_DD
@@ -197,7 +198,7 @@ def observe(weights: Weights, feature_MD: Array, right_M: Array, trials_M: Array
     """Returns the mode of the posterior given all answers of a step at once, and the covariance there.
 
     One Newton step from the mean is not enough: from a logit of -4 with variance 2, eight of eight right
-    answers would move it to +8.2, and the mode is at +0.8. 0 answers to an item tell nothing.
+    answers would move it to +8.2, and the mode is at +0.8. An item with 0 answers has no effect.
     """
     chex.assert_equal_shape([right_M, trials_M])
     inverse_DD = jnp.linalg.inv(weights.cov_DD)

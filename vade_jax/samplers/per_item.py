@@ -1,4 +1,4 @@
-"""Arrays with one entry per item: those of a state, and the values that a selector gets."""
+"""Arrays with one entry per item: those in a state, and those that a selector is initialised with."""
 
 import dataclasses
 import re
@@ -25,16 +25,16 @@ def is_per_item(name: str) -> bool:
 
 
 def starts(value: float | np.unsignedinteger) -> Any:
-    """Declares an array of a state by the number in it before the first answer: once, or for every item.
+    """Declares an array of a state by its initial value, a scalar or one entry per item.
 
-    It is for every item if its name ends like `visits_I`. It is int32 of an integer, float32 of another
-    number, uint32 of an unsigned one.
+    It has an entry per item if its name ends in _I. An integer gives int32, an unsigned one uint32,
+    another number float32.
     """
     return dataclasses.field(metadata={"starts": value})
 
 
 def begin(state: type[S], num_items: int, **others: Any) -> S:
-    """Returns a state before the first answer; `others` are its arrays that do not begin by `starts`."""
+    """Returns a state before the first answer; `others` are its arrays without `starts`."""
     dtypes = {"b": bool, "i": np.int32, "u": np.uint32, "f": np.float32}
     first = {x.name: x.metadata.get("starts") for x in dataclasses.fields(state)}  # pyright: ignore
     arrays = {
@@ -83,7 +83,7 @@ def rates(selector: str, name: str, values: Any, num_items: int) -> np.ndarray:
 def moved_to_means(
     value_A: Array, rate: float, x_N: Array, group_N: Array, counts_N: Array
 ) -> jax.Array:
-    """Returns each value moved by `rate` towards the mean x of its group; it stays where none counts."""
+    """Returns each value moved by `rate` towards the mean x of its group, or unchanged if no x counts."""
     total = lambda x_N: jax.ops.segment_sum(jnp.where(counts_N, x_N, 0.0), group_N, len(value_A))
     count_A = total(1.0)
     moved_A = value_A + rate * (total(x_N) / jnp.maximum(count_A, 1) - value_A)

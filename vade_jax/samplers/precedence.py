@@ -29,7 +29,7 @@ def init(options: Options, num_items: int) -> dict[str, Any]:
 def override(
     options: Options, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int
 ) -> Array:
-    """Returns the scores, per token if asked; +inf: the item comes first, -inf: it rests."""
+    """Returns the scores, per token if configured; +inf: the item comes first, -inf: it rests."""
     if options.per == "token":
         score_I = score_I / expected_tokens(state.token_I, state.alpha_I + state.beta_I)
     score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
@@ -52,16 +52,16 @@ def update(state: Any, feedback: types.Feedback, decays: Mapping[str, float]) ->
         token_N = (feedback.length_N * feedback.valid_N).astype(jnp.float32)
         token_M = jax.ops.segment_sum(token_N, feedback.group_N, len(index_M))
         token_I = beta.decay_and_add(token_I, index_M, token_M, feedback.trials_M, **decays)
-    # Seen also without valid answers: a prompt that never gets one would come first forever.
+    # Counts as seen even without valid answers, or a prompt that never gets one would always come first.
     unseen_I = state.unseen_I.at[index_M].set(False)
     return {"unseen_I": unseen_I, "streak_I": streak_I, "token_I": token_I}
 
 
 def expected_tokens(token_I: Array, count_I: Array) -> Array:
-    """Returns the expected tokens of an answer to each item, of whose `count_I` answers are `token_I` tokens.
+    """Returns the expected tokens of an answer to each item, from the sums of answers and tokens so far.
 
-    The item's own mean, with the mean over all items as one more answer: an item without answers is taken
-    to be like the others, and one answer does not decide.
+    It is the item's own mean with the mean over all items as one more answer. So an item without answers
+    gets the overall mean, and a single answer has limited weight.
     """
     total, count = jnp.sum(token_I), jnp.sum(count_I)
     mean = jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 1.0)

@@ -71,11 +71,11 @@ def least_visited(visits_I: Array) -> jax.Array:
 
 
 def gumbel_scores(log_weight_I: Array, key: jax.Array) -> Array:
-    """Returns scores whose B largest are a weighted draw without replacement (Gumbel top-k).
+    """Returns scores of which the B largest are a weighted draw without replacement (Gumbel top-k).
 
-    A score is log w + Gumbel noise, whose key must not be that of `top_b`. The largest one is a draw in
-    proportion to w, the next one is such a draw among the other items, and so on. Weights need not sum to 1.
-    An item of weight 0 (-inf) is only chosen if too few others exist; NaN stays NaN.
+    A score is log w + Gumbel noise from `key`, which must differ from the key of `top_b`. The largest one
+    is a draw in proportion to w, the next one such a draw among the other items, and so on. Weights need
+    not sum to 1. An item of weight 0 (-inf) is only chosen if too few others exist; NaN stays NaN.
     """
     return log_weight_I + jax.random.gumbel(key, log_weight_I.shape)
 

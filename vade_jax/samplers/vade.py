@@ -14,7 +14,7 @@ Algorithm 1, with the lines that `propose` and `update` implement:
         the rest: alpha_i <- lambda_2 alpha_i           #          Eq. 6
                   beta_i  <- lambda_2 beta_i
 
-The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: that is
+The paper's warm-up rolls out the entire data set before step 1 and trains on none of it: that is
 `warmup="measured"`.
 
 Departures from the paper:
@@ -23,7 +23,7 @@ Departures from the paper:
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
 - A prompt without valid answers counts as one of the rest in Eq. 6, but the warm-up does not come back to it.
 - `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
-- An item whose pass rate is known before step 1 begins with counts of it, and needs no warm-up.
+- An item with a pass rate known before step 1 begins with counts and needs no warm-up.
 """
 
 import dataclasses
@@ -62,9 +62,9 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 class VadeOptions(beta.CountingOptions):
     """The hyperparameters of VADE. The last three are not in the paper; their defaults turn them off."""
 
-    # lambda_1 of Eq. 5: what is left of a chosen item's counts after a step
+    # lambda_1 of Eq. 5: share of its counts that a chosen item keeps after a step
     decay_selected: float = fields.fraction(0.2)
-    # lambda_2 of Eq. 6: what is left of any other item's counts after a step
+    # lambda_2 of Eq. 6: share of its counts that any other item keeps after a step
     decay_rest: float = fields.fraction(0.999)
     # I(p) of Eq. 4: the information gain of an item with pass rate p
     info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
@@ -80,8 +80,7 @@ class VadeOptions(beta.CountingOptions):
     max_consecutive: int = fields.number(0, at_least=0)
     # Share of a batch that is drawn uniformly from all items
     uniform_share: float = fields.fraction(0.0)
-    # What the information gain is counted for: an answer, or a token that answers to the item are expected
-    # to take
+    # Unit of the information gain: per answer, or per expected token of an answer
     per: str = fields.choice("answer", "token")
 
 
@@ -110,7 +109,7 @@ def selector(options: VadeOptions) -> base.Sampler:
             raise ValueError("pass_rate: warmup='measured' measures every pass rate: leave out one")
         rules = precedence.init(options, num_items)
         state = beta.begin(VadeState, options, num_items, pass_rate=pass_rate, **rules)
-        # An item whose pass rate is known needs no warm-up.
+        # An item with a known pass rate needs no warm-up.
         return state.replace(unseen_I=state.unseen_I & (state.alpha_I + state.beta_I == 0))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:

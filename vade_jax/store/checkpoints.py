@@ -43,7 +43,7 @@ def manager_of(
     Args:
         directory: contains all steps.
         keep: the number of newest steps to keep.
-        is_sole: nobody else writes there, so leftovers of a killed save are removed.
+        is_sole: no other process writes there, so leftovers of a killed save are removed.
     """
     directory = pathlib.Path(directory).absolute()
     handlers: dict[str, Any] = {name: ocp.StandardCheckpointHandler() for name in TREES}
@@ -71,8 +71,8 @@ def save(
 
     Returns when the arrays are copied, so the caller may donate them; a thread writes the files.
     """
-    # The step before may still be written. Until it is complete it is not in `all_steps`, and
-    # its error, such as a full disk, would otherwise come up one save later or never.
+    # The previous step may still be being written. It is in `all_steps` only when complete, and its error,
+    # such as a full disk, would otherwise surface one save later or never.
     manager.wait_until_finished()
     if step in manager.all_steps():
         return
@@ -91,7 +91,7 @@ def restore(
     """Returns the JSON of `step` and the trees that `examples` names, bit for bit.
 
     An array comes with the sharding of its example, a `jax.ShapeDtypeStruct`; where the example has none
-    or is an array, it comes as NumPy. None instead of an example stands for a tree of any structure: it
+    or is an array, it comes as NumPy. None as example matches a tree of any structure: it
     comes as nested dicts of NumPy arrays, and is left out if the step has no such tree.
 
     Raises:
@@ -100,7 +100,7 @@ def restore(
     try:
         _check(pathlib.Path(manager.directory, str(step)))
         return _restore(manager, step, examples)
-    except Exception as error:  # of orbax and tensorstore: of many kinds, and pages long
+    except Exception as error:  # orbax and tensorstore raise many types, with pages of text
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         raise ValueError(
             f"checkpoint {manager.directory / str(step)} cannot be read ({type(error).__name__}: {reason}): if it "

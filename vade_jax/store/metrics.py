@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
 A line is {"step": 12, "actor/grad_norm": 0.31, ...}. A value that is not finite is written as null (JSON has
-no NaN). A kill can cut the last line short: readers leave it out, and a resumed run drops it. Weights &
+no NaN). A kill can truncate the last line: readers ignore it, and a resumed run drops it. Weights &
 Biases can get the same numbers.
 """
 
@@ -91,7 +91,7 @@ def _numbers(metrics: Mapping[str, Any]) -> Record:
 
 def read(workdir: PathLike) -> list[Record]:
     """Returns the records of a run directory, in the order they were written."""
-    # After the last newline is what was cut short.
+    # After the last newline is a truncated line.
     *lines, _ = (pathlib.Path(workdir) / FILE).read_bytes().split(b"\n")
     return [json.loads(text) for text in lines]
 

@@ -52,14 +52,14 @@ def _step(path: pathlib.Path) -> int:
 
 
 def remove_after(workdir: PathLike, step: int) -> None:
-    """Removes the answers of later steps, which a resumed run makes again."""
+    """Removes the answers of later steps, which a resumed run generates again."""
     for later in paths(workdir):
         if _step(later) > step:
             later.unlink()
 
 
 def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
-    """Writes one row for each answer; the file is complete or missing. What is not text becomes JSON.
+    """Writes one row for each answer; the file is complete or missing. Values that are not text become JSON.
 
     Args:
         path: the file.

@@ -37,7 +37,7 @@ def change(workdir: PathLike, **values: Any) -> None:
 
 
 def settings_of(workdir: PathLike) -> dict[str, Any]:
-    """Returns the settings of a run; raises FileNotFoundError if the directory is not a run's."""
+    """Returns the settings of a run; raises FileNotFoundError if the directory has no run."""
     if content := read(workdir):
         return content["settings"]
     raise FileNotFoundError(f"{workdir} has no {FILE}: give the --workdir of a run")

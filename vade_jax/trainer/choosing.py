@@ -1,4 +1,4 @@
-"""Which prompts a step rolls out next: the selector's proposal, made into prompts."""
+"""Which prompts a step rolls out next: turns the selector's proposal into prompts."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -42,14 +42,14 @@ class Pool:
     expand: Expand | None = None
 
     def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
-        """Returns the proposed prompts; `key` is for the draws of `expand`, without which none is made."""
+        """Returns the proposed prompts; without a `key` for the draws of `expand`, without variants."""
         index_M = np.asarray(proposal.index_M).tolist()
         if self.expand is None or key is None:
-            made = [*self.map(lambda i: self._built(self.items[i]), index_M)]
+            built = [*self.map(lambda i: self._built(self.items[i]), index_M)]
         else:
             items, proposal = self.expand([self.items[i] for i in index_M], proposal, key)
-            made = [*self.map(self._built, items)]
-        items, prompts = [item for item, _ in made], [prompt for _, prompt in made]
+            built = [*self.map(self._built, items)]
+        items, prompts = [item for item, _ in built], [prompt for _, prompt in built]
         return Chosen(proposal, items, prompts)
 
     def take(self, index_M: Array, num_rollouts: int) -> Chosen:
@@ -58,7 +58,7 @@ class Pool:
         return self.build(Proposal(index_M=index_M, num_rollouts_M=num_rollouts_M))
 
     def _built(self, item: Item) -> tuple[Item, Prompt]:
-        # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
+        # A decoded image takes megabytes, so only the resized one in the prompt is kept.
         return item.without_images(), self.build_prompt(item)
 
 
@@ -72,16 +72,16 @@ def choose(
 ) -> Chosen:
     """Returns what a round rolls out, chosen with `key` by the posterior before it.
 
-    It is `num_prompts`, or fewer where the data has not as many items that this step has not `used`.
+    It has `num_prompts` items, or fewer if the data has fewer that this step has not `used`.
 
-    A selector does not know what its step has used. If it names used items, it is asked again
-    with the same key, so with the same draws, for so many that enough others are left. The
-    number is one of few sizes, because each compiles. That larger batch is in random order, so the
-    places that used items leave are filled at random from it: not strictly by the next best.
+    A selector does not know what its step has used. If it proposes used items, it is asked again with the
+    same key, so with the same draws, for a number that leaves enough others. The number is one of few sizes,
+    because each size compiles. That larger batch is in random order, so used items are replaced by random
+    ones of it, not strictly by the next best.
     """
 
     def ask(number: int) -> Proposal:
-        if not selector.needs.variants:  # whose places are more than its items
+        if not selector.needs.variants:  # which take more places than items
             number = min(number, len(pool.items))
         proposal = jax.device_get(selector.propose(posterior, key, number))
         _check(proposal, number, len(pool.items), has_variants=selector.needs.variants)

@@ -1,8 +1,8 @@
-"""What a step learns from: prompts are chosen and answered, the answers rewarded, the posterior updated.
+"""Collects what a step learns from: chooses and answers prompts, rewards answers, updates the posterior.
 
-Usually a step has one round. A selector that drops groups, as DAPO does (arXiv 2503.14476), leaves places in
-the batch empty. Another round then asks for other prompts, until the batch is full or a cap is reached. The
-posterior is updated after every round, so a selector's decays are per round.
+Usually a step has one round. A selector that drops groups, such as DAPO (arXiv 2503.14476), leaves the batch
+short. Further rounds then roll out other prompts, until the batch is full or a cap is reached. The posterior
+is updated after every round, so a selector's decays are per round.
 """
 
 import collections
@@ -32,7 +32,7 @@ LISTS = {"keep_M": bool, "round_M": int, "learned_M": int}  # the last may be em
 
 @dataclasses.dataclass(frozen=True)
 class StepData:
-    """M groups of answers, N in all: what was asked, what came, and what it is worth."""
+    """M groups of answers, N in all: prompts, answers, scores and what the selector expected."""
 
     items: Sequence[Item]
     prompts: Sequence[Prompt]
@@ -43,8 +43,8 @@ class StepData:
     # What the selector had expected, see `Sampler.believe`, and the pass rates that it drew, "p_drawn".
     belief: Mapping[str, np.ndarray]
     round_M: np.ndarray  # int, from 1
-    # The groups that the policy is given, in order; one that is not kept only fills its place, so that the
-    # shapes stay. Empty: there is nothing to learn from.
+    # The groups that the policy gets, in order. One that is not kept only fills its place, so that shapes do
+    # not change. Empty: there is nothing to learn from.
     learned_M: np.ndarray
     seconds: Mapping[str, float]  # that its parts took
 
@@ -63,9 +63,9 @@ class StepData:
         return prompts, rollouts, np.asarray(self.feedback.advantage_N)[inside_N]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what a checkpoint keeps of a batch that waits: a tree of arrays, and JSON.
+        """Returns a batch that waits as a checkpoint stores it: a tree of arrays, and JSON.
 
-        The weights that made it are gone, so it is kept whole, but for the prompts, which are large.
+        The weights that made it are gone, so all but the prompts, which are large, is stored.
         """
         feedback = {name: x for name, x in vars(self.feedback).items() if x is not None}
         belief = traverse_util.unflatten_dict(dict(self.belief), sep="/")
@@ -103,7 +103,7 @@ class Collector:
         key: of the run. All draws depend only on it and on the step.
         num_prompts: B, prompts a step.
         advantage: compares the answers of a group (Eq. 2).
-        refill: what is done about the groups that the selector drops.
+        refill: how groups that the selector drops are replaced.
     """
 
     selector: samplers.Sampler
@@ -120,10 +120,10 @@ class Collector:
     ) -> tuple[StepData, samplers.State]:
         """Returns the answers that a step, from 1, learns from, and the posterior updated by them.
 
-        `version` is of the weights that have to answer, by default those of the step before.
+        `version` is that of the weights that must answer, by default of the step before.
 
         Raises:
-            EngineFailure: the engine makes no more answers, or answers with other weights.
+            EngineFailure: the engine fails, or answers with other weights.
             RewardFailure: a reward function failed, or not one answer of the step counts.
             NotFinite: a number of the answers is NaN or infinite; the message names it.
         """
@@ -132,7 +132,7 @@ class Collector:
         rounds, used, num_kept = [], set(), 0
         for number in range(self.refill.max_rounds or sys.maxsize):
             size = self.num_prompts - (num_kept if self.refill.ask == "missing" else 0)
-            # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, others in place of dropped.
+            # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, replacements of dropped.
             with clock("select"):
                 select_key = rng.round_key(keys.select, number)
                 chosen = choose(self.selector, self.pool, posterior, select_key, size, used)
@@ -156,7 +156,7 @@ class Collector:
         return join_rounds(rounds, self.num_prompts, clock.seconds), posterior
 
     def measure(self, step: int, section: settings.Measure) -> Feedback:
-        """Returns the feedback on all items, each answered for the selector alone.
+        """Returns the feedback on all items; the policy does not learn from these answers.
 
         Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1
         (arXiv 2509.21268) computes its weights from a pass every T steps. `step` is the one after the pass;
@@ -185,13 +185,13 @@ class Collector:
         """Generates and scores the answers to the chosen prompts, and compares those of a group.
 
         Answers without a verdict are returned as invalid: they do not count, like those that the engine could
-        not make. `key` is that of these answers, `number` that of the call in a step or pass.
+        not make. `key` is for these answers, `number` counts the calls in a step or pass.
         """
-        # Every process has made its own choice.
+        # Every process has chosen independently.
         asked = np.asarray(chosen.proposal.index_M).tolist(), [x.text for x in chosen.prompts]
         processes.agree(f"the prompts of {when}", asked)
         rollouts, scored = scoring.generate(self.engine, self.score, chosen, key, version, clock)
-        # The ratio would take answers of older weights for draws of the current policy.
+        # The ratio would treat answers of older weights as draws of the current policy.
         if (held := int(rollouts.params_version)) != version:
             raise EngineFailure(f"the engine answered with weights {held} instead of {version}")
         valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
@@ -218,7 +218,7 @@ def join_rounds(
     sizes, keep_M = [len(one.items) for one in chosen], np.concatenate(keep_M)
     learned_M, dropped_M = np.flatnonzero(keep_M)[:num_prompts], np.flatnonzero(~keep_M)
     if len(learned_M):
-        # Dropped groups fill empty places. Fewer groups would be other shapes, which XLA would compile.
+        # Dropped groups fill empty places. Fewer groups would change shapes, which XLA would compile anew.
         learned_M = np.sort(np.append(learned_M, dropped_M[: num_prompts - len(learned_M)]))
     return StepData(
         items=[item for one in chosen for item in one.items],
@@ -234,9 +234,9 @@ def join_rounds(
     )
 
 
-def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
-    """Returns `Rollouts` or `Feedback`, of so many groups each, as one: `group_N` counts on."""
+def join(parts: Sequence[T], num_groups: Sequence[int]) -> T:
+    """Returns several `Rollouts` or `Feedback` as one; `group_N` counts on by `num_groups` of each."""
     first_groups = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
-    pairs = zip(made, first_groups, strict=True)
+    pairs = zip(parts, first_groups, strict=True)
     shifted = [one.replace(group_N=np.asarray(one.group_N) + first) for one, first in pairs]
     return jax.tree.map(lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted)

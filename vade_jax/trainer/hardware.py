@@ -1,9 +1,9 @@
 """What a step costs: seconds, under verl's names, memory, and how well learning uses its devices.
 
-`perf/mfu` is the useful work of learning (`models/qwen/flops.py`) divided by the work that the devices could
-have done in the same seconds. Useful work is what the algorithm needs: each prompt once, the tokens of each
-valid answer, three forwards for an update and one for each set of log-probs. Padding, recomputation and
-waiting add seconds but no useful work, so they lower it.
+`perf/mfu` is the useful work of learning (`models/qwen/flops.py`) divided by the peak work of the devices in
+the same seconds. Useful work is what the algorithm needs: each prompt once, the tokens of each valid answer,
+three forwards for an update and one for each set of log-probs. Padding, recomputation and waiting add seconds
+but no useful work, so they lower it.
 """
 
 import collections
@@ -25,7 +25,7 @@ class Clock:
 
     def __init__(self):
         self._start = time.perf_counter()
-        # Parts that other threads timed, which overlap with the rest of a step, are added to it.
+        # Times of other threads, which overlap with the rest of a step, are added to it.
         self.seconds = collections.defaultdict[str, float](float)
 
     @contextlib.contextmanager
@@ -43,7 +43,7 @@ class Clock:
         """Returns `timing_s/*`, and the tokens a second of the whole step.
 
         As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
-        one training device. Device-seconds are of these and of the `engine_devices` that only answer.
+        one training device. Device-seconds include the `engine_devices`, which only answer.
         """
         step = time.perf_counter() - self._start
         context = np.array([prompt.length for prompt in prompts])[rollouts.group_N]
@@ -57,7 +57,7 @@ class Clock:
 
 # ------------------------------------------------------------------------------ devices
 # Published dense bfloat16 TFLOP/s by JAX's name of the device; others have no `perf/mfu`. The first of these
-# names that ends a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
+# names at the end of a word counts: an RTX A1000 is not an A100, but a GH200 is an H200.
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H100 PCIe": 756.0,
@@ -89,8 +89,8 @@ def utilisation(
 ) -> Metrics:
     """Returns `perf/mfu` of learning from these answers in this many seconds.
 
-    Learning costs so many `forwards` of the decoder, and of the vision tower. `peak` is FLOP/s of all devices
-    together; 0: unknown, so there is no MFU.
+    An update costs `forwards` passes of the decoder and of the vision tower. `peak` is FLOP/s of all devices
+    together; 0: unknown, then no MFU is returned.
     """
     if not peak:
         return {}
@@ -108,5 +108,5 @@ def utilisation(
 def memory() -> Metrics:
     """Returns the peak memory of the fullest device of this process, if devices report it."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    peak = max(found.get("peak_bytes_in_use", 0) for found in stats)
+    peak = max(device.get("peak_bytes_in_use", 0) for device in stats)
     return {"perf/max_memory_gb": peak / 1e9} if peak else {}

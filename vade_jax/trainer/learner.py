@@ -30,7 +30,7 @@ class Learner:
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
-        put: places a batch on the mesh (`processes.put`): one after another, so that only one is there.
+        put: places a batch on the mesh (`processes.put`), one at a time.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
 
@@ -52,12 +52,12 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
-        The update deletes the arrays of the state that it is given; the built-in engine shares the parameters
-        until it is synced.
+        The update deletes the arrays of the old state; the built-in engine shares its parameters until it is
+        synced.
 
-        A mini-batch that teaches nothing is skipped, because momentum and weight decay would move the
-        weights anyway: no answer of it is valid, or all advantages are 0 and there is no KL term.
-        `actor/updates` counts the others; if all are skipped there are no metrics.
+        A mini-batch without a signal (no valid answer, or all advantages 0 and no KL term) is skipped,
+        because momentum and weight decay would still move the weights. `actor/updates` counts the others; if
+        all are skipped, there are no metrics.
         """
         start = time.perf_counter()
         if self.mask_cut_off:
@@ -65,8 +65,8 @@ class Learner:
         cut = [x for x in self.split(prompts, rollouts, advantage_N) if self._teaches(x)]
         if not cut:
             return state, {}
-        # All old log-probs are computed before the first update: with the weights that made the answers, or
-        # with newer ones, if these were made ahead.
+        # All old log-probs are computed before the first update: with the weights that made the answers or,
+        # if these were made ahead, with newer ones.
         batches = [self._with_logprobs(state, batch) for batch in cut]
         history = []
         for batch in batches:
@@ -79,7 +79,7 @@ class Learner:
         return state, metrics
 
     def _teaches(self, batch: Batch) -> bool:
-        # Decided on the host, from what every process has: no program is compiled for it.
+        # Decided on the host, from data that every process has: this compiles no program.
         pulled_AN = (self.reference is not None) | (batch.advantage_N != 0)
         return bool(np.any(batch.mask_NT.any(-1) & pulled_AN))
 
@@ -95,7 +95,7 @@ class Learner:
 
 
 def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
-    """Returns means, and the largest of what is called *_max.
+    """Returns the means, or the largest value of metrics named *_max.
 
     `training/*`, which compares engine and trainer, is taken from the first mini-batch: later ones are
     scored with weights that the engine does not have.
@@ -111,7 +111,7 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 def first_state(
     policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
 ) -> TrainState:
-    """Returns the first state, with the policy's arrays, which an update deletes, or with `copy` its own."""
+    """Returns the first state. An update deletes its arrays: the policy's or, with `copy`, copies of them."""
     where = _places(abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)

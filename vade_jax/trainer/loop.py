@@ -1,13 +1,12 @@
 """Algorithm 1 of VADE (arXiv 2511.18902): the training loop.
 
-The loop is given its parts and knows no selector, model or engine by name. The random keys of a step depend
-only on the run's key and the step's number (`rng`), so a resumed run repeats what an uninterrupted run would
-have done.
+The loop gets its parts and knows no selector, model or engine by name. The random keys of a step depend only
+on the run's key and the step's number (`rng`), so a resumed run takes the same steps as an uninterrupted one.
 
 **Lag.** With a lag of 1 the batch of step t is made by version max(0, t - 2) of the weights: while the policy
-learns from batch t, the engine makes batch t + 1 with the weights that it has, of step t - 1. Whole batches
-are made, in order, and no weights are sent meanwhile. So the version is a function of the step alone,
-nothing is under way between two steps, and a checkpoint with the batch that waits resumes exactly.
+learns from batch t, the engine makes batch t + 1 with the weights that it has, of step t - 1. Batches are
+made one by one, in order, and no weights are sent meanwhile. So the version depends only on the step, nothing
+is in flight between two steps, and a checkpoint with the waiting batch resumes exactly.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from vade_jax.trainer.validation import Validate
 from vade_jax.types import Metrics, Params, Prompt, Rollouts, TrainState
 
 Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]]
-# After these the steps taken are saved; whatever started the run may start it again.
+# After these errors the completed steps are saved, and the run can be started again.
 FAILURES = (EngineFailure, RewardFailure, OSError, RejectedItem)
 
 
@@ -38,29 +37,29 @@ class Recorder(Protocol):
     """Writes down what a run does."""
 
     def record(self, step: int, metrics: Metrics, data: StepData | None = None) -> None:
-        """Records metrics of a step, in addition to those that it may have already, and its answers."""
+        """Records the answers of a step and metrics, in addition to any recorded before."""
 
     def save(self, progress: Progress, *, last: bool) -> None:
         """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
     def close(self) -> None:
-        """Completes what is under way."""
+        """Completes pending writes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
     """Trains a policy, step after step.
 
-    The selector's state is called the posterior here, as VADE's is; that of a baseline may be a counter.
+    The selector's state is called the posterior here, although that of a baseline may be a counter.
 
     Attributes:
         collect: makes the batches of answers.
-        learn: improves the policy on a batch of rollouts; no metrics: it left the policy as it was.
+        learn: updates the policy on a batch of rollouts; without metrics, the policy is unchanged.
         validate: measure the policy, one after another.
         recorder: takes metrics, rollouts and checkpoints.
         schedule: when items are measured, the policy is validated, and the run ends.
         lag: 0 or 1, the most steps between the weights that answer and those that learn.
-        overlaps: whether a batch ahead is made while the policy learns, or before it, with the same numbers.
+        overlaps: whether a batch ahead is made while the policy learns or before; the results are the same.
         engine_devices: devices that only the engine has, to count what a step costs.
         whole: (trained, frozen parameters) -> all, which the engine gets.
     """
@@ -86,16 +85,16 @@ class Loop:
 
         Raises:
             NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
-            EngineFailure, RewardFailure: no more answers, or rewards, come; all steps taken are saved. A pass
-                before a step that was not taken is not: a resumed run makes it again.
-            OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
+            EngineFailure, RewardFailure: the engine or a reward failed; all completed steps are saved. A pass
+                before a step that was not taken is not saved: a resumed run makes it again.
+            OSError, RejectedItem: an item can no longer be read; a run of one process saves all steps.
         """
         clock = Clock()
         if progress.step == 0:
             self.recorder.record(0, progress.metrics())
         with futures.ThreadPoolExecutor(1, "ahead") as ahead:
             while True:
-                # The engine gets the weights of the latest step, and where that is due they are validated.
+                # The engine gets the weights of the latest step; if a validation is due, they are validated.
                 with self._saved(progress):
                     with clock("update_weights"):
                         state = progress.state
@@ -110,11 +109,11 @@ class Loop:
                     return progress
 
                 with self._saved(progress):
-                    # Lines 1-4 of Algorithm 1: where a pass is due, all items are answered for the posterior.
+                    # Lines 1-4 of Algorithm 1: if a pass is due, all items are answered for the posterior.
                     ready = self._measured(progress, clock)
                     # Roll out the B items with the greatest I(p), and update the posterior.
                     if ready.waiting is None:
-                        ready = ready.made(*self.collect(ready.posterior, ready.step + 1))
+                        ready = ready.with_batch(*self.collect(ready.posterior, ready.step + 1))
                     batch, coming = ready.waiting, self._coming(ready, ahead)
                     assert batch is not None
 
@@ -128,11 +127,11 @@ class Loop:
                 clock = Clock()  # what follows counts in the next step
                 if coming is not None:
                     with self._saved(progress), clock("wait_rollouts"):
-                        progress = progress.made(*coming.result())
+                        progress = progress.with_batch(*coming.result())
 
     # -------------------------------------------------------------------------- parts of a step
     def _validated(self, progress: Progress, clock: Clock) -> Progress:
-        """Validates the policy of the latest step if that is due; not again where a resumed run begins."""
+        """Validates the policy of the latest step if due, but not again when a run resumes."""
         step, run_key = progress.step, self.collect.key
         is_due = self.schedule.validates(step, progress.rollouts_total)
         if not is_due or 0 < step <= progress.validated:
@@ -158,25 +157,25 @@ class Loop:
         return progress.measured(feedback, posterior)
 
     def _coming(self, ready: Progress, ahead: futures.Executor) -> futures.Future | None:
-        """Begins to make the batch after the one that waits, if the lag allows it and a step follows."""
+        """Starts making the batch after the waiting one, if the lag allows it and a step follows."""
         assert ready.waiting is not None
         step, rollouts_made = ready.step + 1, ready.rollouts_total + len(ready.waiting.scored)
         if not self.lag or self.schedule.is_over(step, rollouts_made):
             return None
-        made = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
+        future = ahead.submit(self.collect, ready.posterior, step + 1, version=ready.step)
         if not self.overlaps:
-            futures.wait([made])
-        return made
+            futures.wait([future])
+        return future
 
     # -------------------------------------------------------------------------- records
     def _record(self, progress: Progress, data: StepData, losses: Metrics, clock: Clock) -> None:
-        """Records the latest step, and what it has cost so far; raises NotFinite if a loss is not finite."""
+        """Records the latest step and its cost so far; raises NotFinite if a loss is not finite."""
         for name, seconds in data.seconds.items():
             clock.seconds[name] += seconds
         metrics = losses | step_metrics.of_step(data, self.collect.num_prompts)
         if measured := self.schedule.measured(progress.step):
             metrics["vade/measured_rollouts"] = measured
-        if self.lag:  # steps that the weights that answered are older than those that learned
+        if self.lag:  # by how many steps the weights that answered are older
             staleness = progress.step - 1 - int(data.rollouts.params_version)
             metrics["training/off_policy/trajectory_staleness/mean"] = staleness
         metrics |= hardware.memory()
@@ -186,11 +185,11 @@ class Loop:
 
     @contextlib.contextmanager
     def _saved(self, progress: Progress) -> Iterator[None]:
-        """Saves the steps taken, which are recorded, if what is done inside fails."""
+        """Saves the completed steps if the block raises."""
         try:
             yield
         except FAILURES as error:
-            # A row that one process cannot read: the other processes would not take part in the saving.
+            # One process cannot read a row: the others would not take part in saving.
             if not (isinstance(error, OSError | RejectedItem) and processes.several()):
                 self.recorder.save(progress, last=True)
             raise

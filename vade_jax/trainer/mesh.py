@@ -24,7 +24,7 @@ AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
 Rules = Sequence[tuple[str, P]]
 
-# Stacked layers lead with L, which is never split: a scan takes one layer after another.
+# Stacked layers have L as first axis, which is never split: a scan takes one layer after another.
 # Within a layer the first matmul splits its output over `tensor` and the second its input, so that
 # heads and MLP columns stay on their device in between and one sum ends the layer.
 # The vision tower (0.7 of 8 B parameters) is split over fsdp alone: the 3,420-wide MLP of Qwen2.5-VL's
@@ -113,7 +113,7 @@ class Place(layers.Placement):
         """Splits the last axis over the batch axes, and no other."""
         return self._put(x_D, *[None] * (x_D.ndim - 1), BATCH)
 
-    def whole(self, x: jax.Array) -> jax.Array:
+    def replicated(self, x: jax.Array) -> jax.Array:
         """Replicates `x` on every device."""
         return self._put(x)
 
@@ -135,9 +135,9 @@ class Place(layers.Placement):
     def weights(self, module, name: str, dtype):
         """Gathers the matrices of a module over `fsdp`, in `dtype`; see `layers.Placement`.
 
-        Cast before they are gathered, and their gradients reduced and scattered at once, in the
-        same dtype. Left alone, the compiler gathers a matrix for every use of it, and sums a whole
-        gradient on every device before each keeps its part.
+        They are cast before they are gathered, and their gradients are reduced and scattered at once, in the
+        same dtype. Otherwise the compiler gathers a matrix for every use of it, and sums the full gradient on
+        every device before each keeps its part.
         """
         if self.mesh.shape["fsdp"] == 1:
             return module
@@ -148,8 +148,8 @@ class Place(layers.Placement):
             split = P(*split[max(len(split) - x.ndim, 0) :])  # of one layer
             if "fsdp" not in split:
                 return x
-            whole = P(*[axis if axis != "fsdp" else None for axis in split])
-            where = (NamedSharding(self.mesh, spec) for spec in (split, whole))
+            gathered = P(*[axis if axis != "fsdp" else None for axis in split])
+            where = (NamedSharding(self.mesh, spec) for spec in (split, gathered))
             return _gathered(*where, jnp.dtype(dtype), x.dtype, x)
 
         return jax.tree_util.tree_map_with_path(gather, module)
@@ -161,18 +161,18 @@ class Place(layers.Placement):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _gathered(split, whole, dtype, stored, x):
-    """Returns `x` as `whole` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
-    # Named twice: with the second place alone, the compiler gathers and then casts.
+def _gathered(split, gathered, dtype, stored, x):
+    """Returns `x` as `gathered` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
+    # Constrained twice: with the second constraint alone, the compiler gathers and then casts.
     x = jax.lax.with_sharding_constraint(arrays.rounded(x, dtype), split)
-    return jax.lax.with_sharding_constraint(x, whole)
+    return jax.lax.with_sharding_constraint(x, gathered)
 
 
-def _gathered_forward(split, whole, dtype, stored, x):
-    return _gathered(split, whole, dtype, stored, x), None
+def _gathered_forward(split, gathered, dtype, stored, x):
+    return _gathered(split, gathered, dtype, stored, x), None
 
 
-def _gathered_backward(split, whole, dtype, stored, _, dx):
+def _gathered_backward(split, gathered, dtype, stored, _, dx):
     return (jax.lax.with_sharding_constraint(dx, split).astype(stored),)
 
 

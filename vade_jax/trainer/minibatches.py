@@ -1,8 +1,8 @@
 """Cuts prompts and flat rollouts into batches of the fixed shapes that the update is compiled for.
 
-A step's rollouts become mini-batches (one optimizer update each), which consist of micro-batches (as much as
-fits in memory) of rows: a prompt and G places for answers to it. A larger group takes several rows, each with
-its own copy of the prompt; places that a smaller one leaves are empty.
+A step's rollouts become mini-batches (one optimizer update each) of micro-batches (as much as fits in memory)
+of rows. A row has a prompt and G places for answers to it. A larger group takes several rows, each with a
+copy of the prompt; a smaller one leaves places empty.
 
 XLA compiles a program for every shape, so all micro-batches share one set of shapes, and sizes that vary
 between steps are rounded up to a few values. Answers of similar length are put together, so that short ones
@@ -90,7 +90,7 @@ def _rows(group_N: Array, num_prompts: int, G: int) -> tuple[np.ndarray, np.ndar
     size_M = np.bincount(group_N, minlength=num_prompts)
     rows_M = -(-size_M // G)
     prompt_R = np.repeat(np.arange(num_prompts), rows_M)
-    # Which row of its prompt each is.
+    # The number of each row among those of its prompt.
     number_R = np.arange(len(prompt_R)) - np.repeat(np.cumsum(rows_M) - rows_M, rows_M)
     place_RG = number_R[:, None] * G + np.arange(G)
     first_M = np.cumsum(size_M) - size_M
@@ -103,12 +103,12 @@ def _microbatches(
 ) -> list[np.ndarray]:
     """Returns the rows of every micro-batch, of `per_micro`, of every update, of `size` prompts.
 
-    Within an update rows are sorted by their longest answer, if that saves work; their order does not change
-    the gradient.
+    Within an update rows are sorted by their longest answer if that saves work; the order does not change the
+    gradient.
     """
     num_updates, empty = -(-(prompt_R[-1] + 1) // size), len(prompt_R) - 1
     updates = [np.flatnonzero(prompt_R[:empty] // size == i) for i in range(num_updates)]
-    # Their number is a shape, and uneven groups change it every step.
+    # Their number is a shape, which uneven groups would change every step.
     most = max(map(len, updates))
     number = arrays.bucket(-(-most // per_micro), size // per_micro)
     updates = [arrays.pad_rows(rows, number * per_micro, empty) for rows in updates]
@@ -128,7 +128,7 @@ def answer_mask(rollouts: Rollouts) -> np.ndarray:
 
 # ------------------------------------------------------------------------------ short answers
 def ladder(width: int) -> tuple[int, ...]:
-    """Returns the lengths, ascending, to which answers of at most `width` tokens are cut.
+    """Returns the ascending lengths to which answers of at most `width` tokens may be cut.
 
     Each length compiles another copy of the whole program, so there are at most three.
     """

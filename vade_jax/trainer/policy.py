@@ -40,7 +40,7 @@ def place_policy(
     directory: str,
     devices: jax.sharding.Mesh,
     dtype: jnp.dtype,
-    wanted: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
+    adapter_settings: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
     key: jax.Array | None = None,
     *,
     param_dtype: jax.typing.DTypeLike = jnp.float32,
@@ -53,7 +53,7 @@ def place_policy(
         ValueError: the mesh does not divide the model.
     """
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
-    policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
+    policy = abstract_policy(shape, devices, dtype, adapter_settings, param_dtype)
     policy = dataclasses.replace(policy, directory=str(directory), tokenizer=tokenizer)
     if policy.adapter is None:
         _, params = files.load(directory, param_dtype, policy.shardings)
@@ -68,12 +68,12 @@ def abstract_policy(
     shape: config.Config,
     devices: jax.sharding.Mesh,
     dtype: jnp.dtype,
-    wanted: settings.Lora,
+    adapter_settings: settings.Lora,
     param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
     """Returns a policy with shapes instead of arrays, without directory and tokenizer; see `place_policy`."""
     mesh.check_model(devices, shape)
-    adapter = peft.choose(wanted, shape) if wanted.rank else None
+    adapter = peft.choose(adapter_settings, shape) if adapter_settings.rank else None
     params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}
     whole = lambda params, frozen: params
     if adapter is not None:

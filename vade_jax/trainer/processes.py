@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from vade_jax.rewards.functions import RewardFailure
 
 Tree = TypeVar("Tree")
-# Errors of the leader that the others raise too, as the first of these that they are.
+# Errors of the leader that the others also raise, as the first of these types that matches.
 KINDS = (RewardFailure, ValueError, OSError, Exception)
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
 _BARRIERS = itertools.count()  # every barrier needs its own name
@@ -61,7 +61,7 @@ def any_of(flag: bool) -> bool:
 
 
 def agree(name: str, value: Any) -> None:
-    """Checks that all processes hold the same `value`, JSON; `name` says what it is.
+    """Checks that all processes hold the same `value`, JSON; `name` describes it in the message.
 
     Raises:
         ValueError: in every process; names those that differ from process 0.

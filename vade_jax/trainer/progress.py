@@ -1,4 +1,4 @@
-"""What the steps of a run change, and when a run measures, validates and ends."""
+"""The state that the steps of a run change, and when a run measures, validates and ends."""
 
 import dataclasses
 import math
@@ -19,11 +19,11 @@ class Schedule:
     Attributes:
         num_steps: RL steps in all, including those already done.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
-        max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
-            is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
+        max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun is
+            completed, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
         measure: passes over all items: how often, and how many answers to each.
         measures_first: whether there is a pass before the first step, whatever `measure` says.
-        num_items: in a pass.
+        num_items: items of a pass.
     """
 
     num_steps: int
@@ -73,7 +73,7 @@ class Progress:
     rollouts_total: int = 0
     tokens_total: int = 0
     known: Known = frozenset()
-    validated: int = 0  # the latest step whose policy was validated
+    validated: int = 0  # the latest validated step
     skipped_updates: int = 0  # steps that had nothing to learn from
     visits: int = 0  # items visited, in all rounds; variants of one item in a batch are one visit
     waiting: StepData | None = None  # the batch of the next step, if it is made already
@@ -82,7 +82,7 @@ class Progress:
         """Returns the progress after a pass over all items, which updated the posterior."""
         return dataclasses.replace(self._paid_for(feedback), posterior=posterior)
 
-    def made(self, batch: StepData, posterior: samplers.State) -> "Progress":
+    def with_batch(self, batch: StepData, posterior: samplers.State) -> "Progress":
         """Returns the progress with a batch that waits, and the posterior updated by it."""
         return dataclasses.replace(self, posterior=posterior, waiting=batch)
 

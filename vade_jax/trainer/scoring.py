@@ -1,8 +1,8 @@
-"""From sampled tokens to rewards, counts and advantages: what selector and policy learn from.
+"""Turns sampled tokens into rewards, counts and advantages, from which selector and policy learn.
 
-Answers are scored in a thread while the engine still makes others. Two numbers come of each: whether it
-is correct, 0 or 1, which is all that the posteriors count, and its training reward, which mixes in
-format and length and is what advantages are made from.
+Answers are scored in a thread while the engine still makes others. Each gets two numbers: whether it is
+correct, 0 or 1, which is all that the posteriors count, and its training reward, which includes format and
+length and gives the advantages.
 """
 
 import dataclasses
@@ -50,10 +50,10 @@ class Scorer:
 
     Attributes:
         decode: tokens to text, special tokens left out.
-        judge: says what texts are worth.
-        by_length: tokens of an answer, the end included -> what is added to its reward; whether it
-            is correct stays as it is.
-        num_threads: that call it at a time: 1, unless it mostly waits, such as for a server.
+        judge: rewards texts.
+        by_length: tokens of an answer, the end included -> a summand of its reward; correctness is
+            unaffected.
+        num_threads: concurrent calls: 1, unless the judge mostly waits, for example for a server.
     """
 
     decode: Callable[[np.ndarray], str]
@@ -87,11 +87,11 @@ def generate(
 ) -> tuple[Rollouts, list[Scored]]:
     """Returns answers and their scores; each group is scored while the engine makes others.
 
-    Of several processes all get the leader's scores, without texts: others would pay for a judge again, or
-    decide otherwise, and then their selectors would drift apart.
+    All processes get the leader's scores, without texts: otherwise each would pay for a judge, and different
+    verdicts would make their selectors diverge.
 
     Raises:
-        EngineFailure: the engine makes no more answers.
+        EngineFailure: the engine failed.
         RewardFailure: a user's function failed.
     """
     threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
@@ -118,10 +118,10 @@ def generate(
                 sampling,
                 on_group=on_group if processes.is_leader() else ignore,
             )
-        with clock("reward"):  # only what is left to score after the last answer
+        with clock("reward"):  # only the scoring after the last answer
             numbers = processes.on_leader(lead)
     finally:
-        # After an error the groups that wait are not scored: a judge would be paid for nothing.
+        # After an error, waiting groups are not scored: a judge may cost money.
         threads.shutdown(wait=False, cancel_futures=True)
     assert len(numbers) == len(rollouts.group_N), "an answer was not reported"
     if came:  # from the median group to the last one, in which most of the engine waits
@@ -150,8 +150,8 @@ def usual_advantage(
 ) -> Array:
     """Returns `advantages.group_normalized`; an `Advantage`.
 
-    Answers are padded to few numbers with invalid ones, which change no bit: otherwise every
-    round of another size would compile.
+    Answers are padded with invalid ones to one of a few sizes, which does not change a bit: otherwise every
+        new number of answers would compile.
     """
     size = arrays.bucket(len(reward_N), 64)
     padded = [arrays.pad_rows(x_N, size) for x_N in (reward_N, group_N, valid_N)]
@@ -169,7 +169,7 @@ def feedback_of(
 ) -> Feedback:
     """Returns every prompt's counts and every answer's advantage, times the proposal's weights.
 
-    Without a verdict an answer has reward and correctness 0; it is not to be valid in `rollouts`.
+    An answer without a verdict has reward and correctness 0, and must be invalid in `rollouts`.
     """
     M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
     valid_N = np.asarray(rollouts.valid_N)
@@ -203,12 +203,12 @@ def check_answers(
 ) -> None:
     """Raises NotFinite unless all numbers of the answers that count are finite.
 
-    The loss cannot say whose fault it is, and may be finite: the clip makes an infinite ratio finite.
+    The loss could not name the cause, and may be finite, because the clip bounds infinite ratios.
     """
     inside_NT = np.arange(rollouts.logp_NT.shape[1]) < rollouts.length_N[:, None]
     numbers = {
         "reward": feedback.reward_N,
-        "log-probs, as the engine says,": np.where(inside_NT, rollouts.logp_NT, 0).sum(1),
+        "log-probs reported by the engine": np.where(inside_NT, rollouts.logp_NT, 0).sum(1),
         "advantage": feedback.advantage_N,
     }
     for name, x_N in numbers.items():
@@ -218,6 +218,6 @@ def check_answers(
 
 
 def check_losses(when: str, losses: Metrics) -> None:
-    """Raises NotFinite, which says when, unless every loss, norm and rate is finite."""
+    """Raises NotFinite, whose message begins with `when`, unless every loss, norm and rate is finite."""
     if bad := {name: float(x) for name, x in losses.items() if not np.isfinite(x)}:
         raise NotFinite(f"{when}: {bad}; {_NOTHING_LOST}: lower the learning rate")

@@ -1,4 +1,4 @@
-"""The metrics of a step: what its groups were worth, what the selector had expected, what it has visited."""
+"""The metrics of a step: the outcome of its groups, compared with what the selector had expected."""
 
 import collections
 
@@ -14,10 +14,10 @@ PERCENTILES = (50, 95, 99)  # of the lengths of a step's answers
 def of_step(data: StepData, num_prompts: int) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
-    `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
-    differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor all
-    wrong. `critic/score/trained_mean` is of their answers, if there are any; a selector that drops groups
-    moves it towards the groups that it likes, whatever the policy does.
+    `vade/trained_effective_ratio` is the number of groups with different rewards that the policy learns from,
+    over B. With the suffix `_correct` it is the paper's effective ratio: groups neither all right nor all
+    wrong. `critic/score/trained_mean` is the score of their answers, if there are any; it depends on which
+    groups a selector drops, and not only on the policy.
     """
     feedback, num_kept = data.feedback, int(data.keep_M.sum())
     trained_M = data.learned_M[data.keep_M[data.learned_M]]

@@ -1,7 +1,7 @@
 """One optimizer update of the policy: an objective, its gradient over micro-batches, and AdamW.
 
-An objective turns the policy's log-probs into a scalar whose denominators are the token and sequence
-counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
+An objective turns the policy's log-probs into a scalar that is divided by the token and sequence counts of
+the *entire* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
 import functools
@@ -133,7 +133,7 @@ def make_logprobs(logp: Forward) -> Callable[[Params, Batch], jax.Array]:
 
         def one(micro):
             logp_NT = logp(params, micro).logp_NT
-            # Branches for short answers must agree in shape.
+            # The branches of `in_shortest` must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
         # One micro-batch after another, so that only one has activations in memory.
@@ -167,8 +167,8 @@ def make(
 
     def loss(params, frozen, micro, totals):
         tokens = logp(whole(params, frozen), micro)
-        # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0. So is that of
-        # the engine, the old policy and the reference.
+        # A masked token may be banned, with log-prob -inf under the policy, the engine, the old policy and
+        # the reference, and -inf x 0 is not 0.
         counted = lambda x_NT: jnp.where(micro.mask_NT > 0, x_NT, 0)
         names = ("rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
         others = micro.replace(**{name: counted(getattr(micro, name)) for name in names})
@@ -226,8 +226,8 @@ def _sum_over_microbatches(run, batch):
             name: (jnp.maximum if name.endswith("_max") else jnp.add)(x, more_metrics[name])
             for name, x in metrics.items()
         }
-        # Gradients of bfloat16 weights are bfloat16, until they are added: one copy in float32, the sum,
-        # which in bfloat16 would lose what is small in it.
+        # Gradients of bfloat16 weights are bfloat16 until they are added: the sum is float32, because in
+        # bfloat16 it would lose small terms.
         return (jax.tree.map(jnp.add, grads, more_grads), summed), None
 
     grads, metrics = optax.tree.zeros_like(jax.eval_shape(run, first))
@@ -240,8 +240,8 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
-    Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the rates at which
-    the memories of linear layers fade. For bfloat16 weights it is a `precision.of_bfloat16`.
+    Weight decay is decoupled and applies to every parameter, as in torch's AdamW, except the decay rates of
+    linear layers. For bfloat16 weights it is a `precision.of_bfloat16`.
     """
 
     def decays(params: Params) -> Params:

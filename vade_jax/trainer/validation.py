@@ -1,7 +1,7 @@
 """Validation during training: the mean accuracy of k sampled answers to held-out items.
 
 It also measures forgetting. A question counts as known once all its k answers were right, and as forgotten
-while fewer than half are right. Between the two, k answers say too little.
+while fewer than half are right. In between, k answers are too few to decide.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def of_items(
     asked = Pool(items, build_prompt, map).take(np.arange(len(items)), num_samples)
     uid_M = np.array([f"{name}/{item.uid}" for item in asked.items])
     names = [str(x.metadata.get("family") or x.metadata.get("subset", "")) for x in asked.items]
-    # The metrics' names end in these; "" stands for all items.
+    # Suffixes of the metrics' names; "" is for all items.
     families = {"": np.ones(len(items), bool)}
     families |= {f"{x}/": np.array(names) == x for x in sorted({*names} - {""})}
 

@@ -4,9 +4,9 @@ A play is one scan over U rounds of rollouts. A round proposes prompts, answers 
 the selector, with B G rollouts. Kept groups are collected until there are B of them or `max_rounds` rounds
 are spent; then the world trains on them. With max_rounds=1 every round trains; with 3 this is DAPO's dynamic
 sampling with its cap. Groups that are dropped, or kept beyond B, are paid for. A measurement is a pass of G
-rollouts over all I items; it trains on none and is paid for too. So all selectors have spent the same after
-the same number of rounds, and a selector that costs more takes fewer training steps. Letters besides those
-of vade_jax.types: S seeds, U rounds.
+rollouts over all I items, which trains on none and is also paid for. So all selectors have spent the same
+after the same number of rounds, and a more expensive selector takes fewer training steps. Additional letters:
+S seeds, U rounds.
 """
 
 import functools
@@ -42,7 +42,7 @@ def answer(
 ) -> types.Feedback:
     """Returns feedback on random answers, each right with its item's pass rate; `total` is N.
 
-    An answer is up to half longer or shorter than those to its item are on average, `tokens_I`.
+    The length of an answer differs by up to half from its item's mean, `tokens_I`.
     """
     index_M, num_M = proposal.index_M, proposal.num_rollouts_M
     size = len(index_M)
@@ -83,7 +83,7 @@ def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.P
     """Returns the proposal of a round, without the items that this step has already rolled out.
 
     As in the trainer: first the unused items of the selector's proposal, then those of a larger proposal
-    with the same key. Used items come last, and are taken only if the pool has no others.
+    with the same key. Used items come last, and are only taken if the pool has no others.
     """
     first = propose(num_prompts)
     if max_rounds == 1:
@@ -97,7 +97,7 @@ def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.P
 
 
 def collect(pending: Pending, feedback: types.Feedback, keep_M: Array) -> Pending:
-    """Returns the step with the kept groups put into its free slots, as far as there is room."""
+    """Returns the step with kept groups in its free slots, as many as fit."""
     count = pending.count + jnp.cumsum(keep_M)
     size = len(pending.groups.index_M)
     slot_M = jnp.where(keep_M, count - 1, size)  # `size` is beyond the last slot: dropped
@@ -149,7 +149,7 @@ def play(
         shape: the sizes.
         world: the world before the first round.
         posterior: the selector's state before the first round.
-        key: of all draws. Selectors share it, so that the same slot has the same luck.
+        key: of all draws. Selectors share it, so that the same slot has the same draws.
         measure_U: whether all items are measured before each round.
     """
     selector = entry.functions(shape.num_rollouts)
@@ -233,7 +233,7 @@ class Result(NamedTuple):
 
 
 def run(cell: Cell) -> Result:
-    """Plays all seeds of a cell. All selectors get the same keys: the same items, the same luck by slot."""
+    """Plays all seeds of a cell. All selectors get the same keys: the same items, the same draws by slot."""
     kind, entry, shape = KINDS[cell.kind], cell.entry, cell.shape
     measure_U, paid_U = schedule(entry, shape)
     key_S = jax.random.split(jax.random.key(0), max(cell.seeds) + 1)[np.array(cell.seeds)]
@@ -243,15 +243,15 @@ def run(cell: Cell) -> Result:
     known = {"features": world_S.feature_IE, "pass_rate": jax.vmap(kind.pass_rate)(world_S)}
     posterior, axis = entry.begin(shape.num_rollouts, category_I, jax.device_get(known))
 
-    given = world_S, posterior, key_S, measure_U
+    inputs = world_S, posterior, key_S, measure_U
     start = time.perf_counter()
     # All worlds of a kind share one program, because their constants are arguments.
     name = kind, entry, shape, len(cell.seeds)
     if name not in _PROGRAMS:
         seeds = jax.vmap(functools.partial(play, entry, shape), in_axes=(0, axis, 0, None))
-        _PROGRAMS[name] = jax.jit(seeds).lower(*given).compile()
+        _PROGRAMS[name] = jax.jit(seeds).lower(*inputs).compile()
     compiled = time.perf_counter()
-    carry, records = jax.device_get(_PROGRAMS[name](*given))
+    carry, records = jax.device_get(_PROGRAMS[name](*inputs))
     end = time.perf_counter()
 
     records["start"] = np.asarray(jax.vmap(kind.progress)(world_S))[:, None]

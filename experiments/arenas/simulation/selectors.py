@@ -109,15 +109,15 @@ class Entry(fields.Section):
     prior: str = fields.choice("", *PRIORS)  # the pass rates that `init` gets
 
     @classmethod
-    def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
+    def of(cls, label: str, overrides: Mapping[str, Any]) -> "Entry":
         """Returns the entry for a label of a config.
 
         Raises:
             ValueError: the selector or a setting is unknown, or a value has a wrong type or is out of range.
         """
         try:
-            options = given.get("options", {})
-            values = {"label": imports.label(label), "name": label, **given}
+            options = overrides.get("options", {})
+            values = {"label": imports.label(label), "name": label, **overrides}
             entry = cls.from_dict(values | {"options": json.dumps(options, sort_keys=True)})
             check_label("name", entry.name, SELECTORS)
             return entry
@@ -261,39 +261,39 @@ class Cell:
     seeds: tuple[int, ...]
 
 
-def cells(given: Settings) -> dict[str, list[Cell]]:
+def cells(config: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
         ValueError: a world, a selector or an option is unknown, a value is out of
             range, or the budget is too small.
     """
-    worlds = words(given.worlds)
+    worlds = words(config.worlds)
     if not worlds:
-        raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
+        raise ValueError(f"worlds={config.worlds!r}: name one of {sorted(config.world)}")
     for world in worlds:
-        fields.check_word("worlds", world, sorted(given.world))
-    labels = words(given.selectors)
+        fields.check_word("worlds", world, sorted(config.world))
+    labels = words(config.selectors)
     if not labels:
-        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
-    shape = Shape(given.num_items, given.num_prompts, given.num_rollouts, given.rollouts)
+        raise ValueError(f"selectors={config.selectors!r}: name one of {sorted(config.selector)}")
+    shape = Shape(config.num_items, config.num_prompts, config.num_rollouts, config.rollouts)
     entries = []
     for label in dict.fromkeys(labels):
-        check_label("selectors", label, {*given.selector, *SELECTORS})
-        entries.append(entry := Entry.of(label, given.selector.get(label, {})))
+        check_label("selectors", label, {*config.selector, *SELECTORS})
+        entries.append(entry := Entry.of(label, config.selector.get(label, {})))
         # Playing a cell does both again. Here they find mistakes before any cell is played.
         entry.check(shape.num_rollouts)
         schedule(entry, shape)
-    seeds, found = _seeds(given.seeds), {}
+    seeds, by_world = _seeds(config.seeds), {}
     for world in worlds:
-        values = dict(given.world[world])
+        values = dict(config.world[world])
         try:
             fields.check_word("kind", kind := values.pop("kind", None), KINDS)
             constants = KINDS[kind].Constants.from_dict(values)
         except ValueError as error:
             raise ValueError(f"world {world}: {error}") from None
-        found[world] = [Cell(world, kind, constants, shape, entry, seeds) for entry in entries]
-    return found
+        by_world[world] = [Cell(world, kind, constants, shape, entry, seeds) for entry in entries]
+    return by_world
 
 
 def _seeds(text: str) -> tuple[int, ...]:

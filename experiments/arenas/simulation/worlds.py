@@ -1,9 +1,9 @@
 """Worlds without a model: the pass rate of every item, and how training changes it.
 
 A world is a frozen pytree that includes its constants, so that all worlds of a kind share one compilation.
-Worlds are assumptions that show mechanisms; they are not evidence about training. Letters besides those of
-vade_jax.types: A skills. A group of n answers teaches n / G times as much as a group of G, because all
-answers weigh the same in the loss.
+Worlds are assumptions that show mechanisms; they are not evidence about training. Additional letter: A
+skills. A group of n answers teaches n / G times as much as a group of G, because answers have equal weight in
+the loss.
 
 Each kind provides, for the arena:
 
@@ -35,8 +35,8 @@ NUM_BANDS = 8
 HOPELESS_RATE = 0.01
 HOPELESS_HARM = 0.5  # a lucky group teaches its skill this share, in the wrong direction
 DIFFICULTY = 0.3, 2.2  # mean and standard deviation of the logit
-NOISE, KNOWN_ERROR = 10, 0.5  # features of an item, and the error of those that tell something
-TOKENS = 100  # of an answer, in a world whose answers are all alike
+NOISE, KNOWN_ERROR = 10, 0.5  # features of an item, and the error of the informative ones
+TOKENS = 100  # of an answer, in a world with answers of one length
 
 
 @chex.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Constants(fields.Section):
 
     # Answers to an item that is never right are e^longer times as long as to one that always is.
     longer: float = fields.number(0.0, at_least=0)
-    spread: float = fields.number(0.0, at_least=0)  # of the logarithm of an item's length besides
+    spread: float = fields.number(0.0, at_least=0)  # further variation of the log length
     tells: float = fields.number(0.0, at_least=0)  # how clearly features show an item's difficulty
     misleads: float = fields.number(0.0, at_least=0)  # or only how far it is from the usual one
 
@@ -72,9 +72,9 @@ def _lengths(constants: dict[str, Array], pass_rate_I: Array, length_I: Array) -
 
 
 def _features(key: jax.Array, difficulty_I: Array, constants: Constants) -> Array:
-    """Returns what is known of each item: its difficulty, or only how far from usual it is, among noise.
+    """Returns the features of each item: its difficulty, or only its distance from the mean, among noise.
 
-    With `misleads` an item's nearest neighbours are as often the easiest as the hardest.
+    With `misleads` the nearest neighbours of an item are equally often the easiest and the hardest.
     """
     usual_I = (difficulty_I - jnp.mean(difficulty_I)) / jnp.std(difficulty_I)
     known_I2 = jnp.stack([constants.tells * usual_I, constants.misleads * jnp.abs(usual_I)], 1)
@@ -83,7 +83,7 @@ def _features(key: jax.Array, difficulty_I: Array, constants: Constants) -> Arra
 
 
 def _lengths_key(key: jax.Array) -> jax.Array:
-    return jax.random.fold_in(key, 1)  # beside the other draws, which so do not depend on lengths
+    return jax.random.fold_in(key, 1)  # separate, so that the other draws do not depend on lengths
 
 
 def _as_arrays(constants: Constants) -> dict[str, Array]:
@@ -129,7 +129,7 @@ class Drift:
 
     @staticmethod
     def category(num_items: int) -> np.ndarray:
-        """The levels of difficulty that a data set might have: right until something is learned."""
+        """Levels of difficulty, as a data set might have; they are right until something is learned."""
         return np.arange(num_items) * NUM_BANDS // num_items
 
     def pass_rate(self) -> jax.Array:
@@ -162,7 +162,7 @@ class SkillsConstants(Constants):
     answers. Other groups teach nothing.
     """
 
-    # Share of mislabelled items. Their pass rate is 0.01 for ever, and a lucky group of such an item
+    # Share of mislabelled items. Their pass rate stays 0.01, and a lucky group of such an item
     # teaches its skill half as much, in the wrong direction.
     hopeless: float = fields.fraction(0.08)
     rate: float = fields.number(0.35, at_least=0)

@@ -1,4 +1,4 @@
-"""The paper's five benchmarks by their official rules, and MathVision's by a harness too.
+"""The paper's five benchmarks by their official rules, and MathVision also by those of a harness.
 
 `BENCHMARKS[name]` is a `base.Benchmark`; the first five are the paper's.
 """

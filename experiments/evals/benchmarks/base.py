@@ -1,4 +1,4 @@
-r"""What a benchmark is: how its files are read, its questions asked, its answers scored.
+r"""The definition of a benchmark: how files are read, questions asked and answers scored.
 
 There are two profiles, and a table holds only one of them. "paper" is the protocol behind the
 published numbers: each benchmark's own prompt and rules. "cot" lets the policy think and box its
@@ -42,7 +42,7 @@ DIRECT = Protocol(num_samples=1, greedy=True, max_tokens=16)
 
 @dataclasses.dataclass(frozen=True)
 class JudgePrompts:
-    """What a judge model is asked about one answer, and how its replies are read: None is unreadable."""
+    """The prompts for a judge model, and how its replies are read: None is unreadable."""
 
     # (text, item) -> prompt, for a text that the rules cannot read; reply -> what was extracted.
     extraction_prompt: Callable[[str, types.Item], str]
@@ -78,7 +78,7 @@ class Benchmark:
 
 # ------------------------------------------------------------------------------ texts
 def asked(query: str, profile: str) -> str:
-    """Returns a published query; under "cot" it asks for a box too."""
+    """Returns a published query; under "cot" it also asks for a box."""
     return f"{query}\n{BOXED}" if profile == "cot" else query
 
 
@@ -127,7 +127,7 @@ class FileRow:
         """Returns a text (a number is written out), by default one with content."""
         value = "" if may_be_empty and self[column] is None else self[column]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise self.bad(column, f"{value!r} is no text")
+            raise self.bad(column, f"{value!r} is not a text")
         if not may_be_empty and not str(value).strip():
             raise self.bad(column, "is empty; splits with hidden answers cannot be scored")
         return str(value)
@@ -136,20 +136,20 @@ class FileRow:
         """Returns a list of texts, () for null."""
         value = [] if self[column] is None else self[column]
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise self.bad(column, f"{value!r} is no list of texts")
+            raise self.bad(column, f"{value!r} is not a list of texts")
         return tuple(value)
 
     def one_of(self, column: str, known: Sequence[Any]) -> Any:
-        """Returns a value that is among the known ones, and of their type: 1.0 and True are no 1."""
+        """Returns a value that is one of the known ones, of the same type: 1.0 and True are not 1."""
         if not any(self[column] == one and type(self[column]) is type(one) for one in known):
-            raise self.bad(column, f"{self[column]!r} is none of {list(known)}")
+            raise self.bad(column, f"{self[column]!r} is not one of {list(known)}")
         return self[column]
 
     def fields(self, column: str, names: Sequence[str]) -> dict[str, Any]:
         """Returns the named fields of a struct."""
         value = self[column]
         if not isinstance(value, Mapping):
-            raise self.bad(column, f"{value!r} is no struct")
+            raise self.bad(column, f"{value!r} is not a struct")
         if missing := [name for name in names if value.get(name) is None]:
             raise self.bad(column, f"has no field {missing[0]!r}")
         return {name: value[name] for name in names}
@@ -177,7 +177,7 @@ def read_items(
 
     Args:
         path: as `sources.rows` takes them; image paths are relative to the file.
-        forms: the columns of each published form; one form must be there whole.
+        forms: the columns of each published form; the columns of one form must all be present.
         build: row -> item; raises ValueError.
 
     Raises:
@@ -221,5 +221,5 @@ def _row(table: row_files.Table, index: int, file: pathlib.Path, number: int) ->
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file.name}, row {number}: {error!s:.200}") from error
     if not isinstance(values, Mapping):
-        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is no object")
+        raise ValueError(f"{file.name}, row {number}: {values!r:.60} is not an object")
     return FileRow(file, number, values)

@@ -1,8 +1,8 @@
 """ChartQA: a word or number about a chart, right within 5 % (relaxed accuracy).
 
-The rules are those of the public harness that the paper's scores fit: greedy, 16 tokens, one word
-asked for. Nothing is cut off an answer, so "the answer is 10", "$10" and "1,000" for 1000 are wrong,
-and 2019 for 2010 is right. Under these rules a boxed answer scores zero: hence the profile "cot".
+The rules are those of the public harness that matches the paper's scores: greedy, 16 tokens, one word. An
+answer is not cleaned, so "the answer is 10", "$10" and "1,000" for 1000 are wrong, and 2019 for 2010 is
+right. Under these rules a boxed answer scores zero: hence the profile "cot".
 """
 
 import functools
@@ -47,15 +47,15 @@ def prompt(item: types.Item, profile: str) -> str:
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str:
-    r"""Returns the whole text, or under "cot" what is in the box ("" without one)."""
+    r"""Returns the full text, or under "cot" the content of the box ("" without one)."""
     return (base.boxed(text) or "") if profile == "cot" else text
 
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer is within 5 % of a number, or else the same text."""
-    gold, given = _number(item.answer), _number(extracted)
-    if given is not None and gold:  # a gold of zero has no 5 %: texts are compared
-        return abs(given - gold) / abs(gold) <= TOLERANCE
+    gold, number = _number(item.answer), _number(extracted)
+    if number is not None and gold:  # a gold of zero has no 5 %: texts are compared
+        return abs(number - gold) / abs(gold) <= TOLERANCE
     return extracted.lower() == item.answer.lower()
 
 

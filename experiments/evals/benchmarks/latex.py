@@ -1,10 +1,9 @@
 r"""The numeric value of a LaTeX expression, without `eval` and in bounded time whatever the text.
 
 It follows what MathVision's official scorer gets from latex2sympy and Python: numbers with
-thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. Where that
-differs from school, it is kept: an implicit product binds before a division, powers and factorials
-apply from the left, what follows a closing bracket too many is ignored, and a name without a value
-makes the whole expression unreadable.
+thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. Its unusual rules are
+kept: an implicit product binds before a division, powers and factorials apply from the left, text after an
+extra closing bracket is ignored, and a name without a value makes the expression unreadable.
 """
 
 import math
@@ -13,14 +12,14 @@ import re
 # Answers come from a model: "9^{9^{9}}" or a thousand brackets must cost nothing.
 MAX_LENGTH = 200  # characters
 _MAX_BITS = 1000  # of a power
-_LARGEST = 1e300  # a whole number above it could be neither written out nor compared with a float
+_LARGEST = 1e300  # a larger integer could be neither written out nor compared with a float
 _SPACE = re.compile(r"[$~]|\\,|\\(?:left|right|quad|qquad|displaystyle)(?![a-z])")
 _TOKEN = re.compile(
     r"\s*(\d+(?:,\d{3})*(?:\.\d*)?|\.\d+|\\[a-z]+|\\[{}%]|e(?=\^)|[-+*/:^!(){}\[\]_.])"
 )
 _CLOSE = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _ENDS = ("", "_", ".", *_CLOSE.values())
-# How tightly a sign binds what is before it; a sum is 1, and a factor without a sign between is 4.
+# Precedence of signs; a sum is 1, an implicit product 4.
 _BINDS = {
     **dict.fromkeys(("+", "-"), 1),
     **dict.fromkeys(("*", "\\times", "\\cdot", "/", ":", "\\div"), 2),
@@ -40,14 +39,14 @@ class _UnreadableError(ValueError):
 
 
 def value(text: str, *, functions: bool = True) -> int | float | None:
-    r"""Returns the value of `text`, or None if it is no closed numeric expression.
+    r"""Returns the value of `text`, or None if it is not a closed numeric expression.
 
     Args:
         text: LaTeX, lower case.
         functions: whether roots, \pi, e, logarithms and angles have values.
 
     Returns:
-        The value, of at most 1e300 either way; a whole number such as 1.0 is an int.
+        The value, at most 1e300 in magnitude; an integer such as 1.0 is an int.
     """
     if len(text) > MAX_LENGTH:
         return None

@@ -18,7 +18,7 @@ FORMS = ((*_COLUMNS, "answer", "question_type", "metadata", "query_cot"),)
 def _item(row: base.FileRow) -> types.Item:
     """Returns an item; metadata "problem" is one number for five versions.
 
-    A version whose question is in the picture alone is judged by `question_for_eval`.
+    A version with the question only in the picture is judged by `question_for_eval`.
     """
     version = row.one_of("problem_version", VERSIONS)
     question = row.text("question", may_be_empty=True)
@@ -47,12 +47,12 @@ def _item(row: base.FileRow) -> types.Item:
 
 
 def prompt(item: types.Item, profile: str) -> str:
-    """Returns the published query; "cot" asks for a box too."""
+    """Returns the published query; "cot" also asks for a box."""
     return base.asked(item.metadata["query_cot"], profile)
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
-    """Returns None, for a model to extract; under "cot" what is in the box, if there is one."""
+    """Returns None, for a model to extract; under "cot" the content of the box, if there is one."""
     return base.boxed(text) or None if profile == "cot" else None
 
 

@@ -44,7 +44,7 @@ _REPLACED = (
 def _item(row: base.FileRow) -> types.Item:
     options, answer = row.texts("options"), row.text("answer")
     if options and answer not in base.letters(options):
-        raise row.bad("answer", f"{answer!r} is no letter of {len(options)} options")
+        raise row.bad("answer", f"{answer!r} is not a letter of {len(options)} options")
     return types.Item(
         uid=f"mathvision:{row.text('id')}",
         question=row.text("question"),
@@ -105,7 +105,7 @@ def _shortcut(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    """Returns what follows the last equals sign in the box, or in the whole text if it has none."""
+    """Returns the part after the last equals sign of the box, or of the full text without a box."""
     match = re.search(r"oxed\{(.*)\}", text, re.DOTALL)
     text = match[1] if match else text
     if "}" in text and "{" not in text.split("}")[0]:  # a brace too many
@@ -114,7 +114,7 @@ def _inside(text: str) -> str:
 
 
 def _strip(text: str) -> str:
-    """Returns the answer without spaces, units and LaTeX that says nothing, by the official steps."""
+    """Returns the answer without spaces, units and purely visual LaTeX, by the official steps."""
     for old, new in _REPLACED:
         text = text.replace(old, new)
     text = f"0{text}" if text.startswith(".") else text
@@ -136,17 +136,17 @@ def score(
     return any(equal(gold, extracted, functions=functions) for gold in golds)
 
 
-def equal(gold: str, given: str, *, functions: bool = True) -> bool:
+def equal(gold: str, answer: str, *, functions: bool = True) -> bool:
     """Returns whether two answers are the same text, list (as text) or value at two decimals."""
-    gold, given = gold.lower(), given.lower()
-    if not gold.strip() or not given.strip():
+    gold, answer = gold.lower(), answer.lower()
+    if not gold.strip() or not answer.strip():
         return False
-    if gold.strip() == given.strip():
+    if gold.strip() == answer.strip():
         return True
-    gold, given = (_evaluate_list(text, functions) for text in (gold, given))
-    if gold == given:
+    gold, answer = (_evaluate_list(text, functions) for text in (gold, answer))
+    if gold == answer:
         return True
-    x, y = (latex.value(text, functions=functions) for text in (gold, given))
+    x, y = (latex.value(text, functions=functions) for text in (gold, answer))
     return x is not None and y is not None and round(x, 2) == round(y, 2)
 
 

@@ -2,7 +2,7 @@ r"""MathVista testmini: 1,000 questions from 28 sources; a model extracts, rules
 
 An answer that is literally a choice, an integer or a float needs no extraction. The official rules
 are kept with their traps: a multiple choice always ends as some choice (the one at the least edit
-distance, the first of equals), a bare lower-case letter is no letter, 4.9 is the integer 4, rounding
+distance, the first of equals), a bare lower-case letter is not a letter, 4.9 is the integer 4, rounding
 is Python's, and lists must match to the space.
 
 The worked examples in the prompts are ours; the published ones are under a share-alike licence.
@@ -33,11 +33,11 @@ def _item(row: base.FileRow) -> types.Item:
         raise row.bad("choices", f"{choices!r} for a {question_type} question")
     if answer_type == "float" and not isinstance(row["precision"], int | float):
         raise row.bad("precision", f"{row['precision']!r} for a float")
-    found = row.fields("metadata", _KEYS)
-    if not isinstance(found["skills"], list) or not all(
-        isinstance(x, str) for x in found["skills"]
+    fields_read = row.fields("metadata", _KEYS)
+    if not isinstance(fields_read["skills"], list) or not all(
+        isinstance(x, str) for x in fields_read["skills"]
     ):
-        raise row.bad("metadata", f"skills {found['skills']!r} is no list of texts")
+        raise row.bad("metadata", f"skills {fields_read['skills']!r} is not a list of texts")
     return types.Item(
         uid=f"mathvista:{row.text('pid')}",
         question=row.text("question"),
@@ -50,13 +50,13 @@ def _item(row: base.FileRow) -> types.Item:
             "precision": row["precision"],
             "question_type": question_type,
             "answer_type": answer_type,
-            **found,
+            **fields_read,
         },
     )
 
 
 def prompt(item: types.Item, profile: str) -> str:
-    """Returns the published query (hint, question, unit, choices); "cot" asks for a box too."""
+    """Returns the published query (hint, question, unit, choices); "cot" also asks for a box."""
     return base.asked(item.metadata["query"], profile)
 
 
@@ -76,9 +76,9 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
 
 
 def _from_box(box: str | None, item: types.Item) -> str | None:
-    """Returns what is in the box if the rules of scoring would understand it.
+    """Returns the content of the box if the scoring rules can read it.
 
-    Otherwise the judge extracts: those rules make some choice of any text, "both" included.
+    Otherwise the judge extracts: those rules turn any text into a choice, even "both".
     """
     choices = item.metadata["choices"]
     if not box or not choices:
@@ -136,11 +136,11 @@ def edit_distance(text: str, choice: str) -> int:
 
 def groups(item: types.Item) -> base.Groups:
     """Returns the nine published breakdowns; an item counts once for each of its skills."""
-    found = {}
+    fields_read = {}
     for key in ("question_type", "answer_type", *_KEYS):
         value = item.metadata[key]
-        found[key] = tuple(dict.fromkeys(value)) if key == "skills" else (str(value),)
-    return found
+        fields_read[key] = tuple(dict.fromkeys(value)) if key == "skills" else (str(value),)
+    return fields_read
 
 
 # ------------------------------------------------------------------------------ judge model
@@ -202,7 +202,7 @@ BENCHMARK = base.Benchmark(
         extraction_prompt=lambda text, item: (
             f"{_EXTRACT}\n\n{item.metadata['query']}\n\n{text}\n\nExtracted answer: "
         ),
-        # Without the label, which models repeat; what is empty is asked for again.
+        # Without the label, which models repeat; an empty reply is requested again.
         read_extraction=lambda reply: reply.split("Extracted answer:")[-1].strip() or None,
         max_tokens=1024,
     ),

@@ -1,9 +1,9 @@
 """ScienceQA: school questions with two to five options, answered by a letter.
 
-The rules are those of the public harness that the paper's scores fit: greedy, 16 tokens, the letter
+The rules are those of the public harness that matches the paper's scores: greedy, 16 tokens, the letter
 alone or followed by a full stop. "(B)", "B)", "The answer is B" and a boxed letter are wrong: hence
-the profile "cot". The paper's 2,017 items are the test questions with a picture; a file with the
-others is read as well, and grouped by modality.
+the profile "cot". The paper's 2,017 items are the test questions with a picture; a file with the others can
+also be read, and is grouped by modality.
 """
 
 import functools
@@ -21,7 +21,7 @@ _LETTER = re.compile(r"\W{0,3}([A-Ja-j])(?:\W{0,3}|[.:)]\s?\S.*)", re.DOTALL)
 def _item(row: base.FileRow) -> types.Item:
     choices = row.texts("choices")
     if len(choices) < 2:
-        raise row.bad("choices", f"{choices!r} is no choice")
+        raise row.bad("choices", f"{choices!r} is not a list of choices")
     answer = row.one_of("answer", range(len(choices)))
     grade = re.fullmatch(r"grade(\d+)", row.text("grade"))
     if grade is None:
@@ -50,7 +50,7 @@ def prompt(item: types.Item, profile: str) -> str:
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str:
-    """Returns the whole text, or under "cot" the letter that the box names ("" without a box)."""
+    """Returns the full text, or under "cot" the letter in the box ("" without a box)."""
     if profile != "cot":
         return text
     box, choices = base.boxed(text) or "", item.metadata["choices"]
@@ -62,10 +62,10 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str:
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer is the letter, in any case, or the capital and a full stop."""
-    given = extracted.strip()
-    if given.lower() == item.answer.lower():
+    answer = extracted.strip()
+    if answer.lower() == item.answer.lower():
         return True
-    return given[:1].isupper() and given[1:2] == "." and given[0] == item.answer
+    return answer[:1].isupper() and answer[1:2] == "." and answer[0] == item.answer
 
 
 def groups(item: types.Item) -> base.Groups:

@@ -77,7 +77,7 @@ def test_answers_to_variants_count_for_their_problem(eta):
 
 
 # ------------------------------------------------------------------------------ rules and targets
-wanted = jax.jit(diva.wanted, static_argnames="num_variants")
+wanted = jax.jit(diva.target_difficulties, static_argnames="num_variants")
 MEAN = {1: 8, 2: 7.5, 3: 7, 4: 6.5, 5: 6, 6: 5.5, 7: 4.5, 8: 3.5, 9: 3}
 
 

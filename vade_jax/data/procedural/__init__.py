@@ -58,9 +58,9 @@ DEFAULT_MIXTURE = {  # weights of parts, which need not sum to 1
     **{"table_0": 2, "written_0": 1, "hidden_0": 6},
 }
 
-# The top byte of the second half of an item's Philox key, whose first half is the seed.
+# The top byte of the second half of an item's Philox key; the first half is the seed.
 SPLITS = {"train": 0, "validation": 1, "warmup": 2}
-_WRONG_GOLDS = 64  # in place of a split, for the choice of wrong gold answers
+_WRONG_GOLDS = 64  # instead of a split, for the choice of wrong gold answers
 
 
 def stream(seed: int, split: int, index: int) -> np.random.Generator:
@@ -71,7 +71,7 @@ def stream(seed: int, split: int, index: int) -> np.random.Generator:
 
 
 def expand_mixture(mixture: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Returns the probability of each "family_level"; an empty mixture stands for the default one.
+    """Returns the probability of each "family_level"; an empty mixture means the default one.
 
     Raises:
         ValueError: an unknown part, or weights that cannot be normalised.
@@ -147,8 +147,8 @@ def _make(family: str, rng: np.random.Generator, level: int, split: str) -> canv
 def _mislabelled(item: types.Item, rng: np.random.Generator) -> types.Item:
     """Returns an item with a wrong gold answer.
 
-    It draws answers of the item's family and level until one comes that the verifier does not accept for the
-    right one, nor the right one for it.
+    It draws answers of the item's family and level until the verifier does not accept one for the right one,
+    nor vice versa.
     """
     family, level = item.metadata["family"], item.metadata["level"]
     metadata = {**item.metadata, "mislabelled": True, "right_answer": item.answer}
@@ -184,11 +184,11 @@ class Teacher:
     """Writes the answers that the warm start imitates; in some families many of them are wrong.
 
     If all answers of the warm start were right, RL could only improve what the policy cannot see. With some
-    wrong answers, the policy knows more than it shows, like a pretrained model: the right answer is the
-    most likely one, but the policy does not always give it.
+    wrong answers it resembles a pretrained model: the right answer is the most likely one, but the policy
+    does not always give it.
 
     Args:
-        source: items whose answers replace right ones within the same family and level.
+        source: items that supply the wrong answers, within the same family and level.
         noise: {"family_level": probability that an answer is replaced}; all others are right.
         seed: the seed of the draws.
     """
@@ -198,7 +198,7 @@ class Teacher:
         first = [(_part(item), target_text(item)) for item in itertools.islice(source, 2000)]
         for part in noise:
             self._answers[part] = [answer for name, answer in first if name == part]
-            if not self._answers[part]:  # too rare to be among them
+            if not self._answers[part]:  # too rare to occur in `source`
                 alone = Procedural(seed, 100, "warmup", {part: 1.0})
                 self._answers[part] = [target_text(item) for item in alone]
 

@@ -32,7 +32,7 @@ class Sample:
     answer: str
     kind: str  # a key of `rewards.verify.KINDS`
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # used by the verifier
-    # What the picture shows and the question names, for writing other texts about them.
+    # The facts of picture and question, from which other texts about them are written.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -65,6 +65,6 @@ def shape(draw: ImageDraw.ImageDraw, name: str, x, y, radius: float, color) -> N
 @functools.cache
 def font(pixels: int) -> ImageFont.FreeTypeFont:
     """Returns Pillow's built-in font in this size."""
-    found = ImageFont.load_default(size=pixels)
-    assert isinstance(found, ImageFont.FreeTypeFont)  # always, if a size is given
-    return found
+    loaded = ImageFont.load_default(size=pixels)
+    assert isinstance(loaded, ImageFont.FreeTypeFont)  # always, if a size is given
+    return loaded

@@ -1,8 +1,8 @@
 """Questions about real handwriting: scikit-learn's 1,797 scanned digits.
 
-Unlike the drawn families, these have flaws of real data: digits that nobody can read with certainty, and
-digits with a label that most readers would not give. A fifth of the scans is held out for validation, so
-that a policy must read them and cannot remember them.
+Unlike the drawn families, these have flaws of real data: unreadable digits, and digits with a label that most
+readers would reject. A fifth of the scans is held out for validation, so that a policy must read them and
+cannot memorise them.
 
 The scans are from Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits" (UCI, 1998); they have
 8 x 8 pixels in 17 grays.
@@ -28,10 +28,10 @@ def scans(split: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scans of a split, `[N, 8, 8]` with ink from 0 to 1, and their digits."""
     from sklearn import datasets  # imported here: an optional package, and slow to import
 
-    found: Any = datasets.load_digits()
-    held_out = np.arange(len(found.target)) % HELD_OUT == 0
+    digits: Any = datasets.load_digits()
+    held_out = np.arange(len(digits.target)) % HELD_OUT == 0
     mine = held_out if split == "validation" else ~held_out
-    return found.images[mine] / 16, found.target[mine]
+    return digits.images[mine] / 16, digits.target[mine]
 
 
 def _write(rng: np.random.Generator, digit: int, split: str) -> Image.Image:

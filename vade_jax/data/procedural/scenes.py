@@ -123,7 +123,7 @@ def subtract(rng: np.random.Generator, level: int) -> canvas.Sample:
 # ------------------------------------------------------------------------------ a rule to be found
 # These pictures are easy to read, but the rule from picture to answer must be learned, for each color name
 # separately. A policy that was never shown right answers finds them by chance, and each reward teaches it
-# something. So this is a skill that RL can build on its own.
+# something. So RL can learn this skill from scratch.
 _ORDINALS = ("first", "second", "third", "last")
 
 

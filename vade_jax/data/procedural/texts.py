@@ -1,14 +1,14 @@
 """Questions without a picture: arithmetic, counting letters, short stories, and rows of numbers.
 
-All but the rows are for language models that somebody pretrained. A small one knows some of the answers,
-gives others now and then, and never finds the products of two numbers of two digits.
+All but the rows of numbers are for pretrained language models. A small one answers some questions always,
+others sometimes, and never finds products of two two-digit numbers.
 """
 
 import numpy as np
 
 from vade_jax.data.procedural import canvas
 
-# The least and the largest number plus 1, by level
+# The smallest number and the largest plus 1, by level
 _RANGES = ((1, 10), (3, 20), (11, 100), (101, 1000))
 _WORDS = (
     "cat", "sun", "egg", "tree", "ship", "milk", "bread", "tiger", "apple", "river", "garden", "window",

@@ -179,7 +179,7 @@ def grouped(
 
     Args:
         q_NUHK: queries; `group_size` consecutive answers form a row.
-        shared: sets of keys: those of a whole row, or those of each answer from earlier steps.
+        shared: sets of keys, of an entire row or of each answer from earlier steps.
         k_NUJK: the answers' own keys, one for each query.
         v_NUJK: their values.
         group_size: G, the number of answers in a row.

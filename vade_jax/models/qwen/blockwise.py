@@ -1,8 +1,8 @@
 """Softmax attention over several sets of keys at once, a block of queries at a time.
 
 An answer's token sees two sets of keys: those of its prompt, which all answers in the row share, and
-those of its own answer so far. Plain attention would copy the prompt's keys to every answer and lay
-both side by side. Here each set gives its own matrix of scores, and the sets meet in the softmax.
+those of its own answer so far. Plain attention would copy the prompt's keys to every answer and concatenate
+both. Here each set has a separate matrix of scores, and the softmax combines them.
 
 **Forward.** Let s_ij be the score of query i and key j, and a any set of keys. With m_i, the largest
 score of query i in all sets,
@@ -49,7 +49,7 @@ MASKED = -1e30
 SAVED = "attention"  # the name under which remat keeps outputs and log-sum-exps
 MIN_BLOCK = 128  # fewest queries in a block
 MAX_BLOCKS = 4  # most blocks in a row; each takes the TPU compiler 11 s of CPU time
-MAX_SCORES = 2**27  # at a time on a device: 512 MB in float32; more are computed in turns
+MAX_SCORES = 2**27  # scores at a time on a device: 512 MB in float32; more are computed in turns
 
 
 class KeySet(NamedTuple):

@@ -1,8 +1,8 @@
 """Reads and writes config.json, in which Hugging Face describes a model.
 
 Two layouts are read: text fields at the root with `rope_scaling`, as published Qwen2.5-VL files have them,
-and `text_config` with `rope_parameters`, which transformers 5 saves. Each family is written as it is
-published, without what is the default of transformers' class anyway.
+and `text_config` with `rope_parameters`, which transformers 5 saves. Each family is written as published,
+without values that are the default of transformers' class.
 """
 
 import math
@@ -21,7 +21,7 @@ from vade_jax.models.qwen.config import (
     VisionConfig,
 )
 
-# Our field -> Hugging Face's. Fields without a line here (rotation, token ids) are converted in code.
+# Our field -> Hugging Face's. Fields that are missing here (rotation, token ids) are converted in code.
 _TEXT = {
     "vocab_size": "vocab_size",
     "width": "hidden_size",
@@ -61,8 +61,8 @@ _FIXED: dict[str, dict[str, Any]] = {
         "hidden_act": "gelu_pytorch_tanh",
     },
 }
-# What may be missing. Of Qwen2.5-VL, transformers 4.49 saved nothing that is its class's default, and the 32B
-# and 72B are published so. Qwen3.5 has no DeepStack.
+# Fields that may be missing. transformers 4.49 left out defaults of its class for Qwen2.5-VL, and the 32B and
+# 72B are published so. Qwen3.5 has no DeepStack.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "windowed": {
         "depth": 32,
@@ -76,7 +76,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class _Fields(dict[str, Any]):
-    """Fields of a file that have a value. To ask for another one is a ValueError."""
+    """Fields of a file that have a value. Reading any other field raises ValueError."""
 
     def __init__(self, fields: Mapping[str, Any] | None):
         super().__init__({k: v for k, v in (fields or {}).items() if v is not None})
@@ -85,7 +85,7 @@ class _Fields(dict[str, Any]):
         raise ValueError(f"config.json has no value for {name!r}")
 
     def check(self, expected: Mapping[str, Any]) -> None:
-        """Raises ValueError if a field that is there has another value than the expected one."""
+        """Raises ValueError if an existing field differs from its expected value."""
         for name, value in expected.items():
             if (actual := self.get(name, value)) != value:
                 raise ValueError(f"{name} must be {value!r}, not {actual!r:.80}")
@@ -221,7 +221,7 @@ def _write_text(shape: Config) -> dict[str, Any]:
     fields: dict[str, Any] = {hf: getattr(text, ours) for ours, hf in _TEXT.items()}
     fields |= {"hidden_act": "silu", "rope_theta": text.rope_theta}
     if not text.bias:
-        # Without it, transformers' Qwen3 takes 128, whatever the model's width.
+        # Without it, transformers' Qwen3 uses 128 for any width.
         fields["head_dim"] = text.head_width
     rope: dict[str, Any] = {}
     if text.long_rope:

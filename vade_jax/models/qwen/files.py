@@ -36,7 +36,7 @@ DTYPES = {
 }
 _SHARD_BYTES = 2_000_000_000
 _SAMPLE_BYTES = 4096  # bytes of each tensor that `identity` reads
-# What reading JSON raises whose values are of other types than those of a checkpoint.
+# Errors of reading JSON with values of other types than those of a checkpoint.
 _ODD_VALUES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 
 
@@ -85,7 +85,7 @@ def load_config(directory: str | os.PathLike) -> config.Config:
 def _check_preprocessor(directory: pathlib.Path, shape: config.Config) -> None:
     """Raises ValueError if the preprocessor's file is that of another family.
 
-    The trainer does not read that file, but engines do. They would cut and normalise images in another way.
+    The trainer does not read that file, but engines do. They would cut and normalise images differently.
     """
     path = directory / tokens.PREPROCESSOR
     if shape.vision is None or not path.exists():
@@ -107,7 +107,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Only the header is read now. Values are read from disk when they are indexed.
 
     Raises:
-        ValueError: the file is damaged or cut short, or has another dtype than `DTYPES` (is quantised).
+        ValueError: the file is damaged or truncated, or its dtype is not in `DTYPES` (quantised).
     """
     try:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
@@ -224,7 +224,7 @@ def save(
     shard_bytes: int = _SHARD_BYTES,
     write: bool = True,
 ) -> None:
-    """Writes a checkpoint directory for transformers and vLLM; others see all of it or nothing.
+    """Writes a checkpoint directory for transformers and vLLM, atomically.
 
     Other files that the directory already has, such as a tokenizer, are kept; old weights are replaced.
     One file of weights is in the host's memory at a time.
@@ -276,7 +276,7 @@ def shards(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the tensors in dicts of at most `shard_bytes`, or of one tensor that is larger.
 
-    Each dict is one file. It is emptied when the next one is asked for, so that only one is in memory.
+    Each dict is one file. It is emptied when the next one is requested, so that only one is in memory.
     """
     shard, size = {}, 0
     for name, tensor in tensors:

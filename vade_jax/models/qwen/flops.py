@@ -2,8 +2,7 @@
 
 A multiply-add counts as 2 FLOPs, a backward pass as two forward passes. Only matmuls are counted:
 projections, MLPs, attention over the pairs of a query and a key that it sees, the chunks of linear layers,
-and the head. Padding, masked pairs, and what is computed a second time (attention scores, remat) are not
-useful work.
+and the head. Padding, masked pairs and recomputation (attention scores, remat) are not useful work.
 """
 
 import math

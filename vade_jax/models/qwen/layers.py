@@ -18,8 +18,8 @@ from vade_jax.types import Array
 
 T = TypeVar("T")
 # Standard deviation of random embeddings, and of the kernel that makes the image features. With 0.02, the
-# published value, the outputs of the first layers drown the embedding, and a small model that is trained
-# from scratch takes hundreds of steps before it starts to use the image.
+# published value, the outputs of the first layers dominate the embedding, and a small model that is trained
+# from scratch ignores the image for hundreds of steps.
 EMBEDDING_STD = 0.2
 
 
@@ -28,8 +28,8 @@ class Placement:
     """How activations are split over devices. This one changes nothing: it is for one device.
 
     The shardings of weights are decided outside the model. By default the compiler derives those of
-    activations from them, and sometimes it splits the width and gathers all rows on every device. The
-    model sets the sharding only where that was seen to happen: after each layer and around lookups.
+    activations from them, and sometimes it splits the width and gathers all rows on every device. The model
+    sets the sharding only where that was observed: after each layer and around lookups.
 
     Placements compare by value: they are part of a model's static description, and two equal ones must not
     compile twice. `trainer.mesh.Place` is the one for a mesh.
@@ -53,7 +53,7 @@ class Placement:
         """Splits the last axis instead, so that a device can look up any row in its columns."""
         return x_D
 
-    def whole(self, x: jax.Array) -> jax.Array:
+    def replicated(self, x: jax.Array) -> jax.Array:
         """Copies `x`, which should be small, to every device."""
         return x
 
@@ -96,11 +96,11 @@ def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
 
     A device may need any row. So the devices first exchange columns (an all-to-all), then each looks up
     all rows in its part of the width, and then they exchange back. No device ever holds all of `x`. The
-    backward pass goes the same way back, because the shardings apply to the gradients too. All shardings are
-    set, even that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
+    backward pass reverses this, because the shardings also apply to the gradients. All shardings are set,
+    even that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
     """
     x = place.width(place.rows(x))
-    taken = jnp.take(x, place.whole(index), axis=0, mode="clip")
+    taken = jnp.take(x, place.replicated(index), axis=0, mode="clip")
     return place.rows(place.width(taken))
 
 
@@ -262,7 +262,7 @@ class Linear(nnx.Module):
 
 
 class GatedMLP(nnx.Module):
-    """down(silu(gate(x)) * up(x)); `scale` is for `down`, whose output is added to the residual stream."""
+    """down(silu(gate(x)) * up(x)); `scale` is for `down`, which writes to the residual stream."""
 
     def __init__(self, width: int, mlp_width: int, make: Make, *, bias: bool, scale: float):
         self.gate = Linear(width, mlp_width, make, bias=bias)
@@ -278,9 +278,9 @@ class GatedMLP(nnx.Module):
         return self.down(jax.nn.silu(gate) * up)
 
     def join(self) -> None:
-        """Lays gate and up side by side, for one product; not if they have biases or an adapter.
+        """Joins gate and up into one matrix, unless they have biases or an adapter.
 
-        The width F stays an axis of its own, because the axis `tensor` may split it.
+        The width F stays a separate axis, because the mesh axis `tensor` may split it.
         """
         both = (self.gate, self.up)
         if any(x.bias is not None or x.lora is not None for x in both):

@@ -2,11 +2,11 @@
 
 Only A and B are trained. They are part of the linear layers, as `nnx.LoRA`, so all four forwards of the
 model use them. Their gradients need no array of the size of W; with effective weights W + A B, made outside
-the model, they would. Qwix does not help: it finds the matmuls of a model in a traced call and creates
-A and B there, which does not work in the body of a `lax.scan` over layers.
+the model, they would. Qwix cannot be used: it creates A and B while it traces a model's matmuls, which does
+not work in the body of a `lax.scan` over layers.
 
 A model with an adapter has one tree of parameters. `split` takes the trained part out of it. `join` puts it
-back and multiplies B by alpha / r, so that users of the whole tree (the engine, the export) only add x A B.
+back and multiplies B by alpha / r, so that users of the joined tree (the engine, the export) only add x A B.
 B starts at 0, so a model with the initial adapter equals the base model and can serve as the reference
 policy.
 """
@@ -70,7 +70,7 @@ def start(abstract: Params, key: jax.Array) -> Params:
 
 
 def split(params: Params) -> tuple[Params, Params]:
-    """Splits a whole tree, in which B is not scaled yet, into the base and the adapter."""
+    """Splits a joined tree, with B not yet scaled, into the base and the adapter."""
     base, adapter = {}, {}
     for path, leaf in traverse_util.flatten_dict(params).items():
         (adapter if NAME in path else base)[path] = leaf
@@ -78,7 +78,7 @@ def split(params: Params) -> tuple[Params, Params]:
 
 
 def join(base: Params, adapter: Params, scale: float) -> Params:
-    """Returns the whole tree; B is multiplied by `scale`, which is alpha / r."""
+    """Returns the joined tree; B is multiplied by `scale`, which is alpha / r."""
     flat: dict[Any, Any] = traverse_util.flatten_dict(adapter)
     scaled = {path: leaf * scale if path[-1] == B else leaf for path, leaf in flat.items()}
     return together(base, traverse_util.unflatten_dict(scaled))

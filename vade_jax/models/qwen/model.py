@@ -2,10 +2,10 @@
 
 Without the vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
 
-NNX is used only inside `models/`. Everywhere else a model is `(graphdef, params)`: a static description,
-which can be hashed and compared, and a nested plain dict of arrays, which shardings, optimizer, checkpoints
-and weight sync treat like any tree. Inside a jitted function, `merge(graphdef, params)` makes the module
-again; this costs nothing in the compiled program.
+NNX is used only inside `models/`. Everywhere else a model is `(graphdef, params)`: a hashable static
+description, and a nested plain dict of arrays, which shardings, optimizer, checkpoints and weight sync treat
+like any tree. Inside a jitted function, `merge(graphdef, params)` makes the module again; this costs nothing
+in the compiled program.
 
 There are four forwards with the same parameters:
 
@@ -38,7 +38,9 @@ class DecodeWeights(NamedTuple):
 
     layers: Sequence[text.Layer]
     head_DV: jax.Array
-    embedding_VD: jax.Array | None  # None: the parameters' own, which every device has whole
+    embedding_VD: (
+        jax.Array | None
+    )  # None: that of the parameters, which every device has completely
 
 
 class Model(nnx.Module):

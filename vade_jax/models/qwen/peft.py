@@ -21,8 +21,8 @@ _PREFIX = "base_model.model."  # precedes the module's name in the name of every
 def choose(options: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
     """Returns the adapter that the settings ask for.
 
-    `shape` is the model's config. None: the model is not known yet; the layers are then those of all
-    families, for the sake of the errors below.
+    `shape` is the model's config. None: the model is not known yet; the layers of all families are then
+    checked.
 
     Raises:
         ValueError: the pattern is invalid or matches no layer, or the model has no vision tower.

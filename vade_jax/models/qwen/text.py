@@ -95,7 +95,7 @@ class Attention(nnx.Module):
         return self.output(out_NUHK.reshape(*heads[:2], -1)), kept
 
     def join(self) -> None:
-        """Lays the three matrices side by side, for one product; not with an adapter or a gate.
+        """Joins the three matrices into one, unless there is an adapter or a gate.
 
         The output has each key head's queries, then its key, then its value.
         """
@@ -168,8 +168,8 @@ class Decoder(nnx.Module):
     ) -> tuple[jax.Array, Keys | None, deltanet.State | None]:
         """Returns hidden states `[M, P, D]`, and what answers need of each layer.
 
-        These are keys and values, `[L, M, J, P, K]`, of the layers with attention, and the states of those
-        without, with two axes in front: the block of layers, and the place in it. Without `keep`, they are
+        These are keys and values, `[L, M, J, P, K]`, of the layers with attention, and the states of the
+        others, with two leading axes: the block of layers, and the position in it. Without `keep`, they are
         freed after each layer.
         """
         rotation = self._rotation(position_MPX)
@@ -198,8 +198,8 @@ class Decoder(nnx.Module):
         """Returns the hidden states of prompts, `[M, P, D]`, and of their answers, `[N, U, D]`.
 
         Both go through the layers together. A layer first runs the prompts; then the answers attend to the
-        keys that the prompts have in this layer, or go on from the prompts' states. So a prompt costs the
-        same with one answer or sixteen, and it gets a gradient through each of them.
+        prompts' keys in this layer, or continue from the prompts' states. So a prompt costs the same with one
+        answer or sixteen, and gets a gradient through each of them.
 
         Args:
             prompts: embedded prompts.
@@ -247,10 +247,10 @@ class Decoder(nnx.Module):
     def apart(self, stack: str, number: Array) -> Layer:
         """Returns one layer in the compute dtype, for a loop over the tokens of answers.
 
-        A scan over stacked layers cuts each layer out of the stack, and a CPU or a GPU copies what is cut
-        out: in every step all weights and caches, a third of the time of decoding on an H100. Cut out once,
-        before the loop, they take next to no time, but the memory of the weights a second time. On a mesh
-        they are split over `tensor` alone, or each step would gather them again.
+        A scan over stacked layers slices each layer out of the stack, and CPUs and GPUs copy slices: all
+        weights and caches in every step, a third of the decoding time on an H100. Slicing once, before the
+        loop, takes almost no time, but the memory of the weights a second time. On a mesh they are split over
+        `tensor` alone, or each step would gather them again.
         """
         cut = lambda x: arrays.rounded(x[number], self.dtype)
         layer = jax.tree.map(cut, getattr(self, stack))
@@ -355,7 +355,7 @@ class Decoder(nnx.Module):
 def _deep_feature(deep_MKPD: jax.Array, number: Array) -> jax.Array:
     """Returns the DeepStack feature that is added after layer `number`, 0 after all but the first K.
 
-    It is looked up. As an input of the scan over layers, the features would be padded to all L of them.
+    It is looked up: as inputs of the scan, the features would have to be padded to all L layers.
     """
     last = deep_MKPD.shape[1] - 1
     feature_MPD = jax.lax.dynamic_index_in_dim(

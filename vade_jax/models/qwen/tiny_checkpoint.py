@@ -1,4 +1,4 @@
-"""Writes tiny checkpoints: whole model directories of a few megabytes, with their own tokenizer.
+"""Writes tiny checkpoints: complete model directories of a few megabytes, including a tokenizer.
 
 The weights are random, except those of `tiny_reader`, which are part of the package. These are the 1.6 M
 weights of "tiny" in bfloat16 after 1,000 supervised steps on the built-in questions, made by
@@ -47,7 +47,7 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     pixels = (CELLS * images.cell_side(patch)) ** 2
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # A fixed name, so that the next start finds what a killed process left.
+    # A fixed name, so that the next start replaces the leftovers of a killed process.
     building = directory.with_name(f".{directory.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     try:

@@ -188,7 +188,7 @@ def _feature_scale(width: int) -> float:
 
 
 class Features(NamedTuple):
-    """What the decoder gets of the cells of all images."""
+    """The features of all images' cells for the decoder."""
 
     cell_BWCD: jax.Array  # replaces the embeddings of the image's tokens
     # Added to the image's tokens after the first layers, one after each (DeepStack); may be empty
@@ -216,7 +216,7 @@ class Vision(nnx.Module):
             self.merger = PlainMerger(*sizes, make, after=False, scale=scale)
         else:
             self.merger = Merger(*sizes, make)
-        # Their features start small, so that they do not drown what the decoder's first layers compute.
+        # Their features start small, so that they do not dominate the outputs of the decoder's first layers.
         deep = lambda make: PlainMerger(*sizes, make, after=True, scale=1.0)
         num = len(shape.deepstack)
         self.deepstack = make.stacked(deep, num) if num else None
@@ -258,8 +258,8 @@ class Vision(nnx.Module):
                 kept_BKWSD = self.place.rows(write(kept_BKWSD, x_BWSD[:, None], k, 1))
             return (x_BWSD, kept_BKWSD), None
 
-        # Each DeepStack block has its own place among those that are kept; all others write to the last
-        # place, which nobody reads.
+        # Each DeepStack block has its own slot among those that are kept; all others write to the last slot,
+        # which is unused.
         place_L = np.full(shape.depth, num)
         place_L[list(shape.deepstack)] = np.arange(num)
         full_L = np.isin(np.arange(shape.depth), shape.full_blocks)

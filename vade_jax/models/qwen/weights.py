@@ -1,14 +1,14 @@
 """An invertible table (Hugging Face tensor <-> parameter), and how each tensor moves to and from the devices.
 
 Import, export and the weight sync of engines all use TABLE. Two naming schemes can be read: that of the table
-(`model.layers`, `visual`), as text models and Qwen2.5-VL are published, and the one that transformers 5 has
-in memory (`model.language_model`, `model.visual`), as Qwen3-VL is published. Each family is written as
+(`model.layers`, `visual`), in which text models and Qwen2.5-VL are published, and that of transformers 5 in
+memory (`model.language_model`, `model.visual`), in which Qwen3-VL is published. Each family is written as
 published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
-So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the
-form that it has in the file. It is split such that its transform moves nothing between devices, transformed
-there, and written into its layer of the parameter.
+So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the form of
+the file, split such that its transform moves nothing between devices. There it is transformed and written
+into its layer of the parameter.
 """
 
 import functools
@@ -103,7 +103,7 @@ def _mlp(ours: str) -> Lines:
     }
 
 
-# `{}` stands for the number of a layer; the tensors of all layers are stacked along L. Files are written in
+# `{}` is the number of a layer; the tensors of all layers are stacked along L. Files are written in
 # the order of the table.
 _LAYER, _BLOCK, _DEEP = "model.layers.{}.", "visual.blocks.{}.", "visual.deepstack_merger_list.{}."
 _ATTENTION, _DELTA, _OURS_BLOCK = "text/layers/attention/", "text/linear/delta/", "vision/blocks/"
@@ -228,9 +228,9 @@ def to_params(
         fill = _fill_on_devices
     for entry in _entries(shape):
         tensors = [named[sources[name]] for name in entry.names]
-        whole = get(params, entry.path)
+        target = get(params, entry.path)
         *parents, last = entry.path.split("/")
-        filled = fill(whole, tensors, entry.stacked, entry.transform)
+        filled = fill(target, tensors, entry.stacked, entry.transform)
         get(params, "/".join(parents))[last] = filled
     return params
 
@@ -363,7 +363,7 @@ def check_params(shape: config.Config, params: types.Params) -> None:
 
 # ------------------------------------------------------------------------------ the table for one model
 def _entries(shape: config.Config) -> Iterator[_Entry]:
-    # A model need not have all lines: it may have no vision tower, no biases, or tied embeddings.
+    # A model may lack some lines: it may have no vision tower, no biases, or tied embeddings.
     own: dict[str, Any] = traverse_util.flatten_dict(model.abstract(shape), sep="/")
     assert TABLE.keys() >= own.keys(), "a parameter is in no line"
     for path, (pattern, transform) in TABLE.items():

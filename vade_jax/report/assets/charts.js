@@ -2,7 +2,7 @@
 /* Lines, clouds and maps as SVG, with a read-out for the pointer and the arrow keys. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const color = (run) => `var(--c${run % 8})`;
+const color = (run) => `var(--c${run % 12})`;
 
 function svg(name, attributes = {}, ...children) {
   const node = document.createElementNS(SVG, name);

@@ -1,8 +1,7 @@
 """Starts a vLLM server on this machine, and ends it together with the run.
 
-The server and its children are one process group under a shell that waits for the end of the server or of
-the run, whichever comes first, and then ends the group. Ctrl-C does not reach it, so a run that is being
-stopped can finish its step.
+The server and its children are one process group under a shell. It waits until the server or the run ends,
+and then ends the group. Ctrl-C does not reach it, so a run that is being stopped can finish its step.
 
 vLLM's CPU build needs the hook of `third_party/torchvision_cpu` in each of its processes.
 """
@@ -29,8 +28,8 @@ _HOOKS = (
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 GRACE_S = 10  # from SIGTERM to SIGKILL
-# The run holds the other end of the standard input, which closes when the run ends, in whatever way. A server
-# that is killed (137) leaves others behind, so the whole group is ended last; until then those clean up.
+# The run holds the other end of the standard input, which closes however the run ends. A killed server (137)
+# leaves children, which get some seconds to clean up before the group is killed.
 _WITH_THE_RUN = f"""exec 3<&0
 "$@" 3<&- & server=$!
 (read -r _ <&3; kill $server; sleep {GRACE_S}; kill -9 $server) &
@@ -51,7 +50,7 @@ def launch(
     Args:
         model_dir: a Hugging Face checkpoint with a tokenizer.
         log_path: the file that the server's output is appended to.
-        options: command line options of the server, with `_` in place of `-`: `tensor_parallel_size=2`,
+        options: command line options of the server, with `_` for `-`: `tensor_parallel_size=2`,
             `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They override
             `default_options`; None removes a default.
         env: variables that are added to this process's environment, such as CUDA_VISIBLE_DEVICES.
@@ -71,7 +70,7 @@ class LaunchedServer:
     Args:
         command: starts the server.
         url: where the command makes it listen.
-        env: the whole environment of the server.
+        env: the complete environment of the server.
         log_path: the file that its output is appended to.
     """
 
@@ -95,12 +94,12 @@ class LaunchedServer:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Asks the server to stop, then kills what is left. Does nothing if it has ended."""
+        """Asks the server to stop, then kills the remaining processes. Does nothing if it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * GRACE_S)
-        with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+        with contextlib.suppress(ProcessLookupError):  # the group has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -111,11 +110,11 @@ def default_options(on_cpu: bool) -> dict[str, Any]:
     return {
         "dtype": "float32" if on_cpu else "bfloat16",
         "enforce_eager": True if on_cpu else None,
-        # The CPU build's seeded draws do not survive a prefill in chunks.
+        # Chunked prefill changes the CPU build's seeded draws.
         "enable_chunked_prefill": False if on_cpu else None,
         # Not the checkpoint's generation_config.json, which may have other sampling defaults.
         "generation_config": "vllm",
-        # Requests bring the finished text and a chat template that repeats it.
+        # Requests contain the rendered text and a chat template that repeats it.
         "trust_request_chat_template": True,
         # Log-probs under the distribution that is drawn from: tempered and without banned tokens.
         "logprobs_mode": "processed_logprobs",

@@ -1,7 +1,7 @@
 """Requests to vLLM's chat API and their replies, as plain data.
 
 A request carries the trainer's own text and pixels. A chat template that repeats the text keeps it
-unchanged. The server returns the token ids that it made of the text, and they must equal the trainer's.
+unchanged. The server returns its token ids of the text, which must equal the trainer's.
 Every request overrides all sampling defaults of the server.
 """
 
@@ -86,7 +86,7 @@ def chat_body(
 def data_url(image: np.ndarray) -> str:
     """Returns a uint8 image [height, width, 3] as a PNG data URL, which keeps its pixels exactly."""
     buffer = io.BytesIO()
-    # Level 1: the server is near, so compressing more would take longer than sending.
+    # Level 1: compressing more would take longer than sending to a near server.
     Image.fromarray(image).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
@@ -129,9 +129,9 @@ def _answer(choice: Mapping[str, Any], max_tokens: int) -> Answer:
 
 
 def probe_body(model: str, stop_id: int, longest: int) -> dict[str, Any]:
-    """Returns the body of a request whose only answer is the end token, forced by a logit bias of 100.
+    """Returns the body of a request with the end token as only answer, forced by a logit bias of 100.
 
-    A server without room for the `longest` prompt and answer together refuses it.
+    A server with a context shorter than `longest`, prompt and answer together, refuses it.
     """
     prompt = Prompt("", "a", np.zeros(0, np.int32), np.zeros((0, 3), np.int32), ())
     drawn = Sampling(max_tokens=longest - 1)  # the prompt is one token

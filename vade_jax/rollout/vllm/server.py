@@ -1,12 +1,11 @@
 """The engine that gets rollouts from one vLLM server, which this run launched or which runs elsewhere.
 
-Several GPUs or nodes are vLLM's own tensor and data parallelism behind one URL: its front end divides the
-requests, and new weights and resets of caches reach every rank.
+vLLM's own tensor and data parallelism serves several GPUs or nodes behind one URL: its front end divides the
+requests, and new weights and cache resets reach every rank.
 
 A server serves one run only: the run replaces its weights, and aborts all other requests when it does.
 docs/scale_out.md has the options that it needs. New weights go through a directory that the server can read
-(see `sync`). A server that died is not repaired: the run saves and ends, and whatever started the run starts
-it again.
+(see `sync`). A dead server is not restarted: the run saves and ends, and can then be started again.
 """
 
 import functools
@@ -55,8 +54,8 @@ class VllmServerEngine:
         stop_ids: tokens that end an answer.
         banned_ids: tokens that are never drawn.
         tensors: params -> (published name, tensor) pairs.
-        directory: of this run alone, where new weights are written and the server reads them.
-        dtype: that the server computes in.
+        directory: used by this run alone; new weights are written there for the server.
+        dtype: the compute dtype of the server.
         longest: tokens of the longest prompt and answer together, image tokens included.
         sleep: free the server's device memory after each `generate`. For a server that shares its
             device with the trainer; it must be started with --enable-sleep-mode.
@@ -96,7 +95,7 @@ class VllmServerEngine:
         self._tensors, self._directory, self._dtype = tensors, directory, dtype
         self._sleep = sleep
         self._version: int | None = None  # version of the server's weights; None: unknown
-        self._tag = ""  # of the server's weights: unique, so other runs and restarts are noticed
+        self._tag = ""  # unique tag of the server's weights, which detects other runs and restarts
         try:
             self._wait(engine.start_s)
             self._check(requests.probe_body(model, stop_ids[0], longest))
@@ -126,10 +125,10 @@ class VllmServerEngine:
             time.sleep(_POLL_S)
 
     def _check(self, probe: dict[str, Any]) -> None:
-        """Raises ValueError if the server takes no new weights, or does not answer `probe` as it should."""
+        """Raises ValueError if the server cannot load weights or answers `probe` wrongly."""
         try:
             self._ask("/weight_info")
-            self._wake()  # an earlier run that was killed may have left it asleep
+            self._wake()  # a killed run may have left it asleep
             is_processed = self._ask(_CHAT, probe, requests.has_processed_logprobs)
         except EngineLost:
             raise
@@ -157,8 +156,8 @@ class VllmServerEngine:
     def read(self, directory: str, version: int) -> None:
         """Makes the server load a checkpoint that is on disk already; otherwise like `sync`.
 
-        What it keeps of the old weights, keys, values and image features, is dropped. The tag is set last,
-        and lost when the server starts again, so it proves that the weights are those of the directory.
+        Its caches from the old weights (keys, values, image features) are dropped. The tag is set last and
+        lost on a restart, so it proves that the weights are those of the directory.
         """
         self._version = None  # until they are loaded
         if self._sleep:
@@ -192,7 +191,7 @@ class VllmServerEngine:
             if (count := int(num_rollouts_M[m])) == 0:
                 on_group(m, [])
                 continue
-            # Made in a thread when its turn has come: compressing images takes time, and keeping them memory.
+            # Made in a thread just before it is sent, because compressing images takes time and memory.
             body = functools.partial(self._body, prompts[m], count, seed, sampling)
             asked = {"prompt": prompts[m], "count": count, "sampling": sampling}
             read = functools.partial(requests.read_answers, **asked)
@@ -202,10 +201,10 @@ class VllmServerEngine:
                 m = pending[done]
                 answers_M[m] = self._result(done)
                 on_group(m, [answer.token_T for answer in answers_M[m]])
-        finally:  # after a failure the server need not answer the others
+        finally:  # after a failure, the other requests are not needed
             for future in pending:
                 future.cancel()
-        # Only `read` sets the tag, so it shows that the server has not started again since then.
+        # Only `read` sets the tag, so it shows that the server has not restarted since.
         tag = self._ask("/weight_info", read=lambda reply: reply["weight_version"])
         if tag != self._tag:
             raise EngineLost(f"{self} lost its weights: it has {tag!r} instead of {self._tag!r}")
@@ -224,7 +223,7 @@ class VllmServerEngine:
         return self._result(self._client.submit(path, body, read))
 
     def _result(self, future: futures.Future[Any]) -> Any:
-        """Waits for a request, and returns what was read of its reply."""
+        """Waits for a request and returns its parsed reply."""
         result = future.result()
         if not isinstance(result, Failure):
             return result

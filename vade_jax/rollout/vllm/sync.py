@@ -23,16 +23,16 @@ def write(
     version: int,
     dtype: np.dtype,
 ) -> str:
-    """Writes weights in place of all that is in `directory`, and returns where.
+    """Replaces the content of `directory` by the weights, and returns their path.
 
     The engine must see the same path: /dev/shm (fast, because it is memory) on one machine, or a disk that
-    several machines share. Each version has a folder of its own, which no cache of a shared disk knows.
+    several machines share. Each version has a new folder, which no cache of a shared disk knows.
 
     Args:
         tensors: (Hugging Face name, values) pairs; one is fetched at a time.
-        directory: of this run alone.
-        version: of the weights.
-        dtype: that the engine computes in.
+        directory: used by this run alone.
+        version: version of the weights.
+        dtype: the compute dtype of the engine.
 
     Raises:
         EngineFailure: the disk is full or cannot be written.

@@ -42,7 +42,7 @@ from vade_jax.types import Array
 PRIOR_MEAN, PRIOR_VAR = np.pi / 4, np.pi**2 / 48
 LEAST_NOISE = 1e-5  # floor of Q
 LEAST_SLOPE = 0.05  # floor of sin(2 mean) where v's update divides by it
-ENOUGH = 100  # seen items, from which on unseen items get their mean and variance
+ENOUGH = 100  # seen items, after which unseen items get their mean and variance
 NUM_TARGETS = 41  # candidates for the target
 MAX_MOVE = 0.005  # largest move of the target, in radians a step
 MAX_ITEMS = 2**14  # most items that the target is computed from
@@ -204,9 +204,9 @@ def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
 def best_target(
     state: ArcusState, num_rollouts: int, num_prompts: int, temperature: float, slack: float
 ) -> jax.Array:
-    """Returns the hardest of 41 targets whose draw is expected to bring enough mixed groups.
+    """Returns the hardest of 41 targets that is expected to give enough mixed groups.
 
-    Enough is the largest share in a batch that any of the targets brings, minus `slack`. Of more than 16,384
+    Enough is the largest share in a batch that any target gives, minus `slack`. Of more than 16,384
     items, only an evenly spaced part is used.
     """
     num_items = len(state.mean_I)

@@ -1,11 +1,11 @@
-"""CERO (arXiv 2606.05606): each prompt is to get its share of the whole run's answers, at one price.
+"""CERO (arXiv 2606.05606): one price divides the answers of the entire run among the prompts.
 
 A prompt with p(1-p) of q = E[p (1-p)] that gets z groups in a run of K steps, B groups each, gains
 
     U(q, z) = 1 - exp(-4 q z / R)                      R = K B / I, the groups that a prompt gets on average
 
-The selector keeps a slope theta of each prompt, the gain of one more group that it is still worth, and a
-price nu of a group. They begin at theta = 4 q and nu = 1/2, and a step does
+The selector keeps for each prompt a slope theta, the gain of one more group, and for all a price nu of a
+group. They begin at theta = 4 q and nu = 1/2, and a step does
 
     d = theta - nu                                     the margins; the B largest are rolled out
     n = 1 where d > 0, for 33/32 B of them at most     what would have been served, the batch first
@@ -19,8 +19,9 @@ The paper counts in half groups of 4 answers, of which a chosen prompt gets two;
 and rho, both 1, are left out.
 
 Departures from the paper:
-- A step has exactly B groups, also where a margin is not above 0. In the paper it has as many as margins are,
-  up to the capacity, so that the price also paces the run. Here the price decides only which slopes fall.
+- A step has exactly B groups, even if some margins are not above 0. In the paper it has one for each
+  positive margin, up to the capacity, so that the price also paces the run. Here the price decides only
+  which slopes fall.
 - K is an option; the paper's is the number of its steps. A pass over all items brings answers and is not a
   step.
 """

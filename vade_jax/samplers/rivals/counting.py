@@ -2,7 +2,7 @@
 
 The posterior of an item's pass rate p is Beta(alpha + 1, beta + 1), with alpha right and beta wrong answers.
 A visit leaves `decay` of an item's earlier counts, so of the distance to the prior, Beta(1, 1). An item that
-is not visited keeps its counts. So does one without valid answers, of which the papers do not speak.
+is not visited keeps its counts. So does one without valid answers, which the papers do not discuss.
 """
 
 import dataclasses
@@ -182,20 +182,22 @@ def dare(options: DareOptions) -> base.Sampler:
     proportion to the density of Beta(1 + kappa/2, 1 + kappa/2) at d, that is to (d (1 - d))^(kappa/2).
 
     From the authors' code; kappa = 100 there. That density leaves no tail: against d = 0.5, a prompt of
-    d = 0.4 weighs 0.13, and one of d = 0.3 only 0.00016. Easy and hard prompts, for which the paper has rules
-    of their own, are then hardly ever drawn; `concentration=5` draws them. By the paper's own finding, the
-    choice of prompts alone barely moves the final score.
+    d = 0.4 weighs 0.13, and one of d = 0.3 only 0.00016. Easy and hard prompts, for which the paper has
+    separate rules, are then hardly ever drawn; `concentration=5` draws them. By the paper's own finding,
+    the choice of prompts alone barely moves the final score.
 
     Departures from the code:
     - The estimate of p. DARE keeps old answers with their log-probs and weighs each by its importance ratio
-      to the current policy. A selector here gets no log-probs. Where the weights are worth fewer than two
-      answers, DARE takes the plain mean; nearest to that are decayed counts. `decay` stands for the
+      to the current policy. A selector here gets no log-probs. Where the weights amount to fewer than two
+      answers, DARE takes the plain mean; decayed counts come closest to that. `decay` stands for the
       first-in-first-out queue: with 0.5 the counts are worth two visits at most.
-    - The +1 is ours. With a plain mean a prompt whose answers were all wrong once would never come again.
-    - A prompt that was never visited has p = 1/2, the best there is: it comes first, as do those known to be
-      there. DARE predicts its p from a set of reference prompts.
+    - The +1 is ours. With a plain mean a prompt with one group of only wrong answers would never be drawn
+      again.
+    - A prompt that was never visited has p = 1/2, the best value, so it comes first, with those known to
+      be there. DARE predicts its p from a set of reference prompts.
     - The tiers are left out: 4 answers and a punishment of length where d < 0.3, 16 answers and hints where
-      d > 0.8. A selector gives no hints and makes no rewards, and answers alone would not be DARE.
+      d > 0.8. A selector can neither give hints nor change rewards, and varying only the answers would
+      not be DARE.
     """
 
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
@@ -225,7 +227,7 @@ class InsightOptions(beta.CountingOptions):
 
 
 def insight(options: InsightOptions) -> base.Sampler:
-    """Returns InSight (arXiv 2603.01907): prompts whose answers tell most about their own pass rate.
+    """Returns InSight (arXiv 2603.01907): prompts with the most informative answers.
 
     The score of an item is the product of
 

@@ -2,8 +2,8 @@
 
 The group of a prompt is all wrong, mixed or all right: levels 0, 1, 2. For each prompt, DPS learns how the
 level moves from step to step. It counts the moves in a 3 x 3 matrix a (to, from), a Dirichlet posterior
-whose mean Phi is a with each column divided by its sum. With f the level probabilities before a step and
-mu = Phi f their forecast, a step sets
+whose mean Phi is a with each column divided by its sum. With f the probabilities of the levels before a
+step and mu = Phi f their forecast, a step sets
 
     rolled out    f' = the level seen, a <- decay a + (1 - decay) + xi, xi = f'_i Phi_ij f_j over its sum
     the rest      f' = mu,             a <- decay a + (1 - decay)
@@ -65,7 +65,7 @@ def selector(options: DpsOptions) -> base.Sampler:
         belief_I3 = forecast(state.count_I33, state.belief_I3)
         count_I33 = decay * state.count_I33 + (1 - decay)
         level_M3 = jax.nn.one_hot(base.outcome(feedback) + MIXED, 3)
-        # xi: the probability of each move, given the level that was seen, by what was known before this step
+        # xi: the probability of each move given the observed level, by the estimates before this step
         before_M33 = transitions(state.count_I33[index_M])
         moved_M33 = level_M3[:, :, None] * before_M33 * state.belief_I3[index_M][:, None, :]
         moved_M33 = moved_M33 / jnp.sum(moved_M33, (1, 2), keepdims=True)
@@ -93,7 +93,7 @@ def forecast(count_I33: Array, belief_I3: Array) -> jax.Array:
 
 
 def believe(state: DpsState, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns the forecast of "mixed". There is no posterior mean: levels do not tell a pass rate."""
+    """Returns the forecast of "mixed". It has no posterior mean: levels do not determine a pass rate."""
     index_M = proposal.index_M
     level_M3 = forecast(state.count_I33[index_M], state.belief_I3[index_M])
     return {"prob_mixed": level_M3[:, MIXED]}

@@ -1,4 +1,4 @@
-"""Two that drop groups: GRESO, which then skips their prompts, and VCRL, which trains on others again."""
+"""Two selectors that drop groups: GRESO then skips their prompts, VCRL replays others."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ class GresoOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class GresoState(types.Pytree):
-    """When each item was last visited, and how many visits in a row taught nothing."""
+    """When each item was last visited, and how many visits in a row had constant rewards."""
 
     epoch_I: jax.Array = per_item.starts(-1)  # epoch of the last visit; -1 before the first
     # Latest visits in a row that were all right (> 0) or all wrong (< 0)
@@ -47,7 +47,7 @@ class GresoState(types.Pytree):
 
 
 def greso(options: GresoOptions) -> base.Sampler:
-    """Returns GRESO (arXiv 2506.02177): prompts that taught nothing lately are mostly skipped.
+    """Returns GRESO (arXiv 2506.02177): prompts without a signal lately are mostly skipped.
 
     An epoch is a shuffled pass over the items, as in uniform. If the latest z visits of an item were all
     right (or all wrong), an epoch visits it only with probability max(p^z, KEEP_MIN), where p = p_easy
@@ -79,10 +79,10 @@ def greso(options: GresoOptions) -> base.Sampler:
         epoch = current_epoch(state, due_I)
         # A batch that crosses the end of an epoch visits some items of the next epoch.
         visited_M = jnp.maximum(due_I[index_M], epoch)
-        # Only visited items get new luck: a visit decides how long its item is then skipped.
+        # Only visited items get a new random number: it decides how long the item is then skipped.
         luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
         sign_M, asked_M = base.outcome(feedback), feedback.trials_M > 0
-        # Another sign begins a new streak, a mixed group ends it.
+        # A group with the opposite result begins a new streak, a mixed group ends it.
         before_M = state.streak_I[index_M]
         streak_M = jnp.where(before_M * sign_M > 0, before_M, 0) + sign_M
         streak_M = jnp.where(asked_M, streak_M, before_M)

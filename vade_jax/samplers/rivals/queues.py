@@ -1,8 +1,8 @@
 """Two queues of mastered prompts that are rolled out again: ReMind around any selector, and retire.
 
 An item that is not in the queue has `since_I` = OUT. The others have the step in which they joined it or were
-last reviewed. So the queue is one number for each item, as the length of a list would change, and within one
-step its order is random.
+last reviewed. So the queue is one number per item instead of a list, which would vary in length. Within
+one step its order is random.
 """
 
 import dataclasses
@@ -149,28 +149,28 @@ class RetireState(beta.BetaState):
 
 
 def retire(options: RetireOptions) -> base.Sampler:
-    """Returns shuffled passes that mastered prompts leave, and a queue in which they are looked at again.
+    """Returns a selector of shuffled passes without mastered prompts, and of a queue that reviews these.
 
-    ScaleRL (arXiv 2510.13786) never asks again for a prompt whose pass rate is 0.9 or more. In open-instruct
-    (`no_resampling_pass_rate`) the latest group alone decides. This selector is not from a paper; it departs
-    in two ways:
+    ScaleRL (arXiv 2510.13786) never asks again for a prompt with a pass rate of 0.9 or more. In
+    open-instruct (`no_resampling_pass_rate`) the latest group alone decides. This selector is not from a
+    paper; it departs in two ways:
 
-    - A prompt retires by its posterior and not by luck: when (right + 1) / (right + wrong + 2) > `rate`,
-      where a visit leaves `decay` of a prompt's earlier counts. One 8/8 gives 9/10, so the prompt stays; two
-      give 15/16, so it retires.
-    - Retired prompts are reviewed, because a policy forgets, and a pool that only shrinks hides it. `review`
-      of all places go to those that retired or were last reviewed longest ago. One with a wrong answer comes
-      back; one that is all right again goes to the tail of the queue.
+    - A prompt retires by its posterior instead of a single group: when (right + 1) / (right + wrong + 2)
+      > `rate`, where a visit leaves `decay` of a prompt's earlier counts. One 8/8 gives 9/10, so the
+      prompt stays; two give 15/16, so it retires.
+    - Retired prompts are reviewed, because a policy forgets, and a pool that only shrinks would hide
+      that. `review` of all places go to those that retired or were last reviewed longest ago. One with a
+      wrong answer comes back; one that is all right again goes to the tail of the queue.
 
     All other places go to the active prompts in shuffled passes, as in `uniform`. If there are too few of
     them, the head of the queue takes the rest. Counts are of right and wrong answers, never of the mixed
     reward, in which a wrong answer earns its format.
 
-    - How little evidence is enough depends on G. Four answers must be all right three times in a row; of 9 or
-      more, one group that is all right is enough. Counts approach G / (1 - decay): unless that exceeds (2
-      rate - 1) / (1 - rate), which is 8 for 0.9, nothing ever retires.
-    - A prompt that comes back is treated as visited in the current pass. It need not make up for the visits
-      that it missed, and it keeps its counts: its next group may retire it again.
+    - How much evidence is needed depends on G. Four answers must be all right three times in a row; of 9
+      or more, one group that is all right is enough. Counts approach G / (1 - decay): unless that exceeds
+      (2 rate - 1) / (1 - rate), which is 8 for 0.9, nothing ever retires.
+    - A prompt that comes back is treated as visited in the current pass. It does not catch up on missed
+      visits, and it keeps its counts, so its next group may retire it again.
     - A prompt without valid answers keeps its place, in the queue or outside.
     - A pass over all items counts as evidence: it retires prompts and brings them back, and whatever stays
       retired was reviewed. It is not a step, and not a visit of the shuffled passes.

@@ -22,7 +22,7 @@ class GdroOptions(base.Options):
     window: int = fields.number(10, at_least=1, at_most=32, why="as a word has 32 bits")
     # An item leaves its bin when its rate is this far outside; ours, half the width of a bin
     margin: float = fields.number(0.05, at_least=0, below=0.1)
-    learning_rate: float = fields.fraction(0.12)  # What a step moves S towards the loss of a bin
+    learning_rate: float = fields.fraction(0.12)  # How far a step moves S towards a bin's loss
     # eta, how strongly the scores count in the weights; 0: all are 1
     sharpness: float = fields.number(0.65, at_least=0)
 
@@ -40,18 +40,18 @@ class GdroState(types.Pytree):
 
 
 def gdro(options: GdroOptions) -> base.Sampler:
-    """Returns Prompt-GDRO (arXiv 2601.19280): `uniform`'s prompts, of which those of a hard kind weigh more.
+    """Returns Prompt-GDRO (arXiv 2601.19280): `uniform`'s prompts, weighted by the difficulty of their bin.
 
-    A prompt's kind is one of 10 bins of its recent success: the share of its latest H visits in which at
+    A prompt is in one of 10 bins of its recent success: the share of its latest H visits in which at
     least one of the k answers was right. Each bin has a score, the moving average of the loss of its prompts,
     and the group advantages of a prompt are multiplied by a weight (`Proposal.weight_M`):
 
         S_b <- (1 - 0.12) S_b + 0.12 x mean loss of bin b    bins that a step has prompts of; others keep S
         weight = exp(0.65 S_b)
 
-    Nothing is drawn by these weights: the paper's mixture of them with an even share is not what it applies.
+    Nothing is drawn by these weights: the paper defines a mixture with an even share, but does not use it.
     As in the paper, the weights are not scaled to mean 1. The paper's other half, Rollout-GDRO, splits the
-    answers between bins; the paper never joins the two, and it is left out.
+    answers between bins; the paper never combines the two, and it is left out.
 
     Departures from the paper:
     - The loss of a prompt is the share of its wrong answers. The paper's is the surrogate of advantages
@@ -59,8 +59,7 @@ def gdro(options: GdroOptions) -> base.Sampler:
       bins tie.
     - With losses from 0 to 1, all weights are from 1 to 1.92. The paper's bounds, C on |S| and 15 on the
       weight, would never decide, and are left out.
-    - H and the margin by which a rate must leave its bin are not published. Those used here are ours, and so
-      is the form of the margin.
+    - H and the margin by which a rate must leave its bin are not published; both are ours, as is its form.
     - k is the number of answers that a visit has. The paper says 8, and rolls out 4.
     - A prompt's weight comes from the bin that it has before its answers, and its loss counts for that bin. A
       prompt that was never visited has no bin: its weight is 1, and its loss counts for none. So the first
@@ -90,7 +89,7 @@ def gdro(options: GdroOptions) -> base.Sampler:
         history_M = jnp.where(asked_M, longer_M, history_M)
         seen_M = jnp.minimum(seen_M + asked_M, options.window)
         next_M = next_bin(bin_M, history_M, seen_M, options.margin)
-        # Not of `advantage_N`: advantages sum to 0 in every group, so they tell no bin from another.
+        # Not from `advantage_N`: advantages sum to 0 in every group, so they cannot distinguish bins.
         loss_M = 1 - feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
         of_bins = loss_M, bin_M, asked_M & (bin_M != NO_BIN)
         return GdroState(
@@ -165,12 +164,12 @@ def knapsack(options: KnapsackOptions) -> base.Sampler:
         Value(N) = (1 - p^N - (1-p)^N) p (1-p)^2,
 
     the chance of a mixed group times its information gain. This is concave in N from N = 1 on. So the
-    knapsack is solved exactly by handing out one answer after another, each to the prompt where it adds most.
+    knapsack is solved exactly by assigning answers one by one, each to the prompt where it adds most.
 
     Departures from the public code:
     - The solution is exact; the recursion in the code scores a prompt without extra answers as 0.
     - No group exceeds `max_rollouts`.
-    - Prompts not yet rolled out get no part of the surplus that goes to prompts all wrong.
+    - Prompts not yet rolled out get no part of the surplus for prompts all wrong.
     - Prompts all wrong and all right get as few answers as mixed ones at least; the code has a number for
       each.
     - A batch of only mixed prompts is not an error.
