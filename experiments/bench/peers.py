@@ -77,8 +77,8 @@ def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts:
 
 
 def _plain(run, prompts, rollouts: Rollouts) -> Callable:
-    """Returns our update for prompts that are repeated: each answer has its own."""
-    policy = workload.random_policy(run)  # of its own: an update donates its weights
+    """Returns our update for repeated prompts, one for each answer."""
+    policy = workload.random_policy(run)  # a separate one, as an update donates its weights
     prompts = [prompt for prompt in prompts for _ in range(run.num_rollouts)]
     rollouts = rollouts.replace(group_N=np.arange(len(prompts), dtype=np.int32))
     program = build.make_programs(run, policy).update
