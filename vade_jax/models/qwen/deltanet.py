@@ -16,7 +16,7 @@ D_ij = exp(c_i - c_j) for j <= i, else 0. With A the part below the diagonal of 
 
 in which S is the memory before the chunk. A token with beta = 0 and g = 0 leaves it as it is: padding does.
 
-Letters besides those of types.py: H value heads, K width of a key, V width of a value, C channels of the
+Letters that types.py does not have: H value heads, K width of a key, V width of a value, C channels of the
 convolution, U tokens of a chunk.
 """
 
