@@ -6,9 +6,9 @@ memory (`model.language_model`, `model.visual`), in which Qwen3-VL is published.
 published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
-So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the form of
-the file, split such that its transform moves nothing between devices. There it is transformed and written
-into its layer of the parameter.
+So no function here holds more than the parameters and one tensor (on a single CPU, one parameter). A tensor
+goes to the devices in the form of the file, split such that its transform moves nothing between devices.
+There it is transformed and written into its layer of the parameter.
 """
 
 import functools
