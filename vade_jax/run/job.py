@@ -195,7 +195,6 @@ def prepare(
         refill=run.refill,
     )
     if mesh.Place(policy.mesh).platform == "cpu" and vary is None:
-        # While the first answers are made. Other compilers measure kernels, and would disturb them.
         key = rng.step_keys(collect.key, progress.step + 1).select
         chosen = choosing.choose(selector, pool, progress.posterior, key, run.num_prompts)
         learn = learn.compiled_for(progress.state, chosen, run.sampling.max_tokens)

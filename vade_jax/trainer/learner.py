@@ -82,7 +82,10 @@ class Learner:
         return state, metrics
 
     def compiled_for(self, state: TrainState, chosen: Chosen, max_tokens: int) -> "Learner":
-        """Returns the learner; a thread compiles its update for prompts that are still to be answered."""
+        """Returns the learner; a thread compiles its update for prompts that are still to be answered.
+
+        This is for CPUs. Other compilers measure kernels, which would disturb the answers made meanwhile.
+        """
         number_M = chosen.proposal.num_rollouts_M
         answers = [Answer(np.array([]), np.array([]), finished=False)] * int(number_M.sum())
         rollouts = to_rollouts(answers, number_M, max_tokens=max_tokens, pad=0, params_version=0)
