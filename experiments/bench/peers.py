@@ -1,12 +1,11 @@
 """Ours and others', with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
 
-Updates are ours with prompts once, ours and TRL's with one row per answer, and a torch update with prompts
-once by prefix_grouper (arXiv 2506.05433), the fairest peer. Decoding is ours, ours with a prompt per answer,
-and transformers' `generate`. The model is a small text model with random weights. torch uses SDPA, and the
-GPU if there is one. Peers that are not installed are left out.
+An update is ours, TRL's own, which has a row for each answer, and torch's with prompts once by prefix_grouper
+(arXiv 2506.05433), the fair peer. Decoding is ours and transformers' `generate`. The model is a yardstick of
+text with random weights. torch has attention by SDPA, and the GPU if there is one. Peers that are not
+installed are left out.
 """
 
-import functools
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +15,13 @@ import numpy as np
 from configs import tiny_grpo
 from experiments.bench import device, timing, workload
 from experiments.bench.programs import DECODE, UPDATE
-from vade_jax.models.qwen import config, files, presets
-from vade_jax.rollout import local
-from vade_jax.rollout.engine import Sampling
-from vade_jax.run import build
+from vade_jax.models.qwen import config, files, flops, presets
 from vade_jax.types import Prompt, Rollouts
 
-OURS, PLAIN = "ours, prompts once", "ours, one row an answer"
+OURS = "ours, prompts once"
 TRL, GROUPER, GENERATE = "TRL", "prefix_grouper", "transformers' generate"
 SIZES = {  # tokens of prompt and answer, prompts, answers to each
-    UPDATE: [(1024, 256, 2, 8), (512, 64, 4, 8), (128, 64, 4, 8)],
+    UPDATE: [(2048, 64, 2, 8), (512, 64, 4, 8), (128, 64, 4, 8)],
     DECODE: [(512, 64, 4, 8), (128, 64, 4, 8)],
 }
 YARDSTICK = "yardstick"  # a text model of 3.3 M parameters
@@ -34,28 +30,25 @@ presets.PRESETS[YARDSTICK] = config.Config(
 )
 
 
-def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
-    """Yields tables of updates, or of whole calls of the engine."""
-    for sizes in [(16, 8, 2, 2)] if quick else SIZES[name]:
-        yield compare(name, *sizes, rounds=2 if quick else 8)
-
-
-def compare(name: str, P: int, T: int, M: int, G: int, *, rounds: int) -> timing.Table:
-    """Returns the times of a program and of its peers, which take turns."""
-    ready = device.prepare(small(P, T, M, G), name)
-    run, policy, prompts, rollouts = ready.run, ready.policy, ready.prompts, ready.rollouts
-    cases = {OURS: ready.call, PLAIN: _plain(run, prompts, rollouts, name)}
-    title = f"{name}, {M} prompts x {G} answers, prompt {P}, answer {T}, float32"
-    with tempfile.TemporaryDirectory() as directory:
-        files.save(directory, policy.shape, policy.params, policy.dtype)
-        for peer, package, make in PEERS[name]:
-            if importlib.util.find_spec(package):
-                cases[peer] = make(run, directory, prompts, rollouts)
-            else:
-                title += f"; {peer} is not installed"
-        times = timing.interleaved(cases, rounds=rounds)
-    speeds = {x: f"{M * G * T / time:,.0f} tokens/s" for x, time in times.items()}
-    return timing.Table(title, times, speeds)
+def beside(name: str, quick: bool) -> Iterator[timing.Table]:
+    """Yields tables of updates, or of whole calls of the engine, and of their peers."""
+    for P, T, M, G in [(16, 8, 2, 2)] if quick else SIZES[name]:
+        ready = device.prepare(small(P, T, M, G), name)
+        policy, cases = ready.policy, {OURS: ready.call}
+        title = f"{name}, {M} prompts x {G} answers, prompt {P}, answer {T}, float32"
+        with tempfile.TemporaryDirectory() as directory:
+            files.save(directory, policy.shape, policy.params, policy.dtype)
+            for peer, package, make in PEERS[name]:
+                if importlib.util.find_spec(package):
+                    cases[peer] = make(ready.run, directory, ready.prompts, ready.rollouts)
+                else:
+                    title += f"; {peer} is not installed"
+            times = timing.interleaved(cases, rounds=2 if quick else 5)
+        lengths = np.full(M, P), np.full(M * G, T), np.repeat(np.arange(M), G)
+        work = flops.decoder(policy.shape.text, *lengths) * (
+            flops.BACKWARD if name == UPDATE else 1
+        )
+        yield timing.Table(title, times, work / timing.matmul_flops())
 
 
 def small(prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict:
@@ -67,22 +60,8 @@ def small(prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict
     c.engine.prompts_per_call = num_prompts
     c.data.max_prompt_length = c.data.length_multiple = prompt
     c.sampling.max_tokens = answer
-    c.batch.remat, c.loss.kl_coef, c.loss.dual_clip = False, 0.0, 0.0
+    c.loss.kl_coef, c.loss.dual_clip = 0.0, 0.0
     return c.to_dict()
-
-
-def _plain(run, prompts, rollouts: Rollouts, name: str) -> Callable:
-    """Returns our program for repeated prompts, one for each answer."""
-    policy = workload.random_policy(run)  # a separate one, as an update donates its weights
-    prompts = [prompt for prompt in prompts for _ in range(run.num_rollouts)]
-    rollouts = rollouts.replace(group_N=np.arange(len(prompts), dtype=np.int32))
-    if name == UPDATE:
-        program = build.make_programs(run, policy).update
-    else:
-        banned, sampling = policy.tokenizer.banned_ids, Sampling(**run.sampling.to_dict())
-        decode = local.compile_answers(policy.merge, policy.mesh, stop_ids=(0,), banned_ids=banned)
-        program = functools.partial(decode, sampling=sampling)
-    return device.CALLS[name](run, policy, program, prompts, rollouts)
 
 
 # ------------------------------------------------------------------------------ transformers
