@@ -187,8 +187,10 @@ def grouped(
     """
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
-    block, where = blockwise.MIN_BLOCK, {"ways": place.ways, "on_cpu": place.platform == "cpu"}
-    return join_queries(blockwise.attend(q_RJGUQK, shared, own, min_block=block, **where))
+    block, on_cpu = blockwise.MIN_BLOCK, place.platform == "cpu"
+    return join_queries(
+        blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=place.ways, on_cpu=on_cpu)
+    )
 
 
 def to_sets(q_NUHK: jax.Array, key_sets: list[KeySet], *, ways: int) -> jax.Array:
@@ -227,8 +229,10 @@ def unmasked(
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks save work only if a block sees fewer keys than the next one. Here all see the same keys.
     block = 4 * blockwise.MIN_BLOCK
-    where = {"ways": place.ways, "on_cpu": place.platform == "cpu"}
-    return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, **where))
+    on_cpu = place.platform == "cpu"
+    return join_queries(
+        blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways, on_cpu=on_cpu)
+    )
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:
