@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple
 
-import openai
-
 from vade_jax import fields
 
 for _name in ("httpx2", "openai"):  # at INFO they log every request
@@ -57,6 +55,8 @@ class Client:
         retries: int = 3,  # of a request
         timeout_s: float = 60.0,  # the longest wait for a reply
     ):
+        import openai  # here, as it takes a second, and a run without a server does without it
+
         fields.check_url("the server", url)
         self.url, key = url.rstrip("/"), os.environ.get(api_key_env, "").strip()
         if api_key_env and not (key and key.isascii() and key.isprintable()):
@@ -103,6 +103,8 @@ class Client:
             future.cancel()
 
     async def _ask(self, path: str, body: Body, read: Callable[[Any], Any]) -> Any:
+        import openai
+
         async with self._slots:
             if callable(body):
                 body = await asyncio.to_thread(body)

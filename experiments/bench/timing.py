@@ -1,19 +1,22 @@
-"""Times that can be compared, and tables of them.
+"""Times that can be compared, and the table of them, as in docs/speed.md.
 
 The speed of a shared machine varies by a factor of two between runs. So the cases of a table take turns in
 one run, and the shortest time of each counts.
 """
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from vade_jax import tables
 
 Case = Callable[[], Any]  # runs once; the timer waits for its result
+HEADER = ("what", "ours", "peer", "ratio", "floor", "share", "command")
 
 
 def seconds(run: Case) -> float:
@@ -23,37 +26,57 @@ def seconds(run: Case) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(cases: Mapping[str, Case], *, rounds: int) -> dict[str, float]:
-    """Returns the shortest time of each case in seconds; each first runs once untimed, to compile."""
+def interleaved(cases: Mapping[str, Case], *, rounds: int) -> dict[str, list[float]]:
+    """Returns the times of each case in seconds; each first runs once untimed, to compile."""
     for run in cases.values():
         jax.block_until_ready(run())
     times = [{name: seconds(run) for name, run in cases.items()} for _ in range(rounds)]
-    return {name: min(of_round[name] for of_round in times) for name in cases}
+    return {name: [of_round[name] for of_round in times] for name in cases}
+
+
+def matmul_flops(size: int = 2048) -> float:
+    """Returns the FLOP/s of this machine's float32 matmul, which no program of matmuls exceeds."""
+    x, multiply = jnp.ones((size, size)), jax.jit(jnp.matmul)
+    (times,) = interleaved({"": lambda: multiply(x, x)}, rounds=5).values()
+    return 2 * size**3 / min(times)
 
 
 class Table(NamedTuple):
-    """Cases that were timed by turns; the first is our own code."""
+    """Cases that were timed by turns. The first is our own code; so are all if there are `notes`."""
 
     title: str
-    times: Mapping[str, float]
-    notes: Mapping[str, str]  # by case
+    times: Mapping[str, list[float]]
+    floor: float = 0.0  # seconds of the first case's useful FLOPs at `matmul_flops`; 0: not counted
+    notes: Mapping[str, str] | None = None  # by case, instead of a comparison
 
-    def __str__(self) -> str:
-        ours = next(iter(self.times.values()))
-        rows = [
-            [name, f"{1e3 * time:,.1f} ms", f"{time / ours:.2f}", self.notes.get(name, "")]
-            for name, time in self.times.items()
+    def rows(self, suite: str) -> list[list[str]]:
+        """Returns lines under HEADER: one for each peer, or for each of our own cases."""
+        command, cases = f"`--suite={suite}`", list(self.times.items())
+        if self.notes is not None:
+            what = lambda name: f"{self.title}: {name}"
+            return [[what(x), ms(time), self.notes[x], "", "", "", command] for x, time in cases]
+        ours, share = cases[0][1], ["", ""]
+        if self.floor:
+            share = [ms([self.floor]), f"{self.floor / min(ours):.0%}"]
+        return [
+            [self.title, ms(ours), f"{name}: {ms(x)}", f"{min(x) / min(ours):.2f}", *share, command]
+            for name, x in cases[1:]
         ]
-        return tables.for_terminal(self.title, ["", "time", "x ours", ""], rows, "", left=(0, 3))
+
+
+def ms(times: list[float]) -> str:
+    """Returns the shortest time, and the median of several, in ms."""
+    least, median = 1e3 * min(times), 1e3 * statistics.median(times)
+    return f"{least:,.1f} ms" + (f" ({median:,.1f})" if len(times) > 1 else "")
 
 
 def run(suites: Mapping[str, Callable[[bool], Iterable[Table]]], quick: bool) -> None:
-    """Prints each table as soon as it is measured."""
-    print(
-        f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, jax {jax.__version__}, load "
-        f"{os.getloadavg()[0]:.1f} before the start"
-    )
+    """Prints each table as soon as it is measured, and at the end all of them as one."""
+    machine = f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}, jax {jax.__version__}"
+    print(f"{machine}, load {os.getloadavg()[0]:.1f} before the start")
+    rows = []
     for name, suite in suites.items():
-        print(f"\n## {name}\n", flush=True)
         for table in suite(quick):
-            print(table, flush=True)
+            rows += (new := table.rows(name))
+            print(tables.markdown(HEADER, new), end="\n\n", flush=True)
+    print(tables.markdown(HEADER, rows))

@@ -68,7 +68,7 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
         devices,
         compute_dtype(run.model, devices),
         run.lora,
-        rng.adapter_key(jax.random.key(run.seed)),
+        rng.adapter_key(jax.random.key(run.seed)) if run.lora.rank else None,
         param_dtype=jnp.dtype(run.model.param_dtype),
     )
 

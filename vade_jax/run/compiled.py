@@ -6,8 +6,6 @@ import platform
 
 import jax
 
-MAX_BYTES = 2 * 10**9
-
 
 def keep() -> None:
     """Makes JAX keep compiled programs in the user's cache directory.
@@ -30,5 +28,5 @@ def keep() -> None:
         if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
             entry.unlink(missing_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
+    jax.config.update("jax_compilation_cache_max_size", 2 * 10**9)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

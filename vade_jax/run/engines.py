@@ -29,11 +29,9 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: the server cannot serve this run.
         EngineFailure: vLLM does not start, or the server does not answer.
     """
-    start = _built_in if run.engine.name == "local" else _vllm
-    return start(run, policy, workdir, Sampling(**run.sampling.to_dict()))
-
-
-def _built_in(run: settings.Run, policy: Policy, workdir: str, sampling: Sampling) -> Engine:
+    sampling = Sampling(**run.sampling.to_dict())
+    if run.engine.name != "local":
+        return _vllm(run, policy, workdir, sampling)
     # The engine must not hold a copy of the first weights.
     policy, size = dataclasses.replace(policy, params=None), run.engine.prompts_per_call
     per_row, rows = run.batch.answers_per_row or run.num_rollouts, 0

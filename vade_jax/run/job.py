@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from vade_jax import rewards, samplers, settings
+from vade_jax import rewards, rng, samplers, settings
 from vade_jax.data import loading
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
 from vade_jax.run.hooks import NO_HOOKS, Hooks, Vary
 from vade_jax.run.recorder import RunRecorder
-from vade_jax.trainer import choosing, processes, scoring, validation
+from vade_jax.trainer import choosing, mesh, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
@@ -117,8 +117,7 @@ def _train(
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None, base=None)
         progress = loop.run(progress, stop)
-    step = progress.step
-    done = loop.schedule.is_over(step, progress.rollouts_total)
+    done = loop.schedule.is_over(progress.step, progress.rollouts_total)
     with contextlib.ExitStack() as last:
         if done:
             # Last, because it marks the run as done: whatever is killed before it is made again. A page that
@@ -129,7 +128,7 @@ def _train(
         if vary is not None:
             print(f"variants: {dict(vary.counts)}")
     if not done:
-        print(f"stopped after step {step}; run again to resume")
+        print(f"stopped after step {progress.step}; run again to resume")
     return done
 
 
@@ -195,6 +194,10 @@ def prepare(
         advantage=vary.advantage if vary else usual,
         refill=run.refill,
     )
+    if mesh.Place(policy.mesh).platform == "cpu" and vary is None:
+        key = rng.step_keys(collect.key, progress.step + 1).select
+        chosen = choosing.choose(selector, pool, progress.posterior, key, run.num_prompts)
+        learn = learn.compiled_for(progress.state, chosen, run.sampling.max_tokens)
     loop = Loop(
         collect=collect,
         learn=learn,

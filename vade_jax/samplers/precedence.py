@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import rng, types
 from vade_jax.samplers import base, beta, ranking
@@ -20,9 +21,9 @@ Options = Any  # `vade.VadeOptions`, which explains the rules
 def init(options: Options, num_items: int) -> dict[str, Any]:
     """Returns the arrays that the rules keep in the selector's state."""
     return {
-        "unseen_I": jnp.full(num_items, options.warmup == "full"),
-        "streak_I": jnp.zeros(num_items, jnp.int32) if options.max_consecutive else None,
-        "token_I": jnp.zeros(num_items, jnp.float32) if options.per == "token" else None,
+        "unseen_I": np.full(num_items, options.warmup == "full"),
+        "streak_I": np.zeros(num_items, np.int32) if options.max_consecutive else None,
+        "token_I": np.zeros(num_items, np.float32) if options.per == "token" else None,
     }
 
 

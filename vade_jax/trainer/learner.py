@@ -6,6 +6,7 @@ Programs are jitted here, at the edge; everything below is plain functions of ar
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,9 @@ import numpy as np
 import optax
 
 from vade_jax.losses import importance
+from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.trainer import mesh, update
+from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
@@ -78,6 +81,20 @@ class Learner:
         metrics |= self.utilisation(prompts, rollouts, time.perf_counter() - start)
         return state, metrics
 
+    def compiled_for(self, state: TrainState, chosen: Chosen, max_tokens: int) -> "Learner":
+        """Returns the learner; a thread compiles its update for prompts that are still to be answered.
+
+        This is for CPUs. Other compilers measure kernels, which would disturb the answers made meanwhile.
+        """
+        number_M = chosen.proposal.num_rollouts_M
+        answers = [Answer(np.array([]), np.array([]), finished=False)] * int(number_M.sum())
+        rollouts = to_rollouts(answers, number_M, max_tokens=max_tokens, pad=0, params_version=0)
+        batch = self.put(self.split(chosen.prompts, rollouts, np.zeros(len(answers)))[0])
+        lowered = self.update.lower(state, batch)  # pyright: ignore[reportFunctionMemberAccess] (jitted)
+        compiled = futures.ThreadPoolExecutor(1, "compile").submit(lowered.compile)
+        # JAX finds the program that this update has compiled, and compiles others as usual.
+        return dataclasses.replace(self, update=lambda *x: compiled.result() and self.update(*x))
+
     def _teaches(self, batch: Batch) -> bool:
         # Decided on the host, from data that every process has: this compiles no program.
         pulled_AN = (self.reference is not None) | (batch.advantage_N != 0)
@@ -112,10 +129,12 @@ def first_state(
     policy: Policy, optimizer: optax.GradientTransformation, *, copy: bool = False
 ) -> TrainState:
     """Returns the first state. An update deletes its arrays: the policy's or, with `copy`, copies of them."""
-    where = _places(abstract_state(policy, optimizer))
+    where = jax.tree.map(lambda x: x.sharding, abstract_state(policy, optimizer))
     init = lambda params: (optimizer.init(params), jnp.int32(0))
     opt_state, step = jax.jit(init, out_shardings=(where.opt_state, where.step))(policy.params)
-    params = jax.tree.map(jnp.copy, policy.params) if copy else policy.params
+    params = policy.params
+    if copy:  # `jnp.copy` would compile a program for each shape
+        params = jax.device_put(params, policy.shardings, may_alias=False)
     return TrainState(params=params, opt_state=opt_state, step=step, frozen=policy.base)
 
 
@@ -129,10 +148,6 @@ def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> T
     shapes = jax.eval_shape(state, policy.params, policy.base)
     place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
     return jax.tree.map(place, shapes, mesh.shardings(policy.mesh, shapes))
-
-
-def _places(state: TrainState) -> TrainState:
-    return jax.tree.map(lambda x: x.sharding, state)
 
 
 def reference_params(policy: Policy) -> Params:
@@ -150,7 +165,7 @@ def reference_params(policy: Policy) -> Params:
 # ------------------------------------------------------------------------------ programs
 def compile_update(step: update.Update, policy: Policy, state: TrainState) -> update.Update:
     """Returns the jitted update of states placed like `state`. It donates: the new one takes its memory."""
-    where = _places(state)
+    where = jax.tree.map(lambda x: x.sharding, state)
     return jax.jit(
         step,
         in_shardings=(where, mesh.batch_sharding(policy.mesh, axis=1)),

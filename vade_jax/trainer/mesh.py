@@ -168,15 +168,12 @@ def _gathered(split, gathered, dtype, stored, x):
     return jax.lax.with_sharding_constraint(x, gathered)
 
 
-def _gathered_forward(split, gathered, dtype, stored, x):
-    return _gathered(split, gathered, dtype, stored, x), None
-
-
-def _gathered_backward(split, gathered, dtype, stored, _, dx):
-    return (jax.lax.with_sharding_constraint(dx, split).astype(stored),)
-
-
-_gathered.defvjp(_gathered_forward, _gathered_backward)
+_gathered.defvjp(
+    lambda *given: (_gathered(*given), None),
+    lambda split, gathered, dtype, stored, _, dx: (
+        jax.lax.with_sharding_constraint(dx, split).astype(stored),
+    ),
+)
 
 
 def batch_sharding(mesh: Mesh, *, axis: int = 0) -> NamedSharding:

@@ -38,10 +38,6 @@ class Schedule:
         every = self.measure.every
         return (every > 0 and step % every == 0) or (step == 0 and self.measures_first)
 
-    def pass_cost(self, step: int) -> int:
-        """Returns the number of answers of the pass after `step` steps; 0 if there is none."""
-        return self.measures(step) * self.num_items * self.measure.num_rollouts
-
     def measured(self, step: int) -> int:
         """Returns the number of answers of all passes before `step`, which is at least 1."""
         every = self.measure.every
@@ -53,8 +49,8 @@ class Schedule:
 
         It also ends before a pass whose answers would use up the budget: no step could follow.
         """
-        paid = rollouts_total + self.pass_cost(step)
-        return step >= self.num_steps or 0 < self.max_rollouts <= paid
+        of_pass = self.measures(step) * self.num_items * self.measure.num_rollouts
+        return step >= self.num_steps or 0 < self.max_rollouts <= rollouts_total + of_pass
 
     def validates(self, step: int, rollouts_total: int) -> bool:
         """Returns whether the policy is validated after `step`."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.models.qwen import attention, blockwise
+from vade_jax.models.qwen import attention, blockwise, layers
 
 R, G, U, P, J, Q, K = 3, 2, 5, 7, 2, 3, 8
 LENGTH_R = np.array([7, 3, 1], np.int32)
@@ -22,9 +22,9 @@ def arrays(seed=0):
     return [jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)]
 
 
-def merged(q, key, value, own_key, own_value):
+def merged(q, key, value, own_key, own_value, place=layers.ANYWHERE):
     shared = attention.prompt_keys(key, value, LENGTH_R)
-    return attention.grouped(q, [shared], own_key, own_value, G)
+    return attention.grouped(q, [shared], own_key, own_value, G, place=place)
 
 
 def dense(q, key, value, own_key, own_value):
@@ -68,6 +68,17 @@ def test_grouped_equals_dense(monkeypatch, min_block, max_scores):
     monkeypatch.setattr(blockwise, "MIN_BLOCK", min_block)
     monkeypatch.setattr(blockwise, "MAX_SCORES", max_scores)
     found, expected = with_gradients(merged), dense_with_gradients()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, expected)
+
+
+@pytest.mark.parametrize("max_scores", [720, 300])
+def test_rows_one_after_another(monkeypatch, max_scores):
+    """On a CPU a row has 720 scores: one row at a time, then in two blocks of queries."""
+    monkeypatch.setattr(blockwise, "CPU_SCORES", max_scores)
+    cpu = types.SimpleNamespace(ways=1, platform="cpu")
+    rows = functools.partial(merged, place=cpu)
+    assert "while" in jax.jit(rows).lower(*arrays()).as_text()
+    found, expected = with_gradients(rows), dense_with_gradients()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, expected)
 
 

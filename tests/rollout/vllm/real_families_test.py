@@ -1,9 +1,8 @@
-"""Real vLLM servers of tiny models of other families: log-probs are the trainer's, before and after a sync."""
+"""Real vLLM servers of other families: log-probs are the trainer's, before and after a sync."""
 
 import dataclasses
 import importlib.util
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -105,7 +105,7 @@ def causal(
     if _has_splash(q_NTHK, place):
         # Splash attention does not return a log-sum-exp with a gradient either.
         return place.apart(splash, q_NTHK, k_NTJK, v_NTJK)
-    return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=place.ways)
+    return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, place=place)
 
 
 def _has_splash(q_NTHK: jax.Array, place: layers.Placement) -> bool:
@@ -175,7 +175,7 @@ def grouped(
     v_NUJK: jax.Array,
     group_size: int,
     *,
-    ways: int = 1,
+    place: layers.Placement = layers.ANYWHERE,
 ) -> jax.Array:
     """Returns attention of answers to given sets of keys, and causally to their own, `[N, U, H, K]`.
 
@@ -185,12 +185,14 @@ def grouped(
         k_NUJK: the answers' own keys, one for each query.
         v_NUJK: their values.
         group_size: G, the number of answers in a row.
-        ways: number of devices that share the rows.
+        place: of the rows.
     """
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
-    block = blockwise.MIN_BLOCK
-    return join_queries(blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=ways))
+    block, on_cpu = blockwise.MIN_BLOCK, place.platform == "cpu"
+    return join_queries(
+        blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=place.ways, on_cpu=on_cpu)
+    )
 
 
 def to_sets(q_NUHK: jax.Array, key_sets: list[KeySet], *, ways: int) -> jax.Array:
@@ -229,7 +231,10 @@ def unmasked(
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks save work only if a block sees fewer keys than the next one. Here all see the same keys.
     block = 4 * blockwise.MIN_BLOCK
-    return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways))
+    on_cpu = place.platform == "cpu"
+    return join_queries(
+        blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways, on_cpu=on_cpu)
+    )
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:

@@ -30,7 +30,8 @@ values are right but the gradients are off by up to 12 %.
 with the keys up to its end, so B blocks compute (B + 1) / 2B of the full square. These blocks have
 different shapes and are unrolled in the program; long rows get longer blocks, not more of them. If all
 queries together have too many scores for the memory, each block is divided into equal *turns*, which
-run in a loop. Without own keys there is one block.
+run in a loop. Without own keys there is one block. A CPU takes only as many rows at a time as have scores
+that stay in its cache.
 
 Letters that types.py does not have: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.
@@ -50,6 +51,7 @@ SAVED = "attention"  # the name under which remat keeps outputs and log-sum-exps
 MIN_BLOCK = 128  # fewest queries in a block
 MAX_BLOCKS = 4  # most blocks in a row; each takes the TPU compiler 11 s of CPU time
 MAX_SCORES = 2**27  # scores at a time on a device: 512 MB in float32; more are computed in turns
+CPU_SCORES = 2**22  # the same on a CPU, whose caches they should not leave: 16 MB
 
 
 class KeySet(NamedTuple):
@@ -68,10 +70,14 @@ class OwnKeys(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """How queries are divided: blocks of `block`, each at once (`turn` is None) or `turn` at a time."""
+    """How queries are divided: blocks of `block`, each at once (`turn` is None) or `turn` at a time.
+
+    All of it is done for `rows` rows at a time, or for all of them (None).
+    """
 
     block: int
     turn: int | None
+    rows: int | None = None
 
 
 def attend(
@@ -81,6 +87,7 @@ def attend(
     *,
     min_block: int,
     ways: int,
+    on_cpu: bool = False,
 ) -> jax.Array:
     """Returns attention to all of `key_sets` and causally to `own`, `[R, J, G, U, Q, K]`.
 
@@ -93,11 +100,19 @@ def attend(
         own: the queries' own keys, if they have any.
         min_block: number of queries in a block; larger if there would be more than MAX_BLOCKS.
         ways: number of devices that share the rows, and with them the scores.
+        on_cpu: whether the device is a CPU.
     """
     num_queries = q_RJGUQK.shape[3]
     num_keys = sum(x.key.shape[-2] for x in (*key_sets, *([own] if own else [])))
     scores = q_RJGUQK[..., :1].size // ways // num_queries * num_keys
-    blocks = _choose_blocks(num_queries, scores, min_block, causal=own is not None)
+    rows, most = len(q_RJGUQK), MAX_SCORES
+    if on_cpu and ways == 1:
+        few = max(1, CPU_SCORES * rows // (num_queries * scores))
+        few, most = next(x for x in range(min(few, rows), 0, -1) if rows % x == 0), CPU_SCORES
+        scores, rows = scores * few // rows, few
+    blocks = _choose_blocks(num_queries, scores, min_block, causal=own is not None, most=most)
+    if rows < len(q_RJGUQK):
+        blocks = blocks._replace(rows=rows)
     # A block must consist of whole turns. Padded queries are cut off again, so their gradient is 0.
     pad = -num_queries % (blocks.turn or 1)
     q_RJGUQK = jnp.pad(q_RJGUQK, [(0, pad if i == 3 else 0) for i in range(6)])
@@ -105,13 +120,15 @@ def attend(
     return out[:, :, :, :num_queries]
 
 
-def _choose_blocks(num_queries: int, scores: int, min_block: int, causal: bool) -> Blocks:
+def _choose_blocks(
+    num_queries: int, scores: int, min_block: int, causal: bool, most: int = MAX_SCORES
+) -> Blocks:
     """Returns the blocks; `scores` counts the scores of one query, over all rows and heads of a device."""
     block = max(min_block, -(-num_queries // MAX_BLOCKS))
     turn = None
-    if num_queries * scores > MAX_SCORES:
+    if num_queries * scores > most:
         # A power of two divides the usual lengths, and fits the tiles of accelerators.
-        most = max(1, min(MAX_SCORES // scores, block // 2))
+        most = max(1, min(most // scores, block // 2))
         turn = 2 ** (most.bit_length() - 1)
     if causal:
         return Blocks(block + -block % (turn or 1), turn)
@@ -129,6 +146,9 @@ def _attention(blocks, q, key_sets, own):
 
 def _forward(blocks, q, key_sets, own):
     """Returns the output and the log-sum-exp `[R, J, G, U, Q, 1]` over all keys."""
+    if blocks.rows is not None:
+        of_rows = functools.partial(_forward, blocks._replace(rows=None))
+        return _by_rows(blocks.rows, of_rows, q, key_sets, own)
     done = []
     for start, stop in _bounds(blocks, q):
 
@@ -152,6 +172,9 @@ def _backward(blocks, residuals, dout):
     The dq of a block is complete after that block. Many blocks see the same keys, so the gradients of
     keys and values are summed over blocks and turns, in float32.
     """
+    if blocks.rows is not None:
+        of_rows = functools.partial(_backward, blocks._replace(rows=None))
+        return _by_rows(blocks.rows, of_rows, residuals, dout)
     q, key_sets, own, out, log_total = residuals
     delta = jnp.sum(out.astype(jnp.float32) * dout, -1, keepdims=True)
     keys = [*key_sets, *([own] if own else [])]
@@ -278,6 +301,13 @@ def _add(totals, more):
         return total + jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, missing), (0, 0)])
 
     return jax.tree.map(add, totals, more)
+
+
+def _by_rows(rows, function, *xs):
+    """Returns `function(*xs)`, computed for a few rows at a time; rows are the first axis of all arrays."""
+    split = lambda x: x.reshape(-1, rows, *x.shape[1:])
+    out = jax.lax.map(lambda xs: function(*xs), jax.tree.map(split, xs))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), out)
 
 
 def _join(xs):

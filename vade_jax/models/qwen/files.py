@@ -50,8 +50,8 @@ def load(
 
     Without `shardings` the parameters are NumPy arrays. With `shardings` (from `mesh.shardings`) they are
     `jax.Array`s that go from the files straight to their devices. Then only one tensor at a time is in
-    memory in addition, in the dtype of the file (at most 1.1 GB for the 7B in bfloat16). Every process
-    of the mesh must call this.
+    memory in addition, in the dtype of the file (at most 1.1 GB for the 7B in bfloat16); where the mesh is
+    one CPU, one parameter. Every process of the mesh must call this.
 
     Raises:
         FileNotFoundError: the directory, config.json or a weight file is missing.

@@ -218,7 +218,7 @@ class Decoder(nnx.Module):
             prompt = attention.prompt_keys(keys.key, keys.value, length_M)
 
             def attend(q, k, v):
-                out = attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
+                out = attention.grouped(q, [prompt], k, v, group_size, place=self.place)
                 return out, None
 
             y_NUD, _ = layer.attend(y_NUD, rotation_y, attend)

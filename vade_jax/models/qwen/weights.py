@@ -6,9 +6,9 @@ memory (`model.language_model`, `model.visual`), in which Qwen3-VL is published.
 published.
 
 A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
-So no function here holds more than the parameters and one tensor. A tensor goes to the devices in the form of
-the file, split such that its transform moves nothing between devices. There it is transformed and written
-into its layer of the parameter.
+So no function here holds more than the parameters and one tensor (on a single CPU, one parameter). A tensor
+goes to the devices in the form of the file, split such that its transform moves nothing between devices.
+There it is transformed and written into its layer of the parameter.
 """
 
 import functools
@@ -219,7 +219,9 @@ def to_params(
     """
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
-    if shardings is None:
+    # A CPU's memory is the host's: without programs, of which each layout would need its own.
+    on_host = shardings is None or _is_one_cpu(jax.tree.leaves(shardings)[0])
+    if on_host:
         params = jax.tree.map(lambda leaf: np.empty(leaf.shape, dtype), abstract)
         fill = _fill_on_host
     else:
@@ -231,8 +233,14 @@ def to_params(
         target = get(params, entry.path)
         *parents, last = entry.path.split("/")
         filled = fill(target, tensors, entry.stacked, entry.transform)
+        if on_host and shardings is not None:
+            filled = jax.device_put(filled, get(shardings, entry.path), may_alias=False)
         get(params, "/".join(parents))[last] = filled
     return params
+
+
+def _is_one_cpu(sharding: NamedSharding) -> bool:
+    return [x.platform for x in sharding.device_set] == ["cpu"]
 
 
 def _fill_on_host(target, tensors, stacked, transform) -> np.ndarray:

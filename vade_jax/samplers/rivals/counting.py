@@ -7,6 +7,7 @@ is not visited keeps its counts. So does one without valid answers, which the pa
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 
 import chex
@@ -14,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma
-from scipy.special import comb
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, per_item, ranking
@@ -287,7 +287,8 @@ def information(alpha_C: Array, beta_C: Array, num_rollouts: int) -> jax.Array:
     )
     # log q_s = log B(a+s, b+K-s) - log B(a, b); K over s sequences have that chance.
     log_CS = right_CS + wrong_CS[:, ::-1] - all_CS[:, -1:]
-    log_ways_S = np.log(comb(num_rollouts, np.arange(num_rollouts + 1))).astype(np.float32)
+    ways_S = [float(math.comb(num_rollouts, s)) for s in range(num_rollouts + 1)]
+    log_ways_S = np.log(ways_S).astype(np.float32)
     of_answers_C = -jnp.sum(jnp.exp(log_CS + log_ways_S) * log_CS, axis=1)
     mean_C = a_C / total_C
     of_one_C = digamma(total_C + 1) - mean_C * digamma(a_C + 1) - (1 - mean_C) * digamma(b_C + 1)
