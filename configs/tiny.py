@@ -81,7 +81,7 @@ def smoke(c: ConfigDict) -> None:
     default.built_in(c, num_train=16, num_validation=8)
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 128
-    c.data.length_multiple = 64
+    c.data.length_multiple = 128  # one shape
     c.engine.name, c.engine.prompts_per_call = "local", 4
     c.sampling.max_tokens = c.eval.max_tokens = 8
     c.batch.prompts_per_minibatch = 4

@@ -5,8 +5,11 @@ Programs that tests start as processes of their own inherit the latter from the 
 """
 
 import atexit
+import gc
 import logging
 import os
+import pathlib
+import resource
 import shutil
 import signal
 import tempfile
@@ -16,6 +19,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if os.environ["JAX_PLATFORMS"] != "cpu":
     # A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
     os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # of torch: a second one waits in a loop for small models
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work. jaxlib 0.10
 # can also leave out the detour by MLIR for fusions, two thirds of the rest; later ones cannot.
 if os.environ["JAX_PLATFORMS"] == "cpu":
@@ -43,18 +49,43 @@ import pytest
 import experiments.diva  # noqa: F401  in every process, so that all see the same selectors
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
 from experiments import errors
+from vade_jax import samplers
 
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", 8)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def a_selector_is_built_once():
+    """Equal hyperparameters give the same pure functions, whose programs are then compiled once a module."""
+    build, built = samplers.Spec.__call__, {}
+
+    def once(spec, **options):
+        key = spec, repr(sorted(options.items()))
+        if key not in built:
+            built[key] = build(spec, **options)
+        return built[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samplers.Spec, "__call__", once)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_let_go():
-    """The next module has its own; all of them together would take gigabytes."""
+    """All of them together would take gigabytes; small ones are those of the next module also."""
     yield
-    jax.clear_caches()
+    memory = pathlib.Path("/proc/self/statm")  # in pages, the second number what is resident
+    if not memory.exists() or int(memory.read_text().split()[1]) * resource.getpagesize() > 1.5e9:
+        jax.clear_caches()
     for name in errors.SAVERS:  # silent in a program that has ended with an error
         logging.getLogger(name).disabled = False
+
+
+def pytest_collection_finish():
+    """Tracing makes millions of objects; what is there before the first test is looked through no more."""
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,7 @@
 """Imports point down and never to experiments, siblings do not meet, leaves import what they list."""
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -61,13 +62,16 @@ ONLY_IN = {
 FILES = sorted((ROOT / "vade_jax").rglob("*.py"))
 
 
+@functools.cache
 def imports(path):
-    """Yields the dotted names that a file imports."""
+    """Returns the dotted names that a file imports."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def part(dotted):

@@ -94,24 +94,19 @@ DATA = (
 )
 
 
-def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
+def test_a_model_and_data_of_a_commit_are_fetched_once_and_then_need_no_network(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
-    with Hub(models={"a/m": files}) as server:
-        assert ask(tmp_path, MODEL, url=server.url) == ["['config.json', 'model.safetensors']"]
+    expected = "['config.json', 'model.safetensors']"
+    image = [{"bytes": b"png", "path": "a.png"}]
+    with Hub(models={"a/m": files}, datasets={"a/d": data("q0", "q1")}) as server:
+        name = f"a/d@{server.commit('datasets', 'a/d')}:train"
+        asked = MODEL, f"len(sources.rows({name!r}))"
+        splits = map(DATA.format, ("train", "test", "nothing"))
+        *fetched, train, test, nothing = ask(tmp_path, *asked, *splits, url=server.url)
+        assert fetched == [expected, "2"]
         got = [path for method, path in server.log if method == "GET" and "resolve" in path]
         assert not any(path.endswith(".bin") for path in got)
-    expected = ["['config.json', 'model.safetensors']"]
-    assert ask(tmp_path, MODEL, HF_HUB_OFFLINE="1") == expected
-
-
-def test_data_of_a_split_and_of_a_commit(tmp_path):
-    image = [{"bytes": b"png", "path": "a.png"}]
-    with Hub(datasets={"a/d": data("q0", "q1")}) as server:
-        name = f"a/d@{server.commit('datasets', 'a/d')}:train"
-        size = f"len(sources.rows({name!r}))"
-        splits = map(DATA.format, ("train", "test", "nothing"))
-        train, test, nothing, num_rows = ask(tmp_path, *splits, size, url=server.url)
         assert (train, test) == (str([("q0", image), ("q1", image)]), str([("t", image)]))
-        assert "not a path here" in nothing and num_rows == "2"
+        assert "not a path here" in nothing
         server.repos["datasets", "a/d"] = data("other")  # a new commit
-        assert ask(tmp_path, size, HF_HUB_OFFLINE="1") == ["2"]
+        assert ask(tmp_path, *asked, HF_HUB_OFFLINE="1") == [expected, "2"]

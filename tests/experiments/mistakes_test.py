@@ -105,6 +105,7 @@ MISTAKES = [
     (flag, "--config=README.md", "README.md, line "),
     (flag, f"{TINY} --config.selector.options.decay_selcted=0.3", 'Did you mean "decay_selected"'),
     (flag, "--workdri=x", "workdir"),
+    (flag, "workdir x", "'workdir'"),
     (sweep, {"arms": "unifrom@1e-4"}, "did you mean 'uniform'"),
     (sweep, {"run": {"seed": 7}}, "run.seed=7"),
     (sweep, {"run": {"num_prompts": 3}}, "batch.prompts_per_m"),
@@ -144,19 +145,23 @@ def test_a_mistake_is_one_line_that_names_the_setting(
     assert name in line, line
 
 
+def test_help(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        flag(tmp_path, "--help")
+    assert ended.value.code == 0
+    assert "--workdir: The run directory; an existing one is resumed." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
-    ("command", "code", "message"),
+    ("words", "code", "message"),
     [
-        ("train --help", 0, "--workdir: The run directory; an existing one is resumed."),
-        ("train --config=configs/tiny.py", 2, "get_config"),
-        ("make_tiny --directory=unused seed 1", 2, "'seed'"),
-        ("bench --suite=plan", 1, "--config"),
-        ("bench --suite=verify --quick", 0, "verdicts/s"),
+        ("--suite=plan", 1, "--config"),
+        ("--suite=plan --config=configs/tiny.py", 2, "get_config"),
+        ("--suite=verify --quick", 0, "verdicts/s"),
     ],
 )
-def test_help_and_mistakes_and_a_small_suite_of_a_process(command, code, message):
-    name, *rest = command.split()
-    run = [sys.executable, "-m", f"experiments.{name}", *rest]
+def test_mistakes_and_a_small_suite_of_a_process(words, code, message):
+    run = [sys.executable, "-m", "experiments.bench", *words.split()]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
     said = done.stderr if code else done.stdout
     assert done.returncode == code and message in said

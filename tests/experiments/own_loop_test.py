@@ -6,18 +6,27 @@ import numpy as np
 from configs import tiny_gspo
 from experiments import own_loop
 from vade_jax import run, settings
+from vade_jax.data import procedural
 from vade_jax.store import checkpoints, metrics, rollout_log
 
 STEPS = 2
 LOSSES = ("actor/loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ppo_kl")
 
 
-def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path, one_device):
+def test_steps_have_the_trainers_prompts_answers_losses_and_weights(
+    tmp_path, one_device, monkeypatch
+):
+    """With a sixteenth of the data and half of the batch."""
+    few = procedural.Procedural
+    fewer = lambda seed, num_items, *more: few(seed, num_items // 16, *more)
+    monkeypatch.setattr(procedural, "Procedural", fewer)
+    monkeypatch.setattr(own_loop, "B", 16)
     steps = []
     accuracy = own_loop.main(str(tmp_path), STEPS, on_step=lambda *step: steps.append(step))
 
     c = tiny_gspo.get_config()
     c.num_steps, c.eval.every = STEPS, 0
+    c.num_prompts = c.engine.prompts_per_call = 16
     workdir = str(tmp_path / "trainer")
     assert run.train(settings.Run.from_dict(c.to_dict()), workdir)
     records = {record["step"]: record for record in metrics.read(workdir)}
@@ -36,7 +45,7 @@ def test_steps_have_the_trainers_prompts_answers_losses_and_weights(tmp_path, on
     expected = {
         "policy": state.params,
         "optimizer": {"opt_state": state.opt_state, "step": state.step},
-        "selector": {"posterior": posterior, "visited_I": np.zeros(512, np.int32)},
+        "selector": {"posterior": posterior, "visited_I": np.zeros(32, np.int32)},
     }
     _, trained = checkpoints.restore(saved, STEPS, expected)
     saved.close()

@@ -24,7 +24,6 @@ folder.mkdir(exist_ok=True)
 """
 TRAIN = """
 import json, pathlib, shutil, sys
-from vade_jax.store import metrics
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
@@ -37,7 +36,7 @@ done = {"state": "done", "num_items": 16, "step": c["num_steps"], "rollouts_tota
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
           "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
-(folder / "metrics.jsonl").write_text("".join(map(metrics.line, lines)))
+(folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\\n" for x in lines))
 shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)
 """
 

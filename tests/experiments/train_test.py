@@ -22,7 +22,7 @@ from vade_jax.data import hub
 from vade_jax.models.qwen import files
 from vade_jax.report import curves, headline
 from vade_jax.run import cluster
-from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax.store import checkpoints, metrics, rollout_log, run_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -33,18 +33,24 @@ def smoke(num_steps, model):
     c.num_steps = num_steps
     c.loss.kl_coef = 0.01  # this policy answers nothing right: no advantage would move it
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
-    c.data.length_multiple = 128
     c.optimizer.learning_rate = 3e-4
     c.eval.every = 1
+    c.checkpoint.keep = 3
     return c
+
+
+def killed(whole, copy, step):
+    """Copies a run as a kill after this step would have left it, but with the logs of later steps."""
+    shutil.copytree(whole, copy)
+    steps = (copy / "checkpoints").iterdir()
+    for later in (copy / "policy", *(x for x in steps if int(x.name) > step)):
+        shutil.rmtree(later)
+    run_file.change(copy, state=run_file.RUNNING)
 
 
 @pytest.fixture(scope="module")
 def runs(one_device, small_checkpoint, tmp_path_factory):
-    """Directories of 2 + 2 and of 4 steps, and what was printed.
-
-    Programs are compiled once: the later runs find them in a cache on disk.
-    """
+    """Directories of a run of 4 steps and of one killed after 2 and resumed, and what was printed."""
     base, said = tmp_path_factory.mktemp("runs"), {}
 
     def run(name, num_steps):
@@ -54,9 +60,9 @@ def runs(one_device, small_checkpoint, tmp_path_factory):
         said[name, num_steps] = out.getvalue()
         return out.getvalue()
 
-    run("resumed", 2)
-    run("resumed", 4)
     run("whole", 4)
+    killed(base / "whole", base / "resumed", 2)
+    run("resumed", 4)
     return base, said, run
 
 
@@ -64,7 +70,8 @@ def latest(directory):
     """The newest checkpoint's arrays, read without knowing what they are for."""
     import orbax.checkpoint as ocp
 
-    reader, folder = ocp.StandardCheckpointer(), directory / "checkpoints" / "4"
+    folders = (directory / "checkpoints").iterdir()
+    reader, folder = ocp.StandardCheckpointer(), max(folders, key=lambda x: int(x.name))
     return {name: reader.restore(folder / name) for name in ("policy", "optimizer", "selector")}
 
 

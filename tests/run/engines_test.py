@@ -75,7 +75,7 @@ def test_a_run_whose_server_is_killed_at_random_moments_ends_like_one_left_alone
     c.loss.kl_coef, c.optimizer.learning_rate = 0.01, 3e-4
     train.main(c, str(tmp_path / "alone"))
     make, moments = engines.make, itertools.count()
-    kills = np.random.default_rng(0).choice(30, 3, replace=False)
+    kills = np.random.default_rng(0).choice(20, 2, replace=False)
     mortal = lambda *args, **kw: Mortal(make(*args, **kw), moments, kills)
     monkeypatch.setattr(engines, "make", mortal)
     for _ in kills:

@@ -49,7 +49,6 @@ def test_a_run_of_a_family_ends_with_a_policy_that_transformers_loads(
 ):
     transformers = pytest.importorskip("transformers")
     c = tiny_gspo.get_config(f"smoke,{word}")
-    c.eval.num_samples = 1
     train.main(c, str(tmp_path / "run"))
     last = metrics.read(tmp_path / "run")[-1]
     assert last["step"] == 2 and last["actor/grad_norm"] > 0

@@ -99,7 +99,6 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint):
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.eval.every, c.eval.num_samples, c.checkpoint.every = 9, 1, 9
     c.loss.kl_coef = 0.01  # without, a step in which no answer is right would teach nothing
-    c.data.length_multiple = 128
     c.measure.every = min(c.measure.every, 2)
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")

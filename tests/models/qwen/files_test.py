@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from tests.models.qwen import inputs, oracle
 from tests.trainer import small
-from vade_jax.models.qwen import files, model, presets, tiny_checkpoint, weights
+from vade_jax.models.qwen import files, model, presets, weights
 from vade_jax.trainer import mesh
 
 SMALL = oracle.blocks(oracle.text(presets.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
@@ -233,10 +233,13 @@ def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
         assert path.read_bytes() == (tmp_path / "x0" / path.name).read_bytes(), path
 
 
-def test_the_preprocessor_of_another_family_is_refused_before_any_weight(tmp_path):
-    for name in ("tiny", "tiny_qwen3vl"):
-        tiny_checkpoint.write(tmp_path / name, 0, name)
-    files.load_config(tmp_path / "tiny")
-    shutil.copy(tmp_path / "tiny_qwen3vl" / "preprocessor_config.json", tmp_path / "tiny")
+def test_the_preprocessor_of_another_family_is_refused_before_any_weight(
+    small_checkpoint, tmp_path
+):
+    for name in ("config.json", "preprocessor_config.json"):
+        shutil.copy(small_checkpoint / name, tmp_path)
+    files.load_config(tmp_path)
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"patch_size": 16}))
     with pytest.raises(ValueError, match="patch_size is 16, but a qwen2_5_vl has 14: "):
-        files.load_config(tmp_path / "tiny")
+        files.load_config(tmp_path)

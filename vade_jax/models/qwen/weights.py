@@ -335,6 +335,10 @@ def _adapter_of(params: types.Params, path: str) -> tuple:
 def _tensor(value: _Value, layer: int | None, transform: Transform, dtype: np.dtype) -> np.ndarray:
     """Returns the tensor of one layer of `value`; `layer` None: of all of it."""
     kernel = value.kernel
+    is_alone = value.lora_a is None and isinstance(kernel, jax.Array)
+    if is_alone and [device.platform for device in kernel.devices()] == ["cpu"]:
+        # Its memory is the host's: no program is compiled for each shape.
+        value = _Value(kernel := np.asarray(kernel))
     if not isinstance(kernel, jax.Array):
         tensor = transform.invert((value if layer is None else value.of(layer)).sum())
         return np.ascontiguousarray(tensor.astype(dtype, copy=False))
