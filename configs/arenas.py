@@ -1,6 +1,6 @@
 """Arenas: jobs in which better selection can help, and the controls that test whether it does.
 
-All but `smollm` are the tiny job with other data.
+All but `smollm` are the tiny job with other data; those of `easy_vqa` are not our own.
 
 configs/sweep.py makes a sweep of each arena. docs/arenas.md has the results of the controls, docs/results.md
 those of the sweeps.
@@ -8,7 +8,7 @@ those of the sweeps.
 
 from ml_collections import ConfigDict
 
-from configs import arms
+from configs import arms, easy_vqa
 from experiments.arenas import controls
 
 DOSE_FACTOR = 3  # times the prompts a step that the control `dose` has
@@ -52,6 +52,8 @@ ARENAS = {
         "steps": 60,
         "max_tokens": 128,
     },
+    # Taught in so few steps, the policy of the package answers more than half of these questions.
+    "easy_vqa": {"lessons": dict(num_steps=80, batch_size=32, data="train"), "steps": 60},
     # Tests a pretrained model, so nothing is taught.
     "smollm": {
         "mixture": dict(
@@ -79,18 +81,21 @@ def put(run, lessons, name, args):
     run.num_prompts, run.num_steps = args.prompts, args.steps
     run.batch.prompts_per_minibatch = args.prompts // args.updates
     run.batch.prompts_per_microbatch = run.batch.prompts_per_minibatch
-    run.data.mixture = ConfigDict(arena["mixture"])
+    run.data.mixture = ConfigDict(arena.get("mixture", {}))
+    if name == "easy_vqa":
+        easy_vqa.put(run)
+        run.model.preset = "tiny_reader"
     run.data.num_train = arena.get("pool", 256)
     # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
     run.optimizer.decay_steps = args.updates * run.num_steps
     run.eval.num_samples, run.eval.every = 4, 20
-    if "taught" not in arena:
+    if name == "smollm":
         lessons.num_steps = 0
         _pretrained(run)
         return
-    lessons.mixture = ConfigDict(arena["taught"])
-    lessons.noise = ConfigDict(arena["noise"])
-    lessons.num_steps = LESSONS
+    lessons.noise, lessons.num_steps = ConfigDict(arena.get("noise", {})), LESSONS
+    lessons.mixture = ConfigDict(arena.get("taught", {}))
+    lessons.update(arena.get("lessons", {}))
     # All arms have the same validation questions. Validating less often pays for more questions.
     run.data.num_validation = 1024
     run.checkpoint.every = 30

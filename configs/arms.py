@@ -6,12 +6,11 @@ that all runs share, including changes by `--config.run.FIELD=VALUE`.
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
 from configs import default
-from experiments.warm_start import Lessons
 from vade_jax import samplers
 
 Change = Callable[[ConfigDict], None]
@@ -19,35 +18,6 @@ Change = Callable[[ConfigDict], None]
 BUDGET = 3.0  # in VADE's comparison DAPO may use this many times the others' rollouts
 # Decays of Eq. 5 and 6: the share that is kept of a selected prompt's counts, and of the others' counts.
 DECAYS = ((0.0, 0.2, 0.5, 0.8), (0.95, 0.99, 0.999, 1.0))
-
-
-def make(
-    run: ConfigDict,
-    name: str,
-    *,
-    arms: Mapping[str, Change],
-    chosen: str,
-    losses: Mapping[str, Change],
-    baseline: str,
-    lessons: ConfigDict | None = None,
-) -> ConfigDict:
-    """Returns a sweep: every chosen arm with every chosen loss, data and seed.
-
-    `name` is the folder of tables and figures; `chosen` are the arms that run by default, separated by
-    commas; all `losses` run. `lessons` are taught before the runs, once per seed.
-    """
-    c = ConfigDict()
-    c.name = name
-    c.arms = chosen
-    c.losses = ",".join(losses)
-    c.data = "clean"
-    c.seeds = "0,1,2"
-    c.baseline = baseline
-    c.run = run
-    c.lessons = ConfigDict(Lessons().to_dict()) if lessons is None else lessons
-    # The meaning of the words above.
-    c.known = ConfigDict({"arms": dict(arms), "losses": dict(losses), "data": DATA})
-    return c
 
 
 def changed(run: ConfigDict, *changes: Change) -> ConfigDict:
@@ -110,6 +80,11 @@ def refilled(c: ConfigDict) -> None:
     c.budget, c.refill.max_rounds = BUDGET, 0
 
 
+def cero(c: ConfigDict) -> None:
+    """CERO plans for the steps of the run."""
+    selector("cero", **({"steps": c.num_steps} if c.num_steps else {}))(c)
+
+
 # The selectors to compare; VADE has the options of the run.
 RIVALS: dict[str, Change] = {
     "uniform": selector("uniform"),
@@ -119,6 +94,7 @@ RIVALS: dict[str, Change] = {
     "vade_measured": selector("vade", warmup="measured"),
     "vade_dapo": both(around_vade("dapo"), refilled),
     "remind_vade": around_vade("remind"),
+    "cero": cero,
 }
 RIVALS |= {name: selector(name) for name in samplers.SAMPLERS if name not in RIVALS}
 

@@ -8,7 +8,7 @@ r"""Sweeps: runs of one job that vary selector, loss, data and seed, then tables
 Words after the colon name the job that all runs share:
 
 (none)     the tiny job; a run takes about two minutes on one quiet CPU core, DAPO's run twice that
-frontier, ladder, digits, lengths, smollm: the arenas of docs/arenas.md
+frontier, ladder, digits, lengths, easy_vqa, smollm: the arenas of docs/arenas.md
 base=FILE  any config of a run with VADE, and its loss. This word comes last: FILE's arguments follow after
            another colon, as in base=configs/qwen7b_gspo.py:split
 
@@ -20,14 +20,14 @@ controls   for an arena: `uniform`, `dose` (three times the prompts a step) and 
 ablations  for a base: Table 2 and more, VADE with one option changed; a variant that changes nothing is left
            out
 decays     both decays of Eq. 5 and 6, four values each: 16 arms
-losses     VADE and the uniform selector with GRPO, GSPO, DAPO's loss and Dr. GRPO
 
 More words: `smoke` (for tests); for an arena `updates=8` of the policy a step, `prompts=32` and `steps=200`.
 
 To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
-`--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
-wrong). To change what all runs share: `--config.run.num_steps=100`, and what is taught before, once a seed:
-`--config.lessons.num_steps=0` is nothing. The arms are all selectors, with the options of their papers, and:
+`--config.losses=grpo,dr_grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training
+golds is wrong). To change what all runs share: `--config.run.num_steps=100`, and what is taught before, once
+a seed: `--config.lessons.num_steps=0` is nothing. The arms are all selectors, with their papers' options,
+and:
 
 vade_dapo: DAPO around VADE. DAPO refills until it has used three times the rollouts of the others;
     dapo_three_rounds has at most three rounds a step, after which a batch may stay incomplete
@@ -38,11 +38,14 @@ remind_vade: a queue of mastered prompts around VADE; `remind` puts it around un
 decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the other prompts' counts
 """
 
+from ml_collections import ConfigDict
+
 from configs import arenas, arguments, arms, tiny
 from experiments.arenas import controls
+from experiments.warm_start import Lessons
 from vade_jax import imports
 
-KINDS = ("selectors", "controls", "ablations", "decays", "losses")
+KINDS = ("selectors", "controls", "ablations", "decays")
 ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2
 
 
@@ -59,17 +62,19 @@ def get_config(arg=None):
     lessons = tiny.taught(run) if base is None else None
     if arena and not args.smoke:
         arenas.put(run, lessons, arena, args)
+    c = ConfigDict()
+    c.name = "arena" if arena else "table1" if kind == "selectors" else kind
+    chosen, c.baseline = _chosen(run, kind)
+    c.arms = ",".join(chosen)
+    c.losses = "gspo,grpo" if c.name == "table1" else "gspo" if base is None else "own"
+    c.data, c.seeds = "clean", "0,1,2"
+    c.run = run
+    c.lessons = ConfigDict(Lessons().to_dict()) if lessons is None else lessons
     known = arms.RIVALS | arms.VARIANTS | arms.DECAY_GRID | arenas.CONTROLS
-    chosen, baseline = _chosen(run, kind)
     # The tiny job's loss is GRPO: it is left as `--config.run.loss.FIELD=VALUE` may set it. So is a base's.
-    losses = arms.LOSSES | ({"grpo": arms.nothing} if base is None else {})
-    if base is not None and kind != "losses":
-        losses = {"own": arms.nothing}
-    name = "arena" if arena else "table1" if kind == "selectors" else kind
-    compared = dict(arms=known, chosen=",".join(chosen), losses=losses, baseline=baseline)
-    c = arms.make(run, name, **compared, lessons=lessons)
-    if base is None and kind != "losses":
-        c.losses = "gspo,grpo" if name == "table1" else "gspo"
+    losses = arms.LOSSES | {"grpo" if base is None else "own": arms.nothing}
+    # What the words above stand for
+    c.known = ConfigDict({"arms": known, "losses": losses, "data": arms.DATA})
     return c
 
 
@@ -93,8 +98,6 @@ def _chosen(run, kind):
         return ("uniform", controls.DOSE, controls.ORACLE), "uniform"
     if kind == "decays":
         return arms.DECAY_GRID, "decay_200_999"  # the paper's
-    if kind == "losses":
-        return ("uniform", "vade"), "uniform"
     if kind == "selectors":
         return (*arms.RIVALS, *ABLATED), "uniform"
     differing = [arm for arm, change in arms.VARIANTS.items() if arms.changed(run, change) != run]

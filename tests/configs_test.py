@@ -3,13 +3,17 @@
 After a change that is meant: `python -m tests.configs_test` writes the snapshot again.
 """
 
+import collections
 import importlib
+import io
 import json
 import pathlib
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from configs import arguments
+from configs import arguments, easy_vqa
 from experiments import hooks
 from vade_jax import settings
 from vade_jax.run import checks
@@ -17,10 +21,10 @@ from vade_jax.store import run_file
 
 SNAPSHOT = pathlib.Path(__file__).with_name("configs.json")
 TINY = [f"tiny_{name}" for name in ("gspo", "grpo", "dapo", "diva")]
-PAPER = [f"qwen{size}_{loss}" for size in ("3b", "7b") for loss in ("grpo", "gspo")]
+PAPER = [f"qwen{size}_gspo{loss}" for size in ("3b", "7b") for loss in ("", ":grpo")]
 OTHERS = ["qwen7b_diva", "qwen3vl_2b", "qwen3vl_4b", "qwen3vl_8b", "geo3k", "math_text"]
 QWEN35 = [f"qwen3_5_{size}" for size in ("0_8b", "2b", "4b", "9b")]
-CONFIGS = [*TINY, *PAPER, *OTHERS, *QWEN35, "my_data", "torture"]
+CONFIGS = [*TINY, *PAPER, *OTHERS, *QWEN35, "my_data", "easy_vqa", "torture"]
 CONFIGS += [
     f"{name}:smoke" for name in ("tiny_gspo", "tiny_diva", "qwen7b_gspo", "qwen7b_diva", "geo3k")
 ]
@@ -74,7 +78,7 @@ def test_table_4(name):
     }
     clip = (c.loss.ratio, c.loss.clip_low, c.loss.clip_high, c.loss.aggregate)
     gspo = ("sequence", 3e-4, 4e-4, "seq-mean-token-mean")
-    assert clip == (gspo if "gspo" in name else ("token", 0.2, 0.2, "token-mean"))
+    assert clip == (("token", 0.2, 0.2, "token-mean") if ":grpo" in name else gspo)
 
 
 # ------------------------------------------------------------------------------ words and values
@@ -92,6 +96,24 @@ def test_what_follows_another_value_follows_a_later_one_until_it_is_set():
     c = load("my_data")
     c.data.validation = "held_out.jsonl"
     assert c.data.validation_share == 0.0
+
+
+def test_easy_vqa_has_its_questions_with_their_types_and_pictures():
+    pytest.importorskip("easy_vqa")
+    rows = easy_vqa.rows("train")
+    answers = {}
+    for row in rows:
+        answers.setdefault(row["subset"], collections.Counter())[row["answer"]] += 1
+    sizes = {"color": 5166, "shape": 5002, "has color": 10377, "has shape": 3810}
+    sizes |= {"lacks color": 10281, "lacks shape": 3939}
+    assert {name: counts.total() for name, counts in answers.items()} == sizes
+    assert set(answers["shape"]) == {"circle", "rectangle", "triangle"}
+    assert set(answers["has shape"]) == set(answers["lacks color"]) == {"yes", "no"}
+    validation = easy_vqa.rows("validation")
+    assert (len(validation), validation) == (9673, easy_vqa.rows("validation"))
+    (black, *_) = (x for x in rows if x["answer"] == "black")
+    shown = np.asarray(Image.open(io.BytesIO(black["images"])).convert("L"))
+    assert shown.shape == (64, 64) and shown.min() < 40
 
 
 def test_a_run_once_more_from_its_config_json(tmp_path):

@@ -104,6 +104,19 @@ def test_the_record_of_a_run_becomes_a_column(tmp_path):
     assert rates == [0.5, 1.0, None, None]
 
 
+def test_a_prior_is_what_the_pass_brought_with_noise_or_of_another_prompt():
+    rate_I, right_I = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}
+    for name in ("RIGHT", "NOISY", "WRONG"):
+        selector = samplers.find(f"{ROOT}/docs/examples/priors.py:{name}")(num_rollouts=8)
+        everything = selector.propose(selector.init(6), jax.random.key(0), 6)
+        feedback = environment.feedback(everything, rate_I, np.random.default_rng(0))
+        state = selector.update(selector.init(6), feedback)
+        np.testing.assert_allclose(state.alpha_I + state.beta_I, 8, rtol=1e-6)
+        right_I[name] = np.asarray(state.alpha_I).tolist()
+    assert right_I["RIGHT"] == (8 * rate_I).tolist() != right_I["WRONG"]
+    assert sorted(right_I["WRONG"]) == sorted(right_I["RIGHT"]) and min(right_I["NOISY"]) > 0
+
+
 def test_the_selector_of_the_page_takes_rows_in_order_until_they_are_mastered():
     file = ROOT / "docs/examples/my_selector.py"
     assert f"```python\n{file.read_text()}```" in (ROOT / "docs/tutorials/selector.md").read_text()

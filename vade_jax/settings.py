@@ -109,8 +109,8 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    # Training data: "procedural" (built in), a file or directory of rows (docs/data.md), or
-    # OWNER/NAME[@REVISION][:SPLIT] on the Hugging Face hub
+    # Training data: "procedural" (built in), a file or directory of rows (docs/data.md), a function that
+    # returns rows, path/to/file.py:NAME, or OWNER/NAME[@REVISION][:SPLIT] on the Hugging Face hub
     train: str = location()
     # Validation data, in the forms of data.train; a directory made by build_data holds both
     validation: str = location()
@@ -121,7 +121,7 @@ class Data(Section):
     kind: str = ""
     # Another directory that images may be read from; by default they must be in the directory of their file
     image_root: str = location()
-    num_train: int = number(0, at_least=0)  # Training items; 0: all in the file
+    num_train: int = number(0, at_least=0)  # Training items, of a file the first rows; 0: all
     num_validation: int = number(0, at_least=0)  # Validation items; 0: all in the file
     # Weights of the question types in the built-in data, by "family_level"; empty: the default weights
     mixture: Mapping[str, Any] = mapping()

@@ -9,19 +9,20 @@ from experiments.arenas import cost
 from experiments.arenas.cost import LATE
 from experiments.arenas.records import Groups, Recorded
 from vade_jax import tables
-from vade_jax.report import curves, seeds
+from vade_jax.report import seeds
 from vade_jax.report.seeds import Mean
 
 # Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 # The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
 PEAK = "dapo"
+EARLY = 10  # the first steps, in which a prior has to show
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
-    ("varied", "rewards differ", "{:.2f}"),
+    ("early", f"in {EARLY} steps", "{:.2f}"),
     ("overshoot", "forecast less observed", "{:.2f}"),
     ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
     ("reach_95", "to 95 %", "{:,.0f}"),
@@ -39,7 +40,7 @@ NOTES = (
     "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
     "of them. If the interval does not contain 0, this number of seeds shows a difference.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
-    "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
+    f"wrong, averaged over all steps and over the first {EARLY}.",
     "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "
     "over steps.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: what a run has spent when it first reaches that share "
@@ -109,13 +110,13 @@ def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Recorded]:
 
 def of_run(run: Recorded) -> dict[str, float]:
     """Returns a run's values by the names of `OWN`; NaN where nothing was measured."""
-    outcome, varied = run.outcome, curves.named(run.records, curves.EFFECTIVE).values
+    outcome, early = run.outcome, run.outcome.effective.values[:EARLY]
     forgotten = outcome.forgotten.values[-LATE:]
     return {
         "late": cost.late(outcome.validations),
         "last": outcome.last,
         "effective_ratio": outcome.effective_ratio,
-        "varied": float(np.mean(varied)) if varied.size else np.nan,
+        "early": float(np.mean(early)) if early.size else np.nan,
         "overshoot": -outcome.bias,
         "forgotten": float(np.mean(forgotten)) if forgotten.size else np.nan,
         "hopeless": run.hopeless,

@@ -117,6 +117,8 @@ def _start(run: ConfigDict, seed: int, lessons: Lessons, workdir: str) -> WarmSt
         return None
     taught = arms.changed(run)
     taught.seed = seed
+    if lessons.are_rows(settings.Run.from_dict(taught.to_dict())):  # not only those that RL asks
+        taught.data.num_train = lessons.num_steps * lessons.batch_size
     of_seed, directory_ = settings.Run.from_dict(taught.to_dict()), f"warm_start_seed{seed}"
     lessons.mixed(of_seed)
     return WarmStart(of_seed, os.path.join(workdir, directory_), lessons)

@@ -38,6 +38,14 @@ def asks(path, **options):
     return [item.question for item in sources.rows(path, **options)]
 
 
+def test_a_function_returns_the_rows_of_a_split(tmp_path):
+    code = "def rows(split):\n    return [{'question': split, 'answer': 'a'}] * 2\n"
+    (tmp_path / "mine.py").write_text(code)
+    rows = sources.rows(f"{tmp_path}/mine.py:rows", split="validation")
+    expected = [(f"mine.rows:{i}", "validation") for i in range(2)]
+    assert [(x.uid, x.question) for x in rows] == expected
+
+
 # ------------------------------------------------------------------------------ files
 def separated(sep):
     rows = [ROWS[0], *map(dict.values, ROWS)]

@@ -25,7 +25,7 @@ def write(path, ids):
             "data_source": "test",
             "prompt": [{"role": "user", "content": f"question {name}"}],
             "reward_model": {"style": "rule", "ground_truth": name},
-            "extra_info": {"index": i % 7, "key": f"{name}!"},
+            "extra_info": {"index": i % 7, "key": f"{name}!", "rate": i / NUM_ROWS},
         }
         for i, name in enumerate(ids)
     ]
@@ -97,12 +97,14 @@ def test_parts_of_a_batch_are_one_observation_and_wait_in_the_checkpoint(tmp_pat
     assert_same_state(again.stream.selector, selector)
 
 
-def test_another_threshold_nested_ids_and_categories(tmp_path):
+def test_another_threshold_nested_ids_categories_and_a_prior(tmp_path):
     options = {"threshold": 0.0, "id_column": "extra_info.key", "seed": 4, "name": "pooled"}
-    options |= {"category_column": "extra_info.index", "options": {"decay_rest": 0.9}}
-    data = config(tmp_path, selector=options)
+    options |= {"category_column": "extra_info.index", "pass_rate_column": "extra_info.rate"}
+    data = config(tmp_path, selector=options | {"options": {"decay_rest": 0.9}})
     rows = dataset(data)
-    arguments = {"decay_rest": 0.9, "arrays": {"category": [i % 7 for i in range(NUM_ROWS)]}}
+    rates = [i / NUM_ROWS for i in range(NUM_ROWS)]
+    arrays = {"category": [i % 7 for i in range(NUM_ROWS)], "pass_rate": rates}
+    arguments = {"decay_rest": 0.9, "arrays": arrays}
     selector = Selector([f"{x}!" for x in IDS], "pooled", seed=4, num_rollouts=G, **arguments)
     batch_dict = next(iter(loader(data, rows)))
     ids = selector.select(B)

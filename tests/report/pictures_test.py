@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import types
 
 import pytest
 from PIL import Image
@@ -32,6 +33,13 @@ def test_pictures_come_from_the_data_when_it_is_the_same():
         "prompts on this page without their picture: 2 (2 have another question in the data now)"
     ]
     assert pictures.notes({"c": "no_picture"}) == []
+
+
+def test_a_page_runs_no_code_that_a_run_names(tmp_path):
+    ran = tmp_path / "ran"
+    (tmp_path / "theirs.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    run = types.SimpleNamespace(config={"data": {"train": f"{tmp_path}/theirs.py:rows"}})
+    assert pictures.of_run(run)("theirs.rows:0") is None and not ran.exists()
 
 
 def damaged_image():

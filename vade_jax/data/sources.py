@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vade_jax import types
+from vade_jax import imports, types
 from vade_jax.data import columns, hub, row_files
 
 _SPLITS = {
@@ -36,12 +36,8 @@ class Rows(Sequence[types.Item]):
     """A `Source` of the items in a table of rows; made by `rows`.
 
     Required columns: question (or problem, or a chat), and answer. Optional columns: images (or another
-    name, see `pictures`), kind, id. More optional columns go into the metadata: choices, tolerance, ordered,
-    paraphrases (other wordings of the question), steps (hints, in order), and subset, domain and level, by
-    which a run's report groups the questions.
-
-    The files of MATH and GSM8K, and the rows of verl's data sets (prompt, reward_model, extra_info), can be
-    read without changes.
+    name, see `pictures`), kind, id, and those of the metadata (see `columns`). Rows of MATH, GSM8K and verl
+    are read as they are.
     """
 
     table: row_files.Table
@@ -89,13 +85,13 @@ class Rows(Sequence[types.Item]):
 
 
 def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
-    """Opens a user's data: a file, a directory, or a name on the hub.
+    """Opens a user's data: a file, a directory, a name on the hub, or path/to/file.py:FUNCTION.
 
     A file is one of `row_files.FORMATS`, JSON and CSV also compressed. A directory is one of `save_to_disk`,
     or holds files of one format, itself or in its folders. For names on the Hugging Face hub see `hub`.
 
     Args:
-        path: of the file or directory, or a name on the hub.
+        path: of the file or directory, a name on the hub, or a function from the split to a list of rows.
         split: which split to read, from the hub or from a directory with files of several splits
             (train.arrow, validation.arrow).
         **options: fields of `Rows`.
@@ -105,7 +101,11 @@ def rows(path: str | pathlib.Path, *, split: str = "", **options: Any) -> Rows:
             a directory belong to the split.
     """
     name, place = str(path), pathlib.Path(os.path.expanduser(path))
-    if parsed := hub.parse(name):
+    if ".py:" in name:
+        made = imports.load(name, f"data.{split}")(split)
+        table = row_files.Table(len(made), list(*made[:1]), made.__getitem__)
+        directory, label = pathlib.Path(), imports.label(name)
+    elif parsed := hub.parse(name):
         (table, directory), label = hub.table(parsed, split or "train"), parsed.repo
     # Files of `save_to_disk`, for one data set or several splits.
     elif any((place / mark).is_file() for mark in ("state.json", "dataset_dict.json")):

@@ -33,8 +33,8 @@ class Settings:
     name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
         hyperparameters and its seed
     id_column: the column of ids, unique and the same in every run; a dot separates a field of a struct
-    category_column: the column of the rows' categories, named in the same way, for `pooled` and other
-        selectors that take it
+    category_column, pass_rate_column: those of categories, for `pooled` and other selectors that take them,
+        and of a prior; empty: none
     correct: the value that says whether an answer is right: "score", or a key of `reward_extra_info`
     threshold: an answer is right if that value is above it. verl's own mixed rewards are above 0.5 only
         for right answers
@@ -46,6 +46,7 @@ class Settings:
     seed: int = 0
     id_column: str = "id"
     category_column: str = ""
+    pass_rate_column: str = ""
     correct: str = "score"
     threshold: float = 0.5
 
@@ -78,17 +79,14 @@ class SelectingDataset(RLHFDataset):
         super().__init__(data_files, tokenizer, config, processor, max_samples)
         if data_files != config.train_files:
             return
-        self.settings = Settings(**OmegaConf.to_container(config.selector))
-        ids = [str(x) for x in _column(self.dataframe, self.settings.id_column)]
-        options, of_rows = self.settings.options, self.settings.category_column
-        if of_rows:
-            options = {**options, "arrays": {"category": _column(self.dataframe, of_rows)}}
+        asked = self.settings = Settings(**OmegaConf.to_container(config.selector))
+        ids = [str(x) for x in _column(self.dataframe, asked.id_column)]
+        columns = {"category": asked.category_column, "pass_rate": asked.pass_rate_column}
+        options = dict(asked.options)
+        for name in filter(columns.get, columns):
+            options.setdefault("arrays", {})[name] = _column(self.dataframe, columns[name])
         selector = choosing.make_selector(
-            ids,
-            self.settings.name,
-            seed=self.settings.seed,
-            num_rollouts=self.settings.num_rollouts,
-            options=options,
+            ids, asked.name, seed=asked.seed, num_rollouts=asked.num_rollouts, options=options
         )
         self.stream = choosing.Stream(selector, config.train_batch_size)
         self._place = {name: i for i, name in enumerate(ids)}

@@ -156,11 +156,11 @@ def of_run(run: Run) -> Find:
     """Returns uid -> item, from the data in a run's config; always None if they are missing.
 
     Data of the hub are read only from its cache, and only if `HF_HUB_OFFLINE` is set: making a page must
-    not download a data set.
+    not download a data set, nor run the code that a stranger's run directory names.
     """
     data: Any = run.config.get("data")
     try:
-        if hub.parse(str(data["train"])) and not _hub_is_off():
+        if ".py:" in data["train"] or (hub.parse(str(data["train"])) and not _hub_is_off()):
             return lambda uid: None
         if data["train"] != "procedural":
             # No answer is judged here, so a row may lack an answer, or have one of an unknown kind.

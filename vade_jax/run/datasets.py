@@ -116,25 +116,17 @@ def load(
                 f"data.{split}={getattr(data, split)!r}: none of its {len(source)} rows is usable, the "
                 f"first for: {rejects[0]['detail']}"
             )
-        return _part(data, split, Subset(source, kept, notes))
+        return Subset(source, kept, notes)
 
     train = usable("train")
     train, held_out = (train, usable("validation")) if data.validation else _parted(train, data)
     return Datasets(train, held_out, build_prompt, per_item(train, arrays))
 
 
-def _part(data: settings.Data, split: str, usable: Subset) -> Subset:
-    """Returns the usable rows of a split, at most as many as the settings ask for."""
-    size, most = getattr(data, f"num_{split}"), len(usable)
-    if size and getattr(data, split) != "procedural" and size != most:
-        print(f"{split}: {min(size, most)} of {most} usable rows (data.num_{split}={size})")
-    return usable.where(slice(size or None))
-
-
 def _source(
     data: settings.Data, split: str, seed: int, reward: settings.Reward, arrays: Mapping[str, str]
 ) -> sources.Source:
-    """Returns all rows of a split; prints a note on unused columns."""
+    """Returns the rows of a split; prints a note on unused columns."""
     path, size = getattr(data, split), getattr(data, f"num_{split}")
     if path == "procedural":
         share = data.wrong_golds if split == "train" else 0.0
@@ -147,6 +139,9 @@ def _source(
         kind=data.kind,
         image_root=data.image_root,
     )
+    if 0 < size < len(source):
+        print(f"{split}: the first {size} of {len(source)} rows (data.num_{split})")
+        source = dataclasses.replace(source, table=source.table._replace(size=size))
     if split == "train" and not reward.functions:
         of_arrays = re.split(r"[,|]", ",".join(arrays.values()))
         names = [x for x in source.table.columns if not columns.is_read(x) and x not in of_arrays]

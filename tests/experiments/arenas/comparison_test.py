@@ -38,7 +38,7 @@ def test_the_numbers_of_a_run():
         "late": pytest.approx(0.3),  # of 0.4, 0.2, 0.3
         "last": 0.3,
         "effective_ratio": 0.5,
-        "varied": 0.6,
+        "early": 0.5,
         "overshoot": pytest.approx(math.nan, nan_ok=True),  # a selector without a forecast
         "forgotten": pytest.approx(0.03),  # of .02, .03, .04
         "hopeless": 0.25,

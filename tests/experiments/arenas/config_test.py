@@ -37,8 +37,13 @@ def test_the_controls_run_by_default(name):
     assert oracle.num_prompts == base.num_prompts == (8 if name == "smollm" else 16)
 
 
+def test_cero_plans_for_the_steps_of_the_run():
+    assert planned("frontier,steps=30", arms="cero")["cero"].selector.options["steps"] == 30
+
+
 def test_each_loss_is_as_its_authors_set_it_whatever_the_job_has():
-    c = sweep.get_config("losses,base=configs/tiny_grpo.py:smoke")
+    c = sweep.get_config("base=configs/tiny_grpo.py:smoke")
+    c.arms, c.losses = "uniform,vade", "gspo,grpo,dapo,dr_grpo"
     c.seeds, c.run.sampling.max_tokens = "0", 40  # as an override of the command would
     found = {(run.arm, run.name.split("/")[1]): run.settings for run in runs.planned(c, "w")}
     assert {arm for arm, _ in found} == {"uniform", "vade"} and len(found) == 8
