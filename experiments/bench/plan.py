@@ -114,8 +114,12 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
     share = fraction * target.memory_gb * GB * num_devices
     weights = 2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params))
     text, lengths = policy.shape.text, largest(run)
-    token = 4 * text.num_layers * text.num_kv_heads * text.head_width  # a key and a value
+    num_full = text.num_layers // text.interval
+    token = 4 * num_full * text.num_kv_heads * text.head_width  # a key and a value
     group = token * (lengths.prompt + run.num_rollouts * lengths.answer)
+    if linear := text.linear:  # each answer has a memory in float32
+        memory = 4 * linear.value_size * linear.key_width
+        group += run.num_rollouts * (text.num_layers - num_full) * memory
     if not share or run.engine.url or share >= weights + group:
         return ""
     return (

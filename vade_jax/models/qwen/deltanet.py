@@ -136,7 +136,7 @@ def in_chunks(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns `out_NTHV` and the memory after the last token; all are float32."""
     T = q_NTHK.shape[1]
-    size = min(CHUNK, T)
+    size = min(CHUNK, 1 << (T - 1).bit_length())  # a power of two, for `_inverse`
 
     def chunks(x_NTH):
         """Returns `x_NTH` as [chunks, N, H, U, ...]."""
@@ -158,13 +158,42 @@ def _chunk(memory, chunk):
     decay = jnp.exp(jnp.where(seen, c[..., :, None] - c[..., None, :], -jnp.inf))
     k_beta, grown = k * beta[..., None], jnp.exp(c)[..., None]
     right = jnp.concatenate([v * beta[..., None], k_beta * grown], -1)
-    # The solver reads what is below the diagonal, and takes that for ones.
-    system = (k_beta @ jnp.swapaxes(k, -1, -2)) * decay
-    solved = jax.lax.linalg.triangular_solve(
-        system, right, left_side=True, lower=True, unit_diagonal=True
-    )
+    solved = _inverse((k_beta @ jnp.swapaxes(k, -1, -2)) * decay) @ right
     new = solved[..., : v.shape[-1]] - solved[..., v.shape[-1] :] @ memory
     out = (q * grown) @ memory + ((q @ jnp.swapaxes(k, -1, -2)) * decay) @ new
     left = jnp.exp(c[..., -1:] - c)[..., None]
     memory = memory * grown[..., -1:, :] + jnp.swapaxes(k * left, -1, -2) @ new
     return memory, out
+
+
+@jax.custom_vjp
+def _inverse(system: jax.Array) -> jax.Array:
+    """Returns (I + A)^-1, with A what `system`, [..., U, U], has below its diagonal; U is a power of two.
+
+    Twice the size at a time: in ((P, 0), (B, Q)), P and Q are inverted already, and B becomes -Q B P. Two of
+    `jax.lax.linalg.triangular_solve` at once can wait for each other for ever on a CPU (jaxlib 0.10.2).
+    """
+    inverse = jnp.ones((*system.shape[:-1], 1, 1), system.dtype)
+    while (num := inverse.shape[-3] // 2) > 0:
+        size = inverse.shape[-1]
+        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
+        blocks = system.reshape(*system.shape[:-2], num, 2, size, num, 2, size)[..., 1, :, :, 0, :]
+        left = jnp.moveaxis(jnp.diagonal(blocks, axis1=-4, axis2=-2), -1, -3)
+        upper = jnp.concatenate([first, jnp.zeros_like(first)], -1)
+        lower = jnp.concatenate([-second @ left @ first, second], -1)
+        inverse = jnp.concatenate([upper, lower], -2)
+    return inverse[..., 0, :, :]
+
+
+def _inverse_forward(system):
+    inverse = _inverse(system)
+    return inverse, inverse
+
+
+def _inverse_backward(inverse, gradient):
+    turned = jnp.swapaxes(inverse, -1, -2)
+    with jax.default_matmul_precision("highest"):  # the caller's does not reach a backward pass
+        return (-jnp.tril(turned @ gradient @ turned, -1),)
+
+
+_inverse.defvjp(_inverse_forward, _inverse_backward)
