@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 
-from configs import tiny_gspo
+from configs import qwen3_5_4b, tiny_gspo
 from experiments.bench import plan, programs, targets, workload
 from tests.trainer import small
 from vade_jax import settings
@@ -98,3 +98,13 @@ def test_what_does_not_fit_says_what_to_change(monkeypatch):
     sizes = {"update": (10**6, 0, 10**6), "decode": (10**6, 0, 10**9)}
     (problem,) = planned(monkeypatch, tiny(), small_device, **sizes).problems
     assert problem.endswith("try engine.prompts_per_call=4")
+
+
+def test_a_server_keeps_keys_of_full_layers_alone_and_a_memory_for_each_answer(monkeypatch):
+    c = qwen3_5_4b.get_config("single")
+    c.layout.serve_memory = 0.01
+    run = settings.Run.from_dict(c.to_dict())
+    *_, problem = planned(monkeypatch, run, update=(10**6, 0, 0)).problems
+    keys = 8 * 4 * 4 * 256 * (8192 + 8 * 2048)  # of 8 layers with 4 heads of 256, in bfloat16
+    memories = 8 * 24 * 4 * 32 * 128 * 128  # 8 answers, 24 layers with 32 heads, in float32
+    assert f"one group ({(keys + memories) / 1e9:.1f} GB)" in problem

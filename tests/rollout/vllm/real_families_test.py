@@ -1,8 +1,11 @@
-"""A real vLLM server of a tiny Qwen3-VL: its log-probs are the trainer's, before and after a sync."""
+"""Real vLLM servers of tiny models of other families: log-probs are the trainer's, before and after a sync."""
 
+import dataclasses
 import importlib.util
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.rollout.vllm import real_server_test as real
@@ -14,29 +17,46 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="needs vLLM"),
 ]
 LIMITS = {"min_pixels": 64 * 64, "max_pixels": 128 * 128}
+# The CPU build computes linear layers in bfloat16 only, and reuses prefixes only with chunks of prompts.
+LINEAR = {"dtype": "bfloat16", "enable_prefix_caching": False}
 
 
-@pytest.fixture(scope="module")
-def setup(tmp_path_factory):
+@pytest.fixture(
+    scope="module",
+    params=[("tiny_qwen3vl", {}, np.float32), ("tiny_qwen3_5", LINEAR, jnp.bfloat16)],
+    ids=lambda param: param[0],
+)
+def setup(request, tmp_path_factory):
+    preset, options, dtype = request.param
     directory = tmp_path_factory.mktemp("vllm") / "model"
-    tiny_checkpoint.write(directory, seed=0, preset="tiny_qwen3vl")
+    tiny_checkpoint.write(directory, seed=0, preset=preset)
     real.limit_pixels(directory, LIMITS)
     tokenizer = tokens.Tokenizer.load(directory)
-    launched = real.launch(directory, directory.parent / "vllm.log")
-    questions = real.questions(tokenizer, **LIMITS)
-    yield real.Setup(directory, launched, tokenizer, files.load_config(directory), questions)
+    launched = real.launch(directory, directory.parent / "vllm.log", **options)
+    questions, shape = real.questions(tokenizer, **LIMITS), files.load_config(directory)
+    yield real.Setup(directory, launched, tokenizer, shape, questions, dtype)
     launched.stop()
 
 
 def test_log_probs_are_the_trainers_before_and_after_a_sync(setup, tmp_path):
     """All weights change with version 2: a feature from an old cache would move the log-probs by 1."""
-    engine = setup.engine(tmp_path)
+    engine, old = setup.engine(tmp_path), setup.params(2)
     for version in (1, 2):
         params = setup.params(version)
         engine.sync(params, version)
         rollouts = real.answer(engine, setup, version)
         diff = real.difference(setup, params, rollouts, setup.prompts)
-        real.check_close(diff, f"version {version}")
-    assert not jax.tree.all(
-        jax.tree.map(lambda x, y: (x == y).all(), setup.params(1)["vision"], params["vision"])
-    )
+        if setup.dtype == np.float32:
+            real.check_close(diff, f"version {version}")
+        else:
+            check_rounding(setup, params, rollouts, diff)
+        assert real.difference(setup, old, rollouts, setup.prompts).mean() > 0.05
+        old = params
+
+
+def check_rounding(setup, params, rollouts, diff):
+    """In bfloat16 vLLM is as close to the trainer as the trainer is to its own float32."""
+    exact = dataclasses.replace(setup, dtype=np.float32)
+    rounding = real.difference(exact, params, rollouts, setup.prompts)
+    print(f"\n{diff.mean():.1e} {diff.max():.1e} {rounding.mean():.1e} {rounding.max():.1e}")
+    assert 0

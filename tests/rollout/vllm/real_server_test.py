@@ -39,12 +39,13 @@ class Setup:
     tokenizer: tokens.Tokenizer
     shape: object
     prompts: list
+    dtype: type = np.float32
 
     def params(self, seed):
         return model.init(self.shape, jax.random.key(seed))
 
     def merge(self, params):
-        return model.merge(model.graph(self.shape), params)
+        return model.merge(model.graph(self.shape, dtype=self.dtype), params)
 
     def engine(self, scratch):
         section = settings.Engine(name="vllm_server", timeout_s=120.0)
@@ -57,7 +58,7 @@ class Setup:
             banned_ids=self.tokenizer.banned_ids,
             tensors=functools.partial(weights.from_params, self.shape),
             directory=scratch / "weights",
-            dtype=np.dtype(np.float32),
+            dtype=np.dtype(self.dtype),
             longest=128 + T,
         )
 

@@ -22,6 +22,7 @@ from vade_jax.types import Array, Pytree
 
 LANES = 128  # lanes of a TPU's vector; the kernel needs rows of a multiple of this many tokens
 MAX_SPLASH_BLOCK = 512
+MAX_CUDNN_WIDTH = 128  # of a head; JAX allows 256 only where it sees a Hopper GPU
 
 
 @chex.dataclass(frozen=True)
@@ -90,7 +91,8 @@ def causal(
     # The platform of the mesh decides, not that of the process: a program for GPUs can be compiled on a
     # machine without one. cuDNN's kernel does not return a log-sum-exp that can be differentiated, so its
     # result cannot be merged with a second set of keys. It is used for prompts only.
-    if place.platform in ("gpu", "cuda") and q_NTHK.dtype == jnp.bfloat16:
+    fits_cudnn = q_NTHK.dtype == jnp.bfloat16 and q_NTHK.shape[-1] <= MAX_CUDNN_WIDTH
+    if place.platform in ("gpu", "cuda") and fits_cudnn:
         length_N = jnp.maximum(length_N, 1).astype(jnp.int32)  # an empty row gets one visible key
         return jax.nn.dot_product_attention(
             q_NTHK,
