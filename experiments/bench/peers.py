@@ -1,12 +1,12 @@
 """Ours and others', with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
 
 An update is ours with prompts once, ours with one row an answer, TRL's own, which has such rows, and torch's
-with prompts once by prefix_grouper (arXiv 2506.05433), the fair peer. Decoding is ours, ours with a prompt an
-answer, and transformers' `generate`. The model is a yardstick of text with random weights. torch has
-attention by SDPA, and the GPU if there is one. Peers that are not installed are left out.
+with prompts once by prefix_grouper (arXiv 2506.05433), the fair peer. Decoding is ours and transformers'
+`generate`. The model is of text with random weights; a hybrid's update is ours alone. torch has attention by
+SDPA, and the GPU if there is one. Peers that are not installed are left out.
 """
 
-import functools
+import dataclasses
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,38 +17,43 @@ from configs import tiny_grpo
 from experiments.bench import device, timing, workload
 from experiments.bench.programs import DECODE, UPDATE
 from vade_jax.models.qwen import config, files, presets
-from vade_jax.rollout import local
-from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
 from vade_jax.types import Prompt, Rollouts
 
 OURS, PLAIN = "ours, prompts once", "ours, one row an answer"
 TRL, GROUPER, GENERATE = "TRL", "prefix_grouper", "transformers' generate"
-SIZES = {  # tokens of prompt and answer, prompts, answers to each
-    UPDATE: [(1024, 256, 2, 8), (512, 64, 4, 8), (128, 64, 4, 8)],
-    DECODE: [(512, 64, 4, 8), (128, 64, 4, 8)],
+YARDSTICK, HYBRID = "yardstick", "hybrid"  # of about 3 M parameters; three in four layers linear
+SIZES = {  # the model, tokens of prompt and answer, prompts, answers to each
+    UPDATE: [
+        *[(YARDSTICK, 1024, 256, 2, 8), (YARDSTICK, 512, 64, 4, 8), (YARDSTICK, 128, 64, 4, 8)],
+        (HYBRID, 512, 64, 4, 8),
+    ],
+    DECODE: [(YARDSTICK, 512, 64, 4, 8), (YARDSTICK, 128, 64, 4, 8)],
 }
-YARDSTICK = "yardstick"  # a text model of 3.3 M parameters
-presets.PRESETS[YARDSTICK] = config.Config(
-    config.TextConfig(2048, 256, 4, 8, 2, 688, (16, 0, 0)), None, tie_embeddings=True
-)
+_TEXT = config.TextConfig(2048, 256, 4, 8, 2, 688, (16, 0, 0))
+_LINEAR = config.LinearConfig(4, 8, 32, 32)
+_HYBRID = dataclasses.replace(_TEXT, bias=False, qk_norm=True, linear=_LINEAR, interval=4)
+presets.PRESETS[YARDSTICK] = config.Config(_TEXT, None, tie_embeddings=True)
+presets.PRESETS[HYBRID] = config.Config(_HYBRID, None, tie_embeddings=True)
 
 
 def beside(name: str, quick: bool) -> Iterator[timing.Table]:
     """Yields tables of updates, or of whole calls of the engine."""
-    for sizes in [(16, 8, 2, 2)] if quick else SIZES[name]:
+    for sizes in [(YARDSTICK, 16, 8, 2, 2)] if quick else SIZES[name]:
         yield compare(name, *sizes, rounds=2 if quick else 8)
 
 
-def compare(name: str, P: int, T: int, M: int, G: int, *, rounds: int) -> timing.Table:
+def compare(name: str, preset: str, P: int, T: int, M: int, G: int, *, rounds: int) -> timing.Table:
     """Returns the times of a program and of its peers, which take turns."""
-    ready = device.prepare(small(P, T, M, G), name)
+    ready = device.prepare(small(preset, P, T, M, G), name)
     run, policy, prompts, rollouts = ready.run, ready.policy, ready.prompts, ready.rollouts
-    cases = {OURS: ready.call, PLAIN: _plain(run, prompts, rollouts, name)}
-    title = f"{name}, {M} prompts x {G} answers, prompt {P}, answer {T}, float32"
+    cases = {OURS: ready.call}
+    if name == UPDATE:
+        cases[PLAIN] = _plain(run, prompts, rollouts)
+    title = f"{name} of the {preset}, {M} prompts x {G} answers, prompt {P}, answer {T}, float32"
     with tempfile.TemporaryDirectory() as directory:
         files.save(directory, policy.shape, policy.params, policy.dtype)
-        for peer, package, make in PEERS[name]:
+        for peer, package, make in PEERS[name] if preset == YARDSTICK else ():
             if importlib.util.find_spec(package):
                 cases[peer] = make(run, directory, prompts, rollouts)
             else:
@@ -58,10 +63,10 @@ def compare(name: str, P: int, T: int, M: int, G: int, *, rounds: int) -> timing
     return timing.Table(title, times, speeds)
 
 
-def small(prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict:
+def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict:
     """Returns the settings of a single update, or call of the engine, of so many tokens."""
     c = tiny_grpo.get_config("smoke")
-    c.model.preset, c.model.dtype = YARDSTICK, "float32"
+    c.model.preset, c.model.dtype = preset, "float32"
     c.num_prompts, c.num_rollouts = num_prompts, num_rollouts
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = num_prompts
     c.engine.prompts_per_call = num_prompts
@@ -71,18 +76,13 @@ def small(prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict
     return c.to_dict()
 
 
-def _plain(run, prompts, rollouts: Rollouts, name: str) -> Callable:
-    """Returns our program for prompts that are repeated: each answer has its own."""
+def _plain(run, prompts, rollouts: Rollouts) -> Callable:
+    """Returns our update for prompts that are repeated: each answer has its own."""
     policy = workload.random_policy(run)  # of its own: an update donates its weights
     prompts = [prompt for prompt in prompts for _ in range(run.num_rollouts)]
     rollouts = rollouts.replace(group_N=np.arange(len(prompts), dtype=np.int32))
-    if name == UPDATE:
-        program = build.make_programs(run, policy).update
-    else:
-        banned, sampling = policy.tokenizer.banned_ids, Sampling(**run.sampling.to_dict())
-        decode = local.compile_answers(policy.merge, policy.mesh, stop_ids=(0,), banned_ids=banned)
-        program = functools.partial(decode, sampling=sampling)
-    return device.CALLS[name](run, policy, program, prompts, rollouts)
+    program = build.make_programs(run, policy).update
+    return device.CALLS[UPDATE](run, policy, program, prompts, rollouts)
 
 
 # ------------------------------------------------------------------------------ transformers

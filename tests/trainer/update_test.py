@@ -429,6 +429,8 @@ def test_answers_that_were_cut_off_are_not_trained_on():
 # ------------------------------------------------------------------------------ optimizer
 PARAMS = {"vision": {"w": jnp.array([1.0, 2.0])}, "text": {"w": jnp.array([3.0, -4.0])}}
 GRADS = {"vision": {"w": jnp.array([30.0, 0.0])}, "text": {"w": jnp.array([0.0, 40.0])}}
+RATES = {"log_rate": jnp.array([5.0]), "rate_bias": jnp.array([6.0])}  # of a linear layer
+PARAMS["delta"], GRADS["delta"] = RATES, jax.tree.map(jnp.zeros_like, RATES)
 
 
 def steps(transform, num, params=PARAMS):
@@ -450,8 +452,9 @@ def test_two_steps_of_adamw_by_hand():
     after = steps(transform, 2)
     np.testing.assert_allclose(after["vision"]["w"][0], w[0], rtol=5e-6)
     np.testing.assert_allclose(after["text"]["w"][1], w[1], rtol=5e-6)
-    # No gradient: only the decay moves it.
+    # No gradient: only the decay moves it, but not the rates of a linear layer.
     np.testing.assert_allclose(after["vision"]["w"][1], 2 * 0.999**2, rtol=1e-6)
+    assert after["delta"] == RATES
 
 
 def test_schedule_by_hand():

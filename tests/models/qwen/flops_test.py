@@ -2,7 +2,12 @@
 
 import dataclasses
 
-from vade_jax.models.qwen import config, flops
+import jax
+import numpy as np
+import pytest
+
+from tests.models.qwen import inputs
+from vade_jax.models.qwen import config, flops, model, presets
 
 # A layer's kernels: 128 x (128 + 32 + 32 + 128) for attention and 3 x 128 x 64 for the MLP.
 SHAPE = config.TextConfig(
@@ -48,10 +53,23 @@ def test_blocks_of_linear_layers():
     linear = config.LinearConfig(num_key_heads=1, num_heads=2, key_width=8, value_width=16)
     shape = dataclasses.replace(SHAPE, num_layers=4, interval=2, linear=linear)
     projections = 128 * (8 + 8 + 32) + 128 * 32 + 2 * 128 * 2 + 32 * 128  # qkv, gate, rates, output
-    chunks = 2 * (64 * (8 + 16) + 2 * 8 * 16)
+    chunks = 2 * (64 / 2 * (8 + 8 + (8 + 16) + 16) + 3 * 8 * 16)
     per_token = 2 * (LAYER + 128 * 128) + 2 * (projections + chunks + 3 * 128 * 64)
     found = flops.decoder(shape, [3], [0], [0])
     assert found == 2 * per_token * 3 + 2 * (2 * 2 * 128) * (1 + 2 + 3)
+
+
+def test_a_hybrid_costs_what_xla_counts():
+    """A prompt of one chunk, in one block of layers: XLA counts a loop's body once, and what is masked."""
+    text = dataclasses.replace(presets.PRESETS["tiny_qwen3_5"].text, interval=2, num_layers=2)
+    shape = config.Config(
+        dataclasses.replace(text, width=512, mlp_width=1024), None, tie_embeddings=True
+    )
+    rng = np.random.default_rng(0)
+    prompts = inputs.batch([inputs.example(rng, [], 0, 64)], -1)
+    hidden = lambda params: model.merge(model.graph(shape), params).hidden(prompts, remat=False)
+    counted = jax.jit(hidden).lower(model.abstract(shape)).cost_analysis()["flops"]
+    assert flops.decoder(shape.text, [64], [0], [0]) == pytest.approx(counted, rel=0.1)
 
 
 def test_full_blocks_see_the_whole_image():

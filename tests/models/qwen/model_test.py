@@ -79,6 +79,7 @@ TEXT = {
         oracle.text(TINY35, interval=2, mrope_section=(16, 0, 0), interleaved=False), vision=None
     ),
 }
+TEXT["qwen3_5_no_linear"] = oracle.text(TEXT["qwen3_5"], interval=1, num_layers=2)
 
 
 @pytest.fixture(autouse=True)
@@ -87,11 +88,14 @@ def exact_matmuls():
         yield
 
 
-def examples(shape, seed=0):
+def examples(shape, seed=0, num_text=9):
     """Three images, one ragged; one tall image; one with text on both sides of a large one."""
     rng, patch = np.random.default_rng(seed), shape.vision.patch_size
     sizes = [[(3, 5), (4, 4), (1, 2)], [(6, 1)], [(5, 9)]]
-    return [inputs.example(rng, s, shape.image_token_id, 9 + i, patch) for i, s in enumerate(sizes)]
+    return [
+        inputs.example(rng, s, shape.image_token_id, num_text + i, patch)
+        for i, s in enumerate(sizes)
+    ]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -172,12 +176,13 @@ def test_padding_changes_nothing(shape):
 
 
 def grouped_case(shape, seed=0):
-    """Two answers to each of three prompts, of which the last is text."""
+    """Two answers to each of three prompts: of a chunk, one token more, and shorter than a convolution."""
     rng = np.random.default_rng(seed)
     sizes = [[(3, 5), (4, 4)], [(6, 1)], []] if shape.vision else [[], [], []]
     patch = shape.vision.patch_size if shape.vision else 14
     batch = [
-        inputs.example(rng, s, shape.image_token_id, 9 + i, patch) for i, s in enumerate(sizes)
+        inputs.example(rng, s, shape.image_token_id, n - sum(a * b + 2 for a, b in s), patch)
+        for s, n in zip(sizes, (64, 65, 2), strict=True)
     ]
     token_NT = rng.integers(0, 300, (6, 5)).astype(np.int32)
     weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
@@ -340,16 +345,20 @@ def test_bfloat16_stays_close(shape):
     mask_MP = np.arange(exact.shape[1]) < prompts.length_M[:, None]
     # Logits reach 4; transformers in bfloat16 is off by 0.1.
     assert np.abs(rough - exact)[mask_MP].max() < 0.4
+    graph = model.graph(shape, dtype=jnp.bfloat16)
+    cache = jax.eval_shape(lambda p: model.merge(graph, p).prefill(prompts)[1], params)
+    if shape.text.linear:
+        assert cache.linear.memory_NHKV.dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["tied", "qwen3vl", "qwen3vl_untied", "qwen3_5", "qwen3_5_untied"])
 def test_gradients_equal_those_of_transformers(name):
-    """Of the mean log-prob of each prompt's own tokens, for every tensor of the checkpoint."""
+    """Of the mean log-prob of each prompt's own tokens, two chunks, for every tensor of the checkpoint."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     shape = VARIANTS[name]
     tensors = oracle.random_tensors(shape, 1)
-    batch = examples(shape, 1)[:1]
+    batch = examples(shape, 1, num_text=40)[:1]
     prompts, token_P = inputs.batch(batch, shape.image_token_id), np.array(batch[0].ids)
 
     @jax.jit

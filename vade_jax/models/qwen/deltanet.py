@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from vade_jax import arrays
@@ -77,15 +78,22 @@ class DeltaNet(nnx.Module):
             state: what came before them.
             length_N: the tokens of each row that are not padding; None: all.
         """
-        shape, (N, T, _) = self.shape, x_NTD.shape
-        column_NTC = jnp.concatenate([state.tail_NXC, self.qkv(x_NTD)], 1)
+        products = (f(x_NTD) for f in (self.qkv, self.beta, self.decay, self.gate))
+        out_NTF, state = self._mix(state, length_N, *products)
+        return self.output(out_NTF), state
+
+    def _mix(self, state, length_N, qkv_NTC, beta_NTH, decay_NTH, gate_NTF):
+        """Returns what `output` gets, and the state after the tokens."""
+        shape, (N, T, _) = self.shape, qkv_NTC.shape
+        column_NTC = jnp.concatenate([state.tail_NXC, qkv_NTC], 1)
         taps = self._float32(self.conv)
         mixed_NTC = sum(column_NTC[:, i : i + T] * taps[i] for i in range(shape.kernel))
-        parts = jnp.split(jax.nn.silu(mixed_NTC), [shape.key_size, 2 * shape.key_size], -1)
-        q_NTHK, k_NTHK = (self._keys(x) for x in parts[:2])
-        v_NTHV = parts[2].reshape(N, T, -1, shape.value_width)
-        beta_NTH = jax.nn.sigmoid(self.beta(x_NTD).astype(jnp.float32))
-        step_NTH = jax.nn.softplus(self.decay(x_NTD) + self._float32(self.rate_bias))
+        keys_NTC, v_NTC = jnp.split(jax.nn.silu(mixed_NTC), [2 * shape.key_size], -1)
+        q_NTHK, k_NTHK = self._keys(keys_NTC)
+        q_NTHK = q_NTHK * shape.key_width**-0.5
+        v_NTHV = v_NTC.reshape(N, T, -1, shape.value_width)
+        beta_NTH = jax.nn.sigmoid(beta_NTH.astype(jnp.float32))
+        step_NTH = jax.nn.softplus(decay_NTH + self._float32(self.rate_bias))
         g_NTH = -jnp.exp(self._float32(self.log_rate)) * step_NTH
         end_N = jnp.full(N, T)
         if length_N is not None:
@@ -93,7 +101,6 @@ class DeltaNet(nnx.Module):
             is_real = (jnp.arange(T) < end_N[:, None])[..., None]
             beta_NTH, g_NTH = jnp.where(is_real, beta_NTH, 0), jnp.where(is_real, g_NTH, 0)
         rule = one_token if T == 1 else in_chunks
-        q_NTHK = q_NTHK * shape.key_width**-0.5
         with jax.default_matmul_precision("highest"):  # the memory adds up rounding
             out_NTHV, memory = rule(q_NTHK, k_NTHK, v_NTHV, beta_NTH, g_NTH, state.memory_NHKV)
         # Column 0 is three tokens before the first one, so those before token `end` start at `end`.
@@ -101,16 +108,16 @@ class DeltaNet(nnx.Module):
         tail_NXC = jnp.take_along_axis(column_NTC, place_NX[..., None], 1)
         size_NTH1 = jnp.mean(out_NTHV**2, -1, keepdims=True)
         out_NTHV = out_NTHV * jax.lax.rsqrt(size_NTH1 + self.eps) * self._float32(self.norm)
-        gate = self.gate(x_NTD).astype(jnp.float32).reshape(out_NTHV.shape)
-        out = (out_NTHV * jax.nn.silu(gate)).astype(x_NTD.dtype).reshape(N, T, -1)
-        return self.output(out), State(tail_NXC, memory)
+        gate = gate_NTF.astype(jnp.float32).reshape(out_NTHV.shape)
+        out = (out_NTHV * jax.nn.silu(gate)).astype(gate_NTF.dtype).reshape(N, T, -1)
+        return out, State(tail_NXC, memory)
 
-    def _keys(self, x_NTC: jax.Array) -> jax.Array:
-        """Returns queries or keys of length 1, for each value head those of the key head that serves it."""
+    def _keys(self, x_NTC: jax.Array) -> list[jax.Array]:
+        """Returns queries and keys of length 1, for each value head those of the key head that serves it."""
         shape = self.shape
-        x = x_NTC.reshape(*x_NTC.shape[:2], shape.num_key_heads, shape.key_width)
+        x = x_NTC.reshape(*x_NTC.shape[:2], 2 * shape.num_key_heads, shape.key_width)
         x = x * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + 1e-6)
-        return jnp.repeat(x, shape.num_heads // shape.num_key_heads, 2)
+        return jnp.split(jnp.repeat(x, shape.num_heads // shape.num_key_heads, 2), 2, 2)
 
     def _float32(self, param: nnx.Param) -> jax.Array:
         # Rounded first: an engine has these in the compute dtype.
@@ -134,55 +141,61 @@ def in_chunks(
     g_NTH: jax.Array,
     memory_NHKV: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns `out_NTHV` and the memory after the last token; all are float32."""
-    T = q_NTHK.shape[1]
-    size = min(CHUNK, 1 << (T - 1).bit_length())  # a power of two, for `_inverse`
+    """Returns `out_NTHV` and the memory after the last token; all are float32.
+
+    What needs no memory is computed for all chunks at once; only N and S go from chunk to chunk.
+    """
+    (N, T, _, V), size = v_NTHV.shape, min(CHUNK, v_NTHV.shape[1])
 
     def chunks(x_NTH):
         """Returns `x_NTH` as [chunks, N, H, U, ...]."""
         x = jnp.pad(x_NTH, [(0, 0), (0, -T % size), *[(0, 0)] * (x_NTH.ndim - 2)])
-        x = x.reshape(len(x), -1, size, *x.shape[2:])
+        x = x.reshape(N, -1, size, *x.shape[2:])
         return jnp.swapaxes(jnp.moveaxis(x, 1, 0), 2, 3)
 
-    given = tuple(map(chunks, (q_NTHK, k_NTHK, v_NTHV, beta_NTH, g_NTH)))
-    memory_NHKV, out = jax.lax.scan(_chunk, memory_NHKV, given)
-    out = jnp.moveaxis(jnp.swapaxes(out, 2, 3), 0, 1)
-    return out.reshape(len(q_NTHK), -1, *out.shape[3:])[:, :T], memory_NHKV
-
-
-def _chunk(memory, chunk):
-    q, k, v, beta, g = chunk
-    c = jnp.cumsum(g, -1)
-    seen = jnp.tril(jnp.ones((c.shape[-1],) * 2, bool))
+    q, k, v, beta, g = map(chunks, (q_NTHK, k_NTHK, v_NTHV, beta_NTH, g_NTH))
+    seen = jnp.tril(jnp.ones((size, size), bool))
+    c = g @ seen.T.astype(g.dtype)  # a cumulative sum; JAX's own compiles to a hundred operations
     # Masked before exp: above the diagonal the exponent is positive, and would overflow.
     decay = jnp.exp(jnp.where(seen, c[..., :, None] - c[..., None, :], -jnp.inf))
     k_beta, grown = k * beta[..., None], jnp.exp(c)[..., None]
     right = jnp.concatenate([v * beta[..., None], k_beta * grown], -1)
     solved = _inverse((k_beta @ jnp.swapaxes(k, -1, -2)) * decay) @ right
-    new = solved[..., : v.shape[-1]] - solved[..., v.shape[-1] :] @ memory
-    out = (q * grown) @ memory + ((q @ jnp.swapaxes(k, -1, -2)) * decay) @ new
     left = jnp.exp(c[..., -1:] - c)[..., None]
-    memory = memory * grown[..., -1:, :] + jnp.swapaxes(k * left, -1, -2) @ new
-    return memory, out
+
+    def step(memory, chunk):
+        solved, k_left, kept = chunk
+        new = solved[..., :V] - solved[..., V:] @ memory
+        return memory * kept + jnp.swapaxes(k_left, -1, -2) @ new, (memory, new)
+
+    memory_NHKV, (before, new) = jax.lax.scan(
+        step, memory_NHKV, (solved, k * left, grown[..., -1:, :])
+    )
+    out = (q * grown) @ before + ((q @ jnp.swapaxes(k, -1, -2)) * decay) @ new
+    out = jnp.moveaxis(jnp.swapaxes(out, 2, 3), 0, 1)
+    return out.reshape(N, -1, *out.shape[3:])[:, :T], memory_NHKV
 
 
 @jax.custom_vjp
 def _inverse(system: jax.Array) -> jax.Array:
-    """Returns (I + A)^-1, with A what `system`, [..., U, U], has below its diagonal; U is a power of two.
+    """Returns (I + A)^-1, with A what `system`, [..., U, U], has below its diagonal.
 
-    Twice the size at a time: in ((P, 0), (B, Q)), P and Q are inverted already, and B becomes -Q B P. Two of
+    Twice the size at a time: of a block ((P, 0), (B, Q)) with inverted P and Q, B becomes -Q B P. Two of
     `jax.lax.linalg.triangular_solve` at once can wait for each other for ever on a CPU (jaxlib 0.10.2).
     """
-    inverse = jnp.ones((*system.shape[:-1], 1, 1), system.dtype)
-    while (num := inverse.shape[-3] // 2) > 0:
-        size = inverse.shape[-1]
-        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
-        blocks = system.reshape(*system.shape[:-2], num, 2, size, num, 2, size)[..., 1, :, :, 0, :]
-        left = jnp.moveaxis(jnp.diagonal(blocks, axis1=-4, axis2=-2), -1, -3)
-        upper = jnp.concatenate([first, jnp.zeros_like(first)], -1)
-        lower = jnp.concatenate([-second @ left @ first, second], -1)
-        inverse = jnp.concatenate([upper, lower], -2)
-    return inverse[..., 0, :, :]
+    size = system.shape[-1]
+    row, col = np.arange(size)[:, None], np.arange(size)
+
+    def part(width):
+        """Returns the parts B of all blocks of 2 x `width`."""
+        is_part = (row // width == col // width + 1) & (row // width % 2 == 1)
+        return jnp.where(is_part, system, 0)
+
+    def join(inverse, width):
+        return inverse - inverse @ part(width) @ inverse, None
+
+    widths = 2 ** np.arange(1, (size - 1).bit_length())
+    return jax.lax.scan(join, jnp.eye(size, dtype=system.dtype) - part(1), widths)[0]
 
 
 def _inverse_forward(system):

@@ -6,8 +6,6 @@ and the head. Padding, masked pairs, and what is computed a second time (attenti
 useful work.
 """
 
-import math
-
 import numpy as np
 
 from vade_jax.models.qwen import config, deltanet
@@ -41,9 +39,10 @@ def layers(shape: config.TextConfig, num_tokens: int) -> int:
     if linear := shape.linear:
         work += num_full * shape.width * shape.query_width  # the gates
         projections = shape.width * (linear.channels + 2 * linear.value_size + 2 * linear.num_heads)
-        sizes = linear.key_width, linear.value_width
-        chunk = linear.num_heads * (deltanet.CHUNK * sum(sizes) + 2 * math.prod(sizes))
-        work += (shape.num_layers - num_full) * (projections + chunk)
+        K, V = linear.key_width, linear.value_width
+        # Of the pairs in a chunk half are seen: k k^T, q k^T, the solve, and what is added up of N.
+        chunk = deltanet.CHUNK * (3 * K + 2 * V) // 2 + 3 * K * V
+        work += (shape.num_layers - num_full) * (projections + linear.num_heads * chunk)
     return 2 * work * num_tokens
 
 
