@@ -1,5 +1,6 @@
 """transformers' models with every weight random, norms, biases and positions too."""
 
+import contextlib
 import dataclasses
 import re
 
@@ -52,6 +53,21 @@ def build(shape: config.Config, tensors):
     assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
     model.tie_weights()
     return model
+
+
+@contextlib.contextmanager
+def in_float64():
+    """Makes torch's float32 float64, so that transformers' code does not round where it asks for float32."""
+    import torch
+
+    kept, torch.float32 = torch.float32, torch.float64
+    to_float, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.float32, torch.Tensor.float = kept, to_float
+        torch.set_default_dtype(kept)
 
 
 def in_memory(shape: config.Config, name: str) -> str:

@@ -184,18 +184,16 @@ def _inverse(system: jax.Array) -> jax.Array:
     `jax.lax.linalg.triangular_solve` at once can wait for each other for ever on a CPU (jaxlib 0.10.2).
     """
     size = system.shape[-1]
-    row, col = np.arange(size)[:, None], np.arange(size)
+    width_W11 = 2 ** np.arange((size - 1).bit_length())[:, None, None]
+    row, col = np.arange(size)[:, None] // width_W11, np.arange(size) // width_W11
+    # The parts B of all blocks of twice each width
+    is_part_WUU = (row == col + 1) & (row % 2 == 1)
 
-    def part(width):
-        """Returns the parts B of all blocks of 2 x `width`."""
-        is_part = (row // width == col // width + 1) & (row // width % 2 == 1)
-        return jnp.where(is_part, system, 0)
+    def join(inverse, is_part_UU):
+        return inverse - inverse @ jnp.where(is_part_UU, system, 0) @ inverse, None
 
-    def join(inverse, width):
-        return inverse - inverse @ part(width) @ inverse, None
-
-    widths = 2 ** np.arange(1, (size - 1).bit_length())
-    return jax.lax.scan(join, jnp.eye(size, dtype=system.dtype) - part(1), widths)[0]
+    first = jnp.eye(size, dtype=system.dtype) - jnp.where(is_part_WUU[0], system, 0)
+    return jax.lax.scan(join, first, is_part_WUU[1:])[0]
 
 
 def _inverse_forward(system):

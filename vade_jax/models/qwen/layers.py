@@ -209,7 +209,7 @@ class RMSNorm(nnx.Module):
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
         scale = arrays.rounded(self.scale[...], x_D.dtype)
         if self.around_one:
-            return (x * (1 + scale.astype(jnp.float32))).astype(x_D.dtype)
+            return times(x, 1 + scale.astype(jnp.float32)).astype(x_D.dtype)
         return times(x.astype(x_D.dtype), scale)
 
 
