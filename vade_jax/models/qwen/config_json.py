@@ -213,6 +213,7 @@ def write(shape: Config) -> dict[str, Any]:
     root["vision_config"]["num_position_embeddings"] = shape.vision.table_side**2
     if shape.text.linear is None:
         root["vision_config"]["deepstack_visual_indexes"] = list(shape.vision.deepstack)
+    text["tie_word_embeddings"] = shape.tie_embeddings  # vLLM reads it here
     return root | {"text_config": text | {"model_type": f"{shape.family}_text"}}
 
 
@@ -237,5 +238,6 @@ def _write_text(shape: Config) -> dict[str, Any]:
     rope["partial_rotary_factor"] = text.rotary_share
     fields |= {hf: getattr(text.linear, ours) for ours, hf in _LINEAR.items()}
     fields |= {"attn_output_gate": True, "full_attention_interval": text.interval}
+    fields["mamba_ssm_dtype"] = "float32"  # of the states, in vLLM
     fields["layer_types"] = _layer_types(text.interval, text.num_layers)
     return fields | {"rope_parameters": rope}
