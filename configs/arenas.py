@@ -121,6 +121,12 @@ def dose(c):
     c.batch.prompts_per_microbatch *= DOSE_FACTOR
 
 
+def stability(c):
+    """Changes a run to the control `stability`: uniform again, with gradients summed in another order."""
+    arms.selector("uniform")(c)
+    c.batch.prompts_per_microbatch //= 2
+
+
 def pooled_blind(c):
     """Changes a run to the selector `pooled` with all items in one category."""
     arms.selector("pooled")(c)
@@ -132,5 +138,6 @@ CONTROLS = {
     "informed_quarter": arms.selector("informed", uniform_share=0.25),
     controls.DOSE: dose,
     controls.ORACLE: arms.selector("strata"),
+    controls.STABILITY: stability,
     "pooled_blind": pooled_blind,
 }
