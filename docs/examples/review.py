@@ -1,8 +1,8 @@
 """Selectors that keep a part of each batch for review, to find out whether that prevents unlearning.
 
 The arms of a sweep, such as `--config.arms=docs/examples/review.py:POOLED_TENTH`, are at the end. VADE and
-`informed` with a quarter of the batch are `vade_uniform_quarter` and `informed_quarter`; uniform and VADE with
-ReMind's queue are `remind` and `remind_vade`.
+`informed` with a quarter of the batch are `vade_uniform_quarter` and `informed_quarter`; uniform and VADE
+with ReMind's queue are `remind` and `remind_vade`.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class SharedOptions(categories.PooledOptions):
 
 
 def pooled(options):
-    """Returns pooled with a share of each batch that is drawn evenly from all items, as VADE's option does."""
+    """Returns pooled; a share of each batch is drawn evenly from all items, as an option of VADE does."""
     whole = categories.pooled(options)
 
     def propose(state, key, num_prompts):
