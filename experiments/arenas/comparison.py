@@ -14,7 +14,6 @@ from vade_jax.report import curves
 
 # The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
 PEAK = "dapo"
-UNLEARNED = 0.1  # A run has unlearned a kind if it ends with a larger share of it forgotten.
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
@@ -39,7 +38,7 @@ NOTES = (
     f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
     "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
     "of them. If the interval does not contain 0, this number of seeds shows a difference.",
-    f"A run has unlearned a kind if its last validation finds more than {UNLEARNED:.0%} of the known questions of one "
+    "A run has unlearned a kind if its last validation finds more than a tenth of the known questions of one "
     "family forgotten; in brackets: the 95 % interval of the share of such runs (Wilson's). Other runs and pairs: "
     "without one that unlearned a kind.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
@@ -120,12 +119,12 @@ def of_run(run: Recorded) -> dict[str, float]:
 
 
 def unlearned(run: Recorded) -> float:
-    """Returns whether a run ends with more than `UNLEARNED` of a kind forgotten, 1 or 0; NaN: not measured.
+    """Returns whether a run ends with a kind unlearned, 1 or 0; NaN: not measured.
 
     Records know the family of a question, not its level: a kind is a family here.
     """
     last = [curve.values[-1] for curve in run.outcome.forgotten_kinds.values() if curve.steps.size]
-    return float(max(last) > UNLEARNED) if last else np.nan
+    return float(max(last) > curves.UNLEARNED) if last else np.nan
 
 
 def best(run: Recorded) -> float:

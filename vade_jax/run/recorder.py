@@ -25,6 +25,7 @@ EXAMPLE = 300  # characters of the first prompt and answer
 # Metrics that are printed, by the start of their name.
 SHOWN = {
     "val/validation/": "validation",
+    "val-aux/validation/forgotten": "forgotten",
     "critic/score/mean": "score",
     "vade/trained_effective_ratio_correct": "effective",
     "timing_s/step": "seconds",
