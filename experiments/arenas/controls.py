@@ -88,7 +88,7 @@ def _stability(baseline: str, base: Arm, again: Arm | None) -> Control:
         f"kind, spread < {MOST_SPREAD}, {LEAST_PAIRS} pairs or more"
     )
     if again is None:
-        return Control(STABILITY, asked, "did not run", passed=False)
+        return Control(STABILITY, asked, "not run", passed=False)
     # Both are runs of the baseline.
     values = np.array([*base.values["unlearned"], *again.values["unlearned"]])
     change = np.array(again.differences)

@@ -69,4 +69,4 @@ def share(values: Sequence[float] | np.ndarray) -> str:
     count, total, z2 = sum(x), len(x), 1.96**2
     half = np.sqrt(z2 * (count * (total - count) / total + z2 / 4))
     low, high = ((count + z2 / 2 + side * half) / (total + z2) for side in (-1, 1))
-    return f"{count:.0f} of {total} ({100 * max(low, 0):.0f} to {100 * high:.0f} %)"
+    return f"{count:.0f}/{total} ({100 * max(low, 0):.0f}–{100 * high:.0f} %)"

@@ -112,7 +112,7 @@ def test_a_run_that_unlearned_a_kind_is_told_apart():
     vade = found["vade"]
     # The last one was not measured.
     np.testing.assert_array_equal(vade.values["unlearned"], (0, 1, np.nan))
-    assert comparison.cell(vade, "unlearned", "") == "1 of 2 (9 to 91 %)"
+    assert comparison.cell(vade, "unlearned", "") == "1/2 (9–91 %)"
     assert vade.means["difference"].mean == pytest.approx(0.1 / 3)
     others = vade.means["difference_others"]
     assert (others.mean, others.count) == (pytest.approx(0.15), 2)

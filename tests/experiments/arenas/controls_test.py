@@ -96,7 +96,7 @@ def test_stability_asks_for_pairs_that_end_alike_and_know_what_they_knew(changes
     found = checked({"uniform": first, "stability": again})["stability"]
     assert found.passed == passed
     if not changes:  # the deviation of a run is 0.02 / sqrt 2
-        assert found.found == "unlearned 0 of 48 (0 to 7 %), spread 0.014 (24 pairs)"
+        assert found.found == "unlearned 0/48 (0–7 %), spread 0.014 (24 pairs)"
 
 
 def test_the_error_is_the_largest_of_the_seeds_each_with_its_own_numbers():

@@ -42,6 +42,6 @@ def test_equal_values_but_one_have_a_finite_interval():
 
 
 def test_a_share_has_wilsons_interval():
-    assert seeds.share([0, 0, 1, math.nan]) == "1 of 3 (6 to 79 %)"
-    assert seeds.share([0] * 24) == "0 of 24 (0 to 14 %)"
+    assert seeds.share([0, 0, 1, math.nan]) == "1/3 (6–79 %)"
+    assert seeds.share([0] * 24) == "0/24 (0–14 %)"
     assert seeds.share([math.nan]) == "-"
