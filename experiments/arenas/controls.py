@@ -29,7 +29,7 @@ from experiments.arenas.records import Recorded
 from vade_jax import tables
 from vade_jax.report import curves
 
-DOSE, ORACLE, STABILITY = "dose", "oracle", "stability"  # the arms
+ARMS = DOSE, ORACLE, STABILITY = "dose", "oracle", "stability"
 LEAST_GAIN = 0.03  # in validation accuracy, of dose and oracle over the baseline
 MOST_EFFECTIVE = 0.45  # the baseline's effective ratio must be below
 MOST_ERROR = 0.005  # the sampling error of its last validations must be below
