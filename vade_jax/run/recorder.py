@@ -45,8 +45,7 @@ class RunRecorder:
             self._metrics = metrics.Writer(workdir, wandb=config["wandb"], config=config)
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
-        self._log_written = futures.Future()
-        self._log_written.set_result(None)
+        self._log_written = self._log_thread.submit(lambda: None)
         path, keep = os.path.join(workdir, directory.CHECKPOINTS), config["checkpoint"]["keep"]
         self._checkpoints = checkpoints.manager_of(path, keep=keep, is_sole=True)
         self._latest = self._checkpoints.latest_step()  # None: nothing is saved
