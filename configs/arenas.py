@@ -11,8 +11,6 @@ from ml_collections import ConfigDict
 from configs import arms, easy_vqa
 from experiments.arenas import controls
 
-DOSE_FACTOR = 3  # times the prompts a step that the control `dose` has
-
 # How often the teacher gives the answer of another item of the same family and level, so that right answers
 # are rare at first. The other item often has the same answer: 0.66 to 0.76 of Frontier's letters are wrong.
 SHY = 0.9
@@ -65,7 +63,6 @@ ARENAS = {
         "steps": 60,
     },
 }  # fmt: skip
-PRETRAINED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def sizes(name):
@@ -105,7 +102,8 @@ def put(run, lessons, name, args):
 
 
 def _pretrained(run):
-    run.model.preset, run.model.checkpoint, run.model.size = "", PRETRAINED, "smollm2-135m"
+    run.model.preset, run.model.size = "", "smollm2-135m"
+    run.model.checkpoint = "HuggingFaceTB/SmolLM2-135M-Instruct"
     run.data.instruction = "Answer with just the number."
     run.reward.function = "docs/examples/last_number.py:last_number"  # it never learned to box
     run.reward.format_weight = 0.0
@@ -119,11 +117,17 @@ def _pretrained(run):
 
 
 def dose(c):
-    """Changes a run to the control `dose`: uniform selection of more prompts a step, in as many updates."""
+    """Changes a run to the control `dose`: uniform, three times the prompts, in as many updates."""
     arms.selector("uniform")(c)
-    c.num_prompts *= DOSE_FACTOR
-    c.batch.prompts_per_minibatch *= DOSE_FACTOR
-    c.batch.prompts_per_microbatch *= DOSE_FACTOR
+    c.num_prompts *= 3
+    c.batch.prompts_per_minibatch *= 3
+    c.batch.prompts_per_microbatch *= 3
+
+
+def stability(c):
+    """Changes a run to the control `stability`: uniform again, with gradients summed in another order."""
+    arms.selector("uniform")(c)
+    c.batch.prompts_per_microbatch //= 2
 
 
 def pooled_blind(c):
@@ -137,5 +141,6 @@ CONTROLS = {
     "informed_quarter": arms.selector("informed", uniform_share=0.25),
     controls.DOSE: dose,
     controls.ORACLE: arms.selector("strata"),
+    controls.STABILITY: stability,
     "pooled_blind": pooled_blind,
 }

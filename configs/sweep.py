@@ -15,8 +15,8 @@ base=FILE  any config of a run with VADE, and its loss. This word comes last: FI
 and what the runs vary:
 
 selectors  for the tiny job: Table 1 of VADE (arXiv 2511.18902), all selectors, with GSPO and GRPO
-controls   for an arena: `uniform`, `dose` (three times the prompts a step) and `oracle` (which is told the
-           pass rate of every kind of prompt); experiments/arenas/controls.py says what they have to show
+controls   for an arena: `uniform`, `dose` (three times the prompts), `oracle` (told the pass rate of every
+           kind of prompt), `stability` (other rounding); experiments/arenas/controls.py explains them
 ablations  for a base: Table 2 and more, VADE with one option changed; a variant that changes nothing is left
            out
 decays     both decays of Eq. 5 and 6, four values each: 16 arms
@@ -95,7 +95,7 @@ def _words(arg):
 def _chosen(run, kind):
     """Returns the arms that run by default, and the baseline that they are compared with."""
     if kind == "controls":
-        return ("uniform", controls.DOSE, controls.ORACLE), "uniform"
+        return ("uniform", *controls.ARMS), "uniform"
     if kind == "decays":
         return arms.DECAY_GRID, "decay_200_999"  # the paper's
     if kind == "selectors":

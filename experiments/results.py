@@ -69,7 +69,7 @@ def write(groups: records.Groups, workdir: str, baseline: str) -> None:
     checked = {
         name: controls.check(arms, baseline, groups[name][baseline])
         for name, arms in compared.groups.items()
-        if baseline in arms and {controls.DOSE, controls.ORACLE} & arms.keys()
+        if baseline in arms and arms.keys() & {*controls.ARMS}
     }
     text = f"{comparison.markdown(compared)}\n{controls.markdown(checked)}"
     atomic.write_text(os.path.join(workdir, "table.md"), text)

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.arenas import cost, plotting
+from experiments.arenas import cost, plotting, seeds
 from experiments.arenas.comparison import Arm, Comparison
 from experiments.arenas.plotting import FAINT
-from vade_jax.report import seeds
-from vade_jax.report.seeds import Mean
+from experiments.arenas.seeds import Mean
 from vade_jax.types import PathLike
 
 MEAN = "mean of all"
 FIGURE_NOTE = (
-    "difference to {baseline}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
+    "difference to {baseline}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval;  "
     "small: single seeds"
 )
 

@@ -5,47 +5,46 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.arenas import cost
+from experiments.arenas import cost, seeds
 from experiments.arenas.cost import LATE
 from experiments.arenas.records import Groups, Recorded
+from experiments.arenas.seeds import Mean
 from vade_jax import tables
-from vade_jax.report import seeds
-from vade_jax.report.seeds import Mean
 
-# Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
-REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 # The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
 PEAK = "dapo"
 EARLY = 10  # the first steps, in which a prior has to show
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
+    ("unlearned", "runs that unlearned a kind", "{:.0f}"),
+    ("late_others", "mean of the other runs", "{:.3f}"),
+    ("difference_others", "difference of the other pairs", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("early", f"in {EARLY} steps", "{:.2f}"),
     ("overshoot", "forecast less observed", "{:.2f}"),
-    ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
-    ("reach_95", "to 95 %", "{:,.0f}"),
-    ("reach", "to all of it", "{:,.0f}"),
     ("of_peak", f"best, % of {PEAK}'s", "{:.1f}"),
     ("forgotten", "known questions forgotten", "{:.3f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
 )
-OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "of_peak", *REACH))
+SIGNED = ("difference", "difference_others")
+OWN = tuple(name for name, _, _ in COLUMNS if name not in (*SIGNED, "of_peak", "late_others"))
 NOTES = (
-    "Mean ± half of the 95 % interval over seeds (Student's t); (2 of 8): over so many of the seeds, as the others "
-    "have no such value or no run of {baseline} to be compared with. Validation accuracy: the share of right "
-    "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
+    "Mean ± half of the 95 % interval over seeds, by a bootstrap if there are "
+    f"{seeds.LEAST} or more, else Student's t; (2 of 8): over so many of the seeds, as the others have no such "
+    "value or no run of {baseline} to be compared with. Validation accuracy: the share of right answers to "
+    "held-out questions, with `eval.num_samples` answers to each (by default 4).",
     f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
     "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
     "of them. If the interval does not contain 0, this number of seeds shows a difference.",
+    "A run has unlearned a kind if its last validation finds more than a tenth of the known questions of one "
+    "family forgotten; in brackets: the 95 % interval of the share of such runs (Wilson's). Other runs and pairs: "
+    "without one that unlearned a kind.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     f"wrong, averaged over all steps and over the first {EARLY}.",
     "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "
     "over steps.",
-    "Rollouts to 90, 95 and 100 % of {baseline}'s best: what a run has spent when it first reaches that share "
-    "of the best validation of {baseline} with the same seed, and how many runs reach it. A run that never "
-    "does counts with all its rollouts, so that the mean is a lower bound: ≥.",
     f"% of {PEAK}'s: the best validation of a run over that of {PEAK} with the same seed.",
     f"Forgotten: of the validation questions that a run once answered only right, the share that it now "
     f"answers less than half right; mean of the last {LATE} validations.",
@@ -60,16 +59,11 @@ class Arm:
 
     seeds: tuple[int, ...]
     values: Mapping[str, tuple[float, ...]]  # by the names of `OWN`: one value a seed
-    means: Mapping[str, Mean]
-    # By the names of `REACH`, for each seed that the baseline has too: rollouts; NaN: not reached.
-    reach: Mapping[str, tuple[float, ...]]
-    reach_means: Mapping[str, Mean]  # a run that falls short counts with all its rollouts
+    means: Mapping[str, Mean]  # by the names of `COLUMNS`
     # Of `late` to the baseline's, one for each shared seed
     differences: tuple[float, ...]
-    difference: Mean
-    equal: Mapping[str, Mean]  # the same at each axis of `cost.EQUAL`, as `difference` at "steps"
+    equal: Mapping[str, Mean]  # the same at each axis of `cost.EQUAL`, as `differences` at "steps"
     costs: Mapping[str, Mean]  # by metric of `cost.COSTS`
-    of_peak: Mean  # best validation in % of the best of `PEAK`, over shared seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +108,7 @@ def of_run(run: Recorded) -> dict[str, float]:
     forgotten = outcome.forgotten.values[-LATE:]
     return {
         "late": cost.late(outcome.validations),
+        "unlearned": unlearned(run),
         "last": outcome.last,
         "effective_ratio": outcome.effective_ratio,
         "early": float(np.mean(early)) if early.size else np.nan,
@@ -123,22 +118,19 @@ def of_run(run: Recorded) -> dict[str, float]:
     }
 
 
+def unlearned(run: Recorded) -> float:
+    """Returns whether a run ends with a kind unlearned, 1 or 0; NaN: not measured.
+
+    Records know the family of a question, not its level: a kind is a family here.
+    """
+    last = [curve.values[-1] for curve in run.outcome.forgotten_kinds.values() if curve.steps.size]
+    return float(max(last) > curves.UNLEARNED) if last else np.nan
+
+
 def best(run: Recorded) -> float:
     """Returns the best validation, without the one before the first step."""
     validations = run.outcome.validations
     return max(validations.values[validations.steps > 0], default=np.nan)
-
-
-def rollouts_to_reach(run: Recorded, target: float) -> float:
-    """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none.
-
-    The validation before the first step is none: a policy that RL makes worse has reached nothing.
-    """
-    validations = run.outcome.validations
-    rollouts, scores = validations.against("rollouts")
-    # The tolerance lets a mean reach an equal mean that was rounded differently.
-    reached = np.flatnonzero((scores >= target - 1e-9) & (validations.steps > 0))
-    return float(rollouts[reached[0]]) if reached.size else np.nan
 
 
 def _arm(
@@ -151,28 +143,21 @@ def _arm(
     equal = {
         axis: tuple(cost.difference(*pair, axis) for pair in validations) for axis in cost.EQUAL
     }
-    reach = {
-        name: tuple(rollouts_to_reach(run, share * best(other)) for run, other in pairs)
-        for name, share in REACH.items()
+    is_other = [1 not in map(unlearned, pair) for pair in pairs]
+    derived = {
+        "difference": equal["steps"],
+        "late_others": [of["late"] for of in of_runs if of["unlearned"] != 1],
+        "difference_others": np.where(is_other, equal["steps"], np.nan),
+        "of_peak": [100 * best(runs[seed]) / best(peak[seed]) for seed in runs if seed in peak],
     }
-    # A mean over only the runs that reach the target would look better the fewer of them do, so the
-    # others count with all their rollouts.
-    paid = [run.outcome.rollouts for run, _ in pairs]
     costs = [cost.of_run(run.records) for run in runs.values()]
     return Arm(
         seeds=tuple(runs),
         values=values,
-        means={name: seeds.mean(x) for name, x in values.items()},
-        reach=reach,
-        reach_means={
-            name: seeds.mean(np.where(np.isnan(spent), paid, spent))
-            for name, spent in reach.items()
-        },
+        means={name: seeds.mean(x) for name, x in (values | derived).items()},
         differences=equal["steps"],
-        difference=seeds.mean(equal["steps"]),
         equal={axis: seeds.mean(x) for axis, x in equal.items()},
         costs={name: seeds.mean([of[name] for of in costs]) for name, *_ in cost.COSTS},
-        of_peak=seeds.mean([100 * best(runs[s]) / best(peak[s]) for s in runs if s in peak]),
     )
 
 
@@ -190,7 +175,8 @@ def markdown(compared: Comparison) -> str:
             line = [label, str(len(arm.seeds))]
             line += [cell(arm, column, form) for column, _, form in columns]
             if label == base:  # its difference to itself is always 0
-                line[head.index(f"difference to {base}")] = ""
+                for at, (column, *_) in enumerate(columns, 2):
+                    line[at] = "" if column in SIGNED else line[at]
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
         texts.append(f"Cost:\n\n{tables.markdown(*cost.table(arms, base))}\n")
@@ -201,13 +187,6 @@ def markdown(compared: Comparison) -> str:
 
 def cell(arm: Arm, column: str, form: str) -> str:
     """Returns an arm's value in one of `COLUMNS`."""
-    if column not in REACH:
-        mean = {"difference": arm.difference, "of_peak": arm.of_peak, **arm.means}[column]
-        return mean.text(form, sign=column == "difference", of=len(arm.seeds))
-    spent, mean = np.array(arm.reach[column]), arm.reach_means[column]
-    count = np.count_nonzero(~np.isnan(spent))
-    reached = f"{count} of {len(spent)}"
-    if count:
-        at_least = "≥ " if count < len(spent) else ""
-        reached = f"{at_least}{form.format(mean.mean)} ({reached})"
-    return reached if spent.size else "-"
+    if column == "unlearned":
+        return seeds.share(arm.values[column])
+    return arm.means[column].text(form, sign=column in SIGNED, of=len(arm.seeds))

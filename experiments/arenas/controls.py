@@ -1,6 +1,6 @@
 """The controls of an arena: whether a sweep can tell selectors apart at all.
 
-A comparison of selectors means something only in an arena where better selection can show. Four controls
+A comparison of selectors means something only in an arena where better selection can show. Five controls
 test that before any selector is looked at:
 
     dose      three times the answers a step beat the baseline, at equal steps
@@ -8,10 +8,12 @@ test that before any selector is looked at:
               equal answers to train on: the passes that measure those rates are free
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the sampling error of a validation is small compared with the differences of interest
+    stability the same seeds again, with nothing changed but rounding, end alike, and hardly any run of
+              the baseline unlearns a kind
 
 The first three are means over at least eight seeds, and their 95 % intervals must not contain 0: of the
 differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The
-error is the largest over the baseline's seeds.
+error is the largest over the baseline's seeds. Stability needs 24 pairs.
 """
 
 import dataclasses
@@ -21,17 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from experiments.arenas import cost
+from experiments.arenas import cost, seeds
 from experiments.arenas.comparison import Arm
 from experiments.arenas.records import Recorded
 from vade_jax import tables
-from vade_jax.report import curves, seeds
+from vade_jax.report import curves
 
-DOSE, ORACLE = "dose", "oracle"  # the arms
+ARMS = DOSE, ORACLE, STABILITY = "dose", "oracle", "stability"
 LEAST_GAIN = 0.03  # in validation accuracy, of dose and oracle over the baseline
 MOST_EFFECTIVE = 0.45  # the baseline's effective ratio must be below
 MOST_ERROR = 0.005  # the sampling error of its last validations must be below
 LEAST_SEEDS = 8
+MOST_SPREAD = 0.02  # standard deviation of a run's accuracy that rounding alone makes
+MOST_UNLEARNED, LEAST_PAIRS = 1, 24  # runs of the baseline that unlearned a kind, of so many
 LAST_PART = 1 / 3  # of the steps: the last ones, in which validation has to climb
 
 
@@ -74,7 +78,26 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
             "unknown: give data.num_validation" if math.isnan(error) else f"{error:.4f}",
             error < MOST_ERROR,
         ),
+        _stability(baseline, base, arms.get(STABILITY)),
     ]
+
+
+def _stability(baseline: str, base: Arm, again: Arm | None) -> Control:
+    asked = (
+        f"{baseline} again with other rounding: at most {MOST_UNLEARNED} of {LEAST_PAIRS} runs unlearned a "
+        f"kind, spread < {MOST_SPREAD}, {LEAST_PAIRS} pairs or more"
+    )
+    if again is None:
+        return Control(STABILITY, asked, "not run", passed=False)
+    # Both are runs of the baseline.
+    values = np.array([*base.values["unlearned"], *again.values["unlearned"]])
+    change = np.array(again.differences)
+    # A pair's difference has the variance of two runs.
+    spread = math.sqrt(np.mean(change**2) / 2)
+    found = f"unlearned {seeds.share(values)}, spread {spread:.3f} ({change.size} pairs)"
+    is_rare = np.mean(values) <= MOST_UNLEARNED / LEAST_PAIRS  # false if any is NaN
+    enough = change.size >= LEAST_PAIRS
+    return Control(STABILITY, asked, found, bool(enough and is_rare and spread < MOST_SPREAD))
 
 
 def _gain(name: str, baseline: str, arm: Arm | None) -> Control:
@@ -83,7 +106,7 @@ def _gain(name: str, baseline: str, arm: Arm | None) -> Control:
     )
     if arm is None:
         return Control(name, asked, "did not run", passed=False)
-    gain = arm.difference
+    gain = arm.means["difference"]
     is_clear = gain.mean >= LEAST_GAIN and gain.mean - gain.half > 0
     found = f"{gain.text(sign=True)} ({gain.count} pairs)"
     return Control(name, asked, found, gain.count >= LEAST_SEEDS and is_clear)

@@ -28,13 +28,12 @@ from experiments.arenas import (
     controls,
     cost,
     figures,
-    idea,
     records,
+    seeds,
 )
 from experiments.arenas.comparison import Arm, Comparison
+from experiments.arenas.seeds import Mean
 from vade_jax import tables
-from vade_jax.report import seeds
-from vade_jax.report.seeds import Mean
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,11 +46,15 @@ COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
 CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
 # What two runs that are compared have spent alike, by quantity
 DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
+# What the baseline shows where the others show a difference to it
+OF_BASELINE = dict.fromkeys(DIFFERENCES, "late") | {"difference_others": "late_others"}
 HEADINGS = {name: heading for name, heading, _ in comparison.COLUMNS} | {
     DIFFERENCE: "gain",
     "hopeless": "on hopeless prompts",
     "overshoot": "forecast of it, too high by",
     "forgotten": "forgotten",
+    "unlearned": "unlearned a kind",
+    "difference_others": "gain of the other pairs",
 }
 # A table of records, or several that are joined, each with an ending that its arms get
 Table = str | Mapping[str, str]
@@ -105,15 +108,12 @@ class Column(NamedTuple):
             name, form = COSTS[self.show]
             return _text(arms[arm].costs[name], form)
         of_arm, form = arms[arm], FORMS.get(self.show, "{:.3f}")
-        if self.show in comparison.REACH:
-            value = comparison.cell(of_arm, self.show, form)
-            return "" if value == "-" else value
-        if self.show not in DIFFERENCES:
-            is_peak = self.show == "of_peak"
-            return _text(of_arm.of_peak if is_peak else of_arm.means[self.show], form)
-        if arm == baseline:
-            return f"{of_arm.means['late'].text()}{_seeds(len(of_arm.seeds))}"
-        return _text(of_arm.equal[DIFFERENCES[self.show]], sign=True)
+        if self.show == "unlearned":
+            return seeds.share(of_arm.values[self.show])
+        if arm != baseline and self.show in DIFFERENCES:
+            return _text(of_arm.equal[DIFFERENCES[self.show]], sign=True)
+        shown = OF_BASELINE.get(self.show, self.show) if arm == baseline else self.show
+        return _text(of_arm.means[shown], form, sign=shown in comparison.SIGNED)
 
 
 # ------------------------------------------------------------------------------ figures
@@ -155,7 +155,6 @@ def main() -> None:
     parser = argparse.ArgumentParser("experiments.arenas.pages", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.parse_args()
-    idea.draw(DOCS / "idea.png")
     for name, (heading, column, arms) in CURVES.items():
         figures.draw_curves(heading, {arm: column.runs[arm] for arm in arms}, DOCS / name)
     shown = {name: {arm: x.runs[arm] for arm in SHOWN} for name, x in CONDITIONS.items()}
@@ -165,16 +164,10 @@ def main() -> None:
 
 
 def lagged() -> records.Groups:
-    """Returns the runs of each selector in each arena, by their lag; all have the same seeds."""
-    groups = {
+    """Returns the runs of each selector in each arena, by their lag."""
+    return {
         f"{arena}, {arm}": {lag: column(arena).runs[arm] for lag, column in LAGS.items()}
         for arena, arm in itertools.product(LAG_ARENAS, SHOWN)
-    }
-    every = [runs for by_lag in groups.values() for runs in by_lag.values()]
-    shared = set.intersection(*({run.seed for run in runs} for runs in every))
-    return {
-        name: {lag: [run for run in runs if run.seed in shared] for lag, runs in by_lag.items()}
-        for name, by_lag in groups.items()
     }
 
 
@@ -227,7 +220,8 @@ def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]])
 
     lines = []
     for heading, (one, other) in rows.items():
-        value = seeds.mean(seeds.differences(gain(*one), gain(*other)))
+        first, second = gain(*one), gain(*other)
+        value = seeds.mean([first[seed] - second[seed] for seed in first if seed in second])
         lines.append([heading, _text(value, sign=True)])
     _show(["difference of two gains", ""], lines)
 

@@ -28,7 +28,7 @@ from vade_jax.types import PathLike
 KEPT = re.compile(
     "|".join(
         [
-            *("vade/coverage", curves.PREDICTED, "response_length/mean"),
+            *("vade/coverage", curves.PREDICTED, "response_length/mean", curves.KL),
             *(name for name, *_ in cost.COSTS),
             *(curves.EFFECTIVE, curves.EFFECTIVE_CORRECT, curves.EFFECTIVE_TRAINED),
             *(curves.GRADIENT_NORM, r"val/.+/acc/mean@\d+", "val-aux/.+"),

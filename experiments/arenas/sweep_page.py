@@ -14,14 +14,14 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from experiments.arenas import cost
+from experiments.arenas import cost, seeds
 from experiments.arenas.comparison import NOTES, Arm, Comparison
 from experiments.arenas.controls import Control
 from experiments.arenas.records import Groups, Recorded
+from experiments.arenas.seeds import Mean
 from vade_jax import atomic
 from vade_jax.report import charts, page
 from vade_jax.report.run import Run
-from vade_jax.report.seeds import Mean
 from vade_jax.types import PathLike
 
 FILE = "sweep.html"
@@ -124,18 +124,19 @@ def _group(
 
 
 def _row(label: str, arm: Arm, is_baseline: bool) -> dict[str, Any]:
-    seeds = len(arm.seeds)
+    count = len(arm.seeds)
     return {
         "arm": label,
-        "seeds": seeds,
-        "late": arm.means["late"].text("{:.3f}", of=seeds),
+        "seeds": count,
+        "late": arm.means["late"].text("{:.3f}", of=count),
         "differences": {
             axis: ("", "")
             if is_baseline
-            else (mean.text("{:.3f}", sign=True, of=seeds), _verdict(mean))
+            else (mean.text("{:.3f}", sign=True, of=count), _verdict(mean))
             for axis, mean in arm.equal.items()
         },
-        "effective": arm.means["effective_ratio"].text("{:.2f}", of=seeds),
+        "unlearned": seeds.share(arm.values["unlearned"]),
+        "effective": arm.means["effective_ratio"].text("{:.2f}", of=count),
     }
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from vade_jax.report import headline
+from vade_jax.report import curves, headline
 
 
 def make_records(scores, ratio=0.5):
@@ -48,6 +48,22 @@ def test_facts_of_the_page(known):
         "a step; observed − predicted −0.062",  # (1 + .. + 6) / 8 / 6 - 0.5
     )
     assert facts["Spent on prompts never right"].value == "33 %"
+
+
+def test_a_kind_that_is_being_unlearned_is_told_with_the_drift_and_what_helps():
+    color, letter = "val-aux/validation/color/forgotten", "val-aux/validation/letter/forgotten"
+    records = [
+        {"step": 20, color: 0.0, letter: 0.4, "actor/kl_loss": 0.1},
+        {"step": 40, color: 0.2, letter: 0.1, "actor/kl_loss": 0.6},
+        {"step": 60, color: 0.33, letter: 0.05, "actor/kl_loss": 1.25},
+    ]
+    (line,) = headline.unlearning(records)  # letters came back
+    start = "color is being unlearned since step 40: at step 60, 33 % of the known questions are forgotten"
+    assert line.startswith(f"{start}; KL to the reference 1.2. ")
+    assert "loss.kl_coef" in line
+    (line,) = headline.unlearning([{"step": 20, curves.FORGOTTEN: 0.5}])  # no kinds, no KL
+    assert line.startswith("what it knew is being unlearned: at step 20, 50 %")
+    assert headline.unlearning([{"step": 20}]) == []
 
 
 def test_phases_make_up_the_step(known):

@@ -23,13 +23,17 @@ SECONDS = "timing_s/step"
 # The axes against which a curve can be drawn and compared: (axis, what it counts).
 AXES = {"steps": "steps", "rollouts": "answers", "tokens": "answer tokens", "seconds": "seconds"}
 FORGOTTEN = "val-aux/validation/forgotten"
+UNLEARNED = (
+    0.1  # A kind of question is unlearned while a larger share of what was known is forgotten.
+)
+KL = "actor/kl_loss"
 REWARD = "critic/rewards/mean"
 # Metrics that the page shows in addition to the main curves: (metric, title). The page always shows the first
 # three, which reveal a policy that degenerates.
 DETAILS = (
     ("response_length/mean", "Answer length, tokens"),
     ("actor/entropy", "Entropy of the policy, nats a token"),
-    ("actor/kl_loss", "KL to the reference"),
+    (KL, "KL to the reference"),
     ("response_length/p99", "Answer length, 99th percentile"),
     ("timing_s/gen_tail", "Seconds from the median group to the last"),
     (ACCURACY, "Training accuracy"),

@@ -159,6 +159,27 @@ def _learned(records: Records, run: Outcome) -> list[Fact]:
     return facts
 
 
+def unlearning(records: Records) -> list[str]:
+    """Returns a line for each kind of question that the run is losing, with settings that may help."""
+    lines = []
+    for kind, curve in outcome.of_run(records).forgotten_kinds.items():
+        kept = np.flatnonzero(curve.values <= curves.UNLEARNED)
+        lost = curve.steps[kept[-1] + 1 if kept.size else 0 :]
+        if not lost.size:
+            continue
+        kl = curves.named(records, curves.KL)
+        now = kl.values[kl.steps <= lost[-1]][-1:]
+        since = f" since step {lost[0]}" if lost.size > 1 else ""
+        drift = f"; KL to the reference {now[0]:.2g}" if now.size else ""
+        lines.append(
+            f"{kind or 'what it knew'} is being unlearned{since}: at step {lost[-1]}, "
+            f"{100 * curve.values[-1]:.0f} % of the known questions are forgotten{drift}. What may help: a higher "
+            "loss.kl_coef, a lower optimizer.learning_rate, and prompts that are solved in every batch "
+            "(selector.options.uniform_share of vade and informed, or the selector remind around another)"
+        )
+    return lines
+
+
 def _spent(records: Records, run: Outcome) -> list[Fact]:
     facts = []
     if math.isfinite(run.rollouts):

@@ -1,6 +1,7 @@
 """One run in numbers, for the top of its page, the table at its end and the tables of a sweep."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,6 +16,7 @@ class Outcome:
     validations: Curve  # accuracy, the mean over the validation sets
     effective: Curve  # see `curves.effective`
     forgotten: Curve  # the share of known validation questions
+    forgotten_kinds: Mapping[str, Curve]  # the same by family; "": of all, if there are no families
     gap: float  # how far a forecast of the effective ratio is off: the mean over the steps
     bias: float  # observed minus forecast, mean over the steps
     rollouts: float
@@ -42,6 +44,10 @@ def of_run(records: Records) -> Outcome:
         validations=curves.validation(records),
         effective=curves.effective(records),
         forgotten=curves.forgotten(records),
+        forgotten_kinds={
+            family: curves.forgotten(records, family)
+            for family in curves.forgotten_families(records) or [""]
+        },
         gap=gap,
         bias=bias,
         rollouts=float(rollouts[-1]) if rollouts.size else np.nan,

@@ -25,6 +25,7 @@ EXAMPLE = 300  # characters of the first prompt and answer
 # Metrics that are printed, by the start of their name.
 SHOWN = {
     "val/validation/": "validation",
+    "val-aux/validation/forgotten": "forgotten",
     "critic/score/mean": "score",
     "vade/trained_effective_ratio_correct": "effective",
     "timing_s/step": "seconds",
@@ -44,8 +45,7 @@ class RunRecorder:
             self._metrics = metrics.Writer(workdir, wandb=config["wandb"], config=config)
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
-        self._log_written = futures.Future()
-        self._log_written.set_result(None)
+        self._log_written = self._log_thread.submit(lambda: None)
         path, keep = os.path.join(workdir, directory.CHECKPOINTS), config["checkpoint"]["keep"]
         self._checkpoints = checkpoints.manager_of(path, keep=keep, is_sole=True)
         self._latest = self._checkpoints.latest_step()  # None: nothing is saved

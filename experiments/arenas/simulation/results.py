@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.arenas import seeds
+from experiments.arenas.seeds import Mean
 from experiments.arenas.simulation.arena import Result
 from experiments.arenas.simulation.selectors import Shape
 from vade_jax import tables
-from vade_jax.report import seeds
-from vade_jax.report.seeds import Mean
 
 LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, its form, whether its interval is shown

@@ -36,6 +36,7 @@ def test_the_numbers_of_a_run():
     one = run(3, [0.1, 0.6, 0.4, 0.2, 0.3])
     assert comparison.of_run(one) == {
         "late": pytest.approx(0.3),  # of 0.4, 0.2, 0.3
+        "unlearned": 0.0,
         "last": 0.3,
         "effective_ratio": 0.5,
         "early": 0.5,
@@ -44,10 +45,6 @@ def test_the_numbers_of_a_run():
         "hopeless": 0.25,
     }
     assert (comparison.best(one), one.outcome.rollouts) == (0.6, 256)
-    reach = lambda target: comparison.rollouts_to_reach(one, target)
-    assert reach(0.05) == 64  # not before the first step
-    assert reach(0.2) == 64
-    assert math.isnan(reach(0.7)) and math.isnan(reach(math.nan))
 
 
 def test_a_forecast_is_too_high_by_the_mean_of_the_steps_that_have_one():
@@ -63,12 +60,9 @@ def test_arms_are_paired_by_seed(groups):
     assert rows["vade"].values["last"] == (0.6, 0.5, 0.2)
     # seed 0: mean of .5 .4 .6 less that of .4 .3 .3; seed 1: .5 less the mean of .5 .6 .4
     assert rows["vade"].differences == pytest.approx((1 / 6, 0.0))
-    assert rows["vade"].difference.mean == pytest.approx(1 / 12)
+    assert rows["vade"].means["difference"].mean == pytest.approx(1 / 12)
     # their deviation is 1/6 / sqrt 2, the error 1/12, and t of one degree of freedom 12.706
-    assert rows["vade"].difference.half == pytest.approx(12.706 / 12, rel=1e-4)
-    # seed 0 reaches uniform's 0.4 at its first step, seed 1 never its 0.6; 7 has no partner
-    assert rows["vade"].reach["reach"] == pytest.approx((64, math.nan), nan_ok=True)
-    assert rows["uniform"].reach["reach"] == (128, 192)
+    assert rows["vade"].means["difference"].half == pytest.approx(12.706 / 12, rel=1e-4)
     assert rows["vade"].values["hopeless"] == (0.25, 0.0, 0.25)
     assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
     groups["clean/gspo"]["vade"].append(run(7, [0.1, 0.2]))
@@ -76,8 +70,8 @@ def test_arms_are_paired_by_seed(groups):
         comparison.compare(groups)
 
 
-def test_shares_of_the_baselines_best_and_percents_of_dapos():
-    """0.45, 0.475 and 0.5 of uniform's best; 0.5 is 62.5 % of DAPO's 0.8, whose 0.9 is before step 1."""
+def test_percents_of_dapos():
+    """0.5 is 62.5 % of DAPO's 0.8, whose 0.9 is before step 1."""
     arms = {
         "uniform": [run(0, [0.1, 0.2, 0.2, 0.5])],
         "vade": [run(0, [0.1, 0.46, 0.48, 0.5]), run(7, [0.1, 0.9])],
@@ -85,8 +79,7 @@ def test_shares_of_the_baselines_best_and_percents_of_dapos():
     }
     compared = comparison.compare({"clean/gspo": arms})
     found = compared.groups["clean/gspo"]
-    assert found["vade"].reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
-    assert (found["vade"].of_peak.mean, found["vade"].of_peak.count) == (62.5, 1)
+    assert found["vade"].means["of_peak"].mean == 62.5
     assert "| best, % of dapo's |" in comparison.markdown(compared)
     del arms["dapo"]
     assert "dapo" not in comparison.markdown(comparison.compare({"clean/gspo": arms}))
@@ -95,14 +88,34 @@ def test_shares_of_the_baselines_best_and_percents_of_dapos():
 def test_tables_of_a_sweep(groups):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
     text = comparison.markdown(comparison.compare(groups))
-    title, _, head, _, uniform, vade = text.splitlines()[:6]
+    title, _, head, _, _, vade = text.splitlines()[:6]
     assert title == "## clean/gspo" and "## wrong10/gspo" in text
     cells = dict(zip(head.split(" | "), vade.split(" | "), strict=True))
     assert cells["difference to uniform"] == "+0.083 ± 1.059 (2 of 3)"
-    # The one that gets there after 64, and all 256 of the one that never does.
-    reached = [cells["rollouts to 90 % of uniform's best"], cells["to all of it"]]
-    assert reached == ["≥ 160 (1 of 2)"] * 2
-    assert "| 160 (2 of 2) |" in uniform and "|  |" in uniform
+
+
+def test_a_run_that_unlearned_a_kind_is_told_apart():
+    def ends(seed, score, **forgotten):
+        names = {f"val-aux/validation/{kind}/forgotten": x for kind, x in forgotten.items()}
+        return recorded(seed, [0.1, score], (0, 1), **names)
+
+    arms = {
+        "uniform": [ends(0, 0.5, color=0.0), ends(1, 0.5, color=0.1), ends(2, 0.4, color=0.0)],
+        "vade": [
+            ends(0, 0.6, color=0.1),
+            ends(1, 0.3, color=0.05, letter=0.2),
+            recorded(2, [0.1, 0.6], (0, 1)),
+        ],
+    }
+    found = comparison.compare({"clean/gspo": arms}).groups["clean/gspo"]
+    assert found["uniform"].values["unlearned"] == (0, 0, 0)  # a tenth is not more than a tenth
+    vade = found["vade"]
+    # The last one was not measured.
+    np.testing.assert_array_equal(vade.values["unlearned"], (0, 1, np.nan))
+    assert comparison.cell(vade, "unlearned", "") == "1/2 (9–91 %)"
+    assert vade.means["difference"].mean == pytest.approx(0.1 / 3)
+    others = vade.means["difference_others"]
+    assert (others.mean, others.count) == (pytest.approx(0.15), 2)
 
 
 def late(*values):

@@ -1,5 +1,7 @@
 """configs/sweep.py: every job, and what its runs differ in."""
 
+import dataclasses
+
 import pytest
 
 from configs import arenas, sweep
@@ -28,13 +30,17 @@ def test_table_1_is_the_default():
 @pytest.mark.parametrize("name", arenas.ARENAS)
 def test_the_controls_run_by_default(name):
     found = planned(name)
-    assert list(found) == ["uniform", "dose", "oracle"]
-    base, dose, oracle = found.values()
+    assert list(found) == ["uniform", "dose", "oracle", "stability"]
+    base, dose, oracle, again = found.values()
     assert base.num_prompts == 4 * base.batch.prompts_per_minibatch  # as in Table 4
     assert dose.num_prompts == 3 * base.num_prompts == 4 * dose.batch.prompts_per_minibatch
     assert (dose.num_steps, dose.max_rollouts) == (base.num_steps, 0)
     assert (oracle.selector.name, oracle.measure.every) == ("strata", 10)
     assert oracle.num_prompts == base.num_prompts == (8 if name == "smollm" else 16)
+    # Nothing but the order of a sum differs.
+    micro = base.batch.prompts_per_microbatch // 2
+    batch = dataclasses.replace(base.batch, prompts_per_microbatch=micro)
+    assert again == dataclasses.replace(base, batch=batch)
 
 
 def test_cero_plans_for_the_steps_of_the_run():

@@ -39,7 +39,7 @@ def test_at_equal_cost_the_dearer_run_is_read_where_the_cheaper_one_had_spent_as
     at_800_900_1000 = (0.4 + 0.2 * 2 / 3, 0.6, 0.6 + 0.2 / 3)
     assert arm.equal["tokens"].mean == pytest.approx(np.mean(at_800_900_1000) - uniform)
     assert arm.equal["seconds"].mean == pytest.approx(vade - np.mean([0.6, 0.7, 0.7]))
-    assert arm.difference == arm.equal["steps"]
+    assert arm.means["difference"] == arm.equal["steps"]
 
 
 def test_a_slower_run_with_the_same_curve_is_as_good_at_equal_answers_and_worse_at_equal_seconds():
