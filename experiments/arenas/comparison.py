@@ -10,6 +10,7 @@ from experiments.arenas.cost import LATE
 from experiments.arenas.records import Groups, Recorded
 from experiments.arenas.seeds import Mean
 from vade_jax import tables
+from vade_jax.report import curves
 
 # The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
 PEAK = "dapo"
