@@ -39,9 +39,9 @@ def devices(name, count):
     return targets.devices(name, count)
 
 
-def compiled(target, count, config_file, only, **axes):
+def compiled(target, count, config_file, only, words="smoke", **axes):
     """Returns the compiled programs of the tiny job's settings."""
-    c = config_file.get_config("smoke")
+    c = config_file.get_config(words)
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
     c.num_prompts = 16
     c.engine.prompts_per_call = 8
@@ -86,6 +86,11 @@ def test_a_run_compiles(target, config_file, only, layout, capfd):
 
 
 @pytest.mark.parametrize("target", ["v5p", "h200"])
+def test_a_hybrid_compiles(target):
+    compiled(target, 4, tiny_gspo, (UPDATE, DECODE), "smoke,qwen3_5", fsdp=4)
+
+
+@pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_weights_in_float32_are_rounded_before_they_are_used(target):
     """Both compilers drop a cast to bfloat16 where the next one goes back to float32."""
     run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
@@ -112,9 +117,13 @@ def test_scales_and_biases_sum_their_gradients_in_float32_rounded_once(target):
     assert sums(jnp.multiply) == sums(jnp.add) == {"bf16"}
 
 
+@pytest.mark.parametrize("width", [128, 256])
 @pytest.mark.parametrize(("target", "call"), [("v5p", "tpu_custom_call"), ("h200", "__cudnn$fmha")])
-def test_prompts_have_the_attention_of_the_hardware(target, call):
-    """There and back: a kernel that is not taken falls back to blocks, and nothing else would tell."""
+def test_prompts_have_the_attention_of_the_hardware(target, call, width):
+    """There and back: a kernel that is not taken falls back to blocks, and nothing else would tell.
+
+    A head of 256, as Qwen3.5 has, is too wide for cuDNN.
+    """
     place = mesh.Place(mesh.make(devices=devices(target, 1)))
     where = NamedSharding(place.mesh, PartitionSpec())
     put = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=where)
@@ -123,9 +132,9 @@ def test_prompts_have_the_attention_of_the_hardware(target, call):
         length_N = jnp.array([256, 200])
         return jnp.sum(attention.causal(q_NTHK, k_NTJK, v_NTJK, length_N, place=place) ** 2)
 
-    heads = put(2, 256, 4, 128), put(2, 256, 2, 128), put(2, 256, 2, 128)
+    heads = put(2, 256, 4, width), put(2, 256, 2, width), put(2, 256, 2, width)
     compiled = jax.jit(jax.grad(loss, range(3))).lower(*heads).compile()
-    assert compiled.as_text().count(call) >= 2
+    assert (compiled.as_text().count(call) >= 2) == (target == "v5p" or width == 128)
 
 
 def test_pictures_have_the_attention_of_a_v5p():

@@ -237,5 +237,6 @@ def _write_text(shape: Config) -> dict[str, Any]:
     rope["partial_rotary_factor"] = text.rotary_share
     fields |= {hf: getattr(text.linear, ours) for ours, hf in _LINEAR.items()}
     fields |= {"attn_output_gate": True, "full_attention_interval": text.interval}
+    fields["mamba_ssm_dtype"] = "float32"  # of the states, in vLLM
     fields["layer_types"] = _layer_types(text.interval, text.num_layers)
     return fields | {"rope_parameters": rope}
