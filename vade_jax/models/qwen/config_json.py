@@ -213,6 +213,7 @@ def write(shape: Config) -> dict[str, Any]:
     root["vision_config"]["num_position_embeddings"] = shape.vision.table_side**2
     if shape.text.linear is None:
         root["vision_config"]["deepstack_visual_indexes"] = list(shape.vision.deepstack)
+    text["tie_word_embeddings"] = shape.tie_embeddings  # vLLM reads it here
     return root | {"text_config": text | {"model_type": f"{shape.family}_text"}}
 
 
