@@ -1,9 +1,7 @@
 """Real vLLM servers of tiny models of other families: log-probs are the trainer's, before and after a sync."""
 
-import dataclasses
 import importlib.util
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,23 +38,16 @@ def setup(request, tmp_path_factory):
 
 def test_log_probs_are_the_trainers_before_and_after_a_sync(setup, tmp_path):
     """All weights change with version 2: a feature from an old cache would move the log-probs by 1."""
-    engine, old = setup.engine(tmp_path), setup.params(2)
+    engine, other = setup.engine(tmp_path), {1: 2, 2: 1}
     for version in (1, 2):
-        params = setup.params(version)
-        engine.sync(params, version)
+        engine.sync(setup.params(version), version)
         rollouts = real.answer(engine, setup, version)
-        diff = real.difference(setup, params, rollouts, setup.prompts)
+        diff, stale = (
+            real.difference(setup, setup.params(x), rollouts, setup.prompts)
+            for x in (version, other[version])
+        )
         if setup.dtype == np.float32:
             real.check_close(diff, f"version {version}")
-        else:
-            check_rounding(setup, params, rollouts, diff)
-        assert real.difference(setup, old, rollouts, setup.prompts).mean() > 0.05
-        old = params
-
-
-def check_rounding(setup, params, rollouts, diff):
-    """In bfloat16 vLLM is as close to the trainer as the trainer is to its own float32."""
-    exact = dataclasses.replace(setup, dtype=np.float32)
-    rounding = real.difference(exact, params, rollouts, setup.prompts)
-    print(f"\n{diff.mean():.1e} {diff.max():.1e} {rounding.mean():.1e} {rounding.max():.1e}")
-    assert 0
+        else:  # what bfloat16 rounds: 0.012 and 0.08 were measured
+            assert diff.mean() < 0.03 and np.quantile(diff, 0.99) < 0.25
+        assert stale.mean() > 0.5
