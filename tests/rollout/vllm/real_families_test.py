@@ -1,4 +1,4 @@
-"""Real vLLM servers of tiny models of other families: log-probs are the trainer's, before and after a sync."""
+"""Real vLLM servers of tiny models of other families: log-probs are the trainer's, also after a sync."""
 
 import importlib.util
 
