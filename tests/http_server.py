@@ -274,7 +274,7 @@ class ScriptedVllm(ScriptedServer):
     def chats(self):
         """The bodies of the chats so far, without probes."""
         bodies = [body for _, path, body in self.log if path == CHAT]
-        return [body for body in bodies if _text(body) != "a"]
+        return [body for body in bodies if _text(body) != "a1"]
 
     def respond(self, request):
         path, body = request.path, request.body
@@ -316,16 +316,16 @@ class ScriptedVllm(ScriptedServer):
             return error(400, "--trust-request-chat-template is not set. Refused")
         if body["model"] != self.model:
             return error(404, f"The model `{body['model']}` does not exist.")
-        if body["max_tokens"] >= self.max_model_len:
+        if body["max_tokens"] + 2 > self.max_model_len:  # the prompt has two tokens or more
             return error(400, f"This model's maximum context length is {self.max_model_len}")
         if self.asleep:
             self.problems.append("a chat while asleep")
-        if _text(body) == "a":
+        if _text(body) == "a1":
             ((token, bias),) = body["logit_bias"].items()
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
             choice = _choice(0, [int(token)], "stop", logp)
-            return 200, {"choices": [choice], "prompt_token_ids": [1]}
+            return 200, {"choices": [choice], "prompt_token_ids": [1, 2]}
         weights = STALE if self.dirty else self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))
 
