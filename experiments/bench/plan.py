@@ -117,8 +117,8 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
     token = 4 * num_full * text.num_kv_heads * text.head_width  # a key and a value
     group = token * (lengths.prompt + run.num_rollouts * lengths.answer)
     if linear := text.linear:  # each answer has a memory in float32
-        memory = 4 * linear.value_size * linear.key_width
-        group += run.num_rollouts * (text.num_layers - num_full) * memory
+        num_values = run.num_rollouts * linear.value_size * linear.key_width
+        group += 4 * num_values * (text.num_layers - num_full)
     if not share or run.engine.url or share >= weights + group:
         return ""
     return (
