@@ -113,12 +113,11 @@ def _lack_of_servers(run: settings.Run, policy: Policy, target: targets.Target) 
     share = fraction * target.memory_gb * GB * num_devices
     weights = 2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params))
     text, lengths = policy.shape.text, largest(run)
-    num_full = text.num_layers // text.interval
-    token = 4 * num_full * text.num_kv_heads * text.head_width  # a key and a value
-    group = token * (lengths.prompt + run.num_rollouts * lengths.answer)
+    num_full, width = text.num_layers // text.interval, text.num_kv_heads * text.head_width
+    group = 4 * num_full * width * (lengths.prompt + run.num_rollouts * lengths.answer)
     if linear := text.linear:  # each answer has a memory in float32
-        memory = 4 * linear.value_size * linear.key_width
-        group += run.num_rollouts * (text.num_layers - num_full) * memory
+        num_values = run.num_rollouts * linear.value_size * linear.key_width
+        group += 4 * num_values * (text.num_layers - num_full)
     if not share or run.engine.url or share >= weights + group:
         return ""
     return (
