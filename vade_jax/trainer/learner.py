@@ -86,7 +86,7 @@ class Learner:
 
         This is for CPUs. Other compilers measure kernels, which would disturb the answers made meanwhile.
         """
-        number_M = chosen.proposal.num_rollouts_M
+        number_M = np.asarray(chosen.proposal.num_rollouts_M)
         answers = [Answer(np.array([]), np.array([]), finished=False)] * int(number_M.sum())
         rollouts = to_rollouts(answers, number_M, max_tokens=max_tokens, pad=0, params_version=0)
         batch = self.put(self.split(chosen.prompts, rollouts, np.zeros(len(answers)))[0])
