@@ -125,6 +125,7 @@ def check_settings(run: settings.Run, workdir: str) -> None:
         if not content:
             _check_free(workdir)
             return
+        state = content.get("state", run_file.RUNNING)  # an earlier version wrote none
         try:  # a field that an earlier version did not have is its default
             there = settings.Run.from_dict(content["settings"]).to_dict()
         except ValueError as error:
@@ -132,12 +133,12 @@ def check_settings(run: settings.Run, workdir: str) -> None:
                 f"{workdir} is of another version ({error}): give another --workdir"
             ) from error
         others = "; ".join(run_file.differences(there, run.to_dict(), MAY_CHANGE))
-        if others and content["state"] != run_file.NEW:
+        if others and state != run_file.NEW:
             raise ValueError(
                 f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
             )
         steps = pathlib.Path(workdir, CHECKPOINTS).glob("[0-9]*")
-        if content["state"] == run_file.DONE and not (any(steps) or is_done(run, workdir)):
+        if state == run_file.DONE and not (any(steps) or is_done(run, workdir)):
             raise ValueError(
                 f"{workdir} is of a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
                 "back, or give another --workdir"

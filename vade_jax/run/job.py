@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from vade_jax import rewards, rng, samplers, settings
+from vade_jax import rewards, samplers, settings
 from vade_jax.data import loading
 from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build, checks, compiled, datasets, directory, engines, gpus, states
 from vade_jax.run.hooks import NO_HOOKS, Hooks, Vary
 from vade_jax.run.recorder import RunRecorder
-from vade_jax.trainer import choosing, mesh, processes, scoring, validation
+from vade_jax.trainer import choosing, processes, scoring, validation
 from vade_jax.trainer.collect import Collector
 from vade_jax.trainer.loop import Loop
 from vade_jax.trainer.policy import Policy
@@ -194,10 +194,6 @@ def prepare(
         advantage=vary.advantage if vary else usual,
         refill=run.refill,
     )
-    if mesh.Place(policy.mesh).platform == "cpu" and vary is None:
-        key = rng.step_keys(collect.key, progress.step + 1).select
-        chosen = choosing.choose(selector, pool, progress.posterior, key, run.num_prompts)
-        learn = learn.compiled_for(progress.state, chosen, run.sampling.max_tokens)
     loop = Loop(
         collect=collect,
         learn=learn,

@@ -6,7 +6,6 @@ Programs are jitted here, at the edge; everything below is plain functions of ar
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from concurrent import futures
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,7 @@ import numpy as np
 import optax
 
 from vade_jax.losses import importance
-from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.trainer import mesh, update
-from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.policy import Policy
 from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
@@ -80,20 +77,6 @@ class Learner:
         metrics["actor/updates"] = len(history)
         metrics |= self.utilisation(prompts, rollouts, time.perf_counter() - start)
         return state, metrics
-
-    def compiled_for(self, state: TrainState, chosen: Chosen, max_tokens: int) -> "Learner":
-        """Returns the learner; a thread compiles its update for prompts that are still to be answered.
-
-        This is for CPUs. Other compilers measure kernels, which would disturb the answers made meanwhile.
-        """
-        number_M = np.asarray(chosen.proposal.num_rollouts_M)
-        answers = [Answer(np.array([]), np.array([]), finished=False)] * int(number_M.sum())
-        rollouts = to_rollouts(answers, number_M, max_tokens=max_tokens, pad=0, params_version=0)
-        batch = self.put(self.split(chosen.prompts, rollouts, np.zeros(len(answers)))[0])
-        lowered = self.update.lower(state, batch)  # pyright: ignore[reportFunctionMemberAccess] (jitted)
-        compiled = futures.ThreadPoolExecutor(1, "compile").submit(lowered.compile)
-        # JAX finds the program that this update has compiled, and compiles others as usual.
-        return dataclasses.replace(self, update=lambda *x: compiled.result() and self.update(*x))
 
     def _teaches(self, batch: Batch) -> bool:
         # Decided on the host, from data that every process has: this compiles no program.

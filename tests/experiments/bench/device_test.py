@@ -38,7 +38,7 @@ def test_a_program_of_the_plan_runs(name, monkeypatch):
     if name == DECODE:
         assert 0 < facts["tokens"] <= ways * 2 * 4
     else:
-        assert facts["tokens"] == 2 * ways * (64 + 2 * 4)
+        assert facts["tokens"] == 2 * ways * (128 + 2 * 4)
     if name == UPDATE:
         assert facts["metrics"]["actor/grad_norm"] > 0
     if name == SCORE:

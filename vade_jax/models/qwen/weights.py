@@ -16,7 +16,7 @@ import logging
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -220,7 +220,7 @@ def to_params(
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
     # A CPU's memory is the host's: without programs, of which each layout would need its own.
-    on_host = shardings is None or _is_one_cpu(jax.tree.leaves(shardings)[0])
+    on_host = shardings is None or _is_one_cpu(jax.tree.leaves(shardings)[0].device_set)
     if on_host:
         params = jax.tree.map(lambda leaf: np.empty(leaf.shape, dtype), abstract)
         fill = _fill_on_host
@@ -239,8 +239,8 @@ def to_params(
     return params
 
 
-def _is_one_cpu(sharding: NamedSharding) -> bool:
-    return [x.platform for x in sharding.device_set] == ["cpu"]
+def _is_one_cpu(devices: Collection[jax.Device]) -> bool:
+    return [device.platform for device in devices] == ["cpu"]
 
 
 def _fill_on_host(target, tensors, stacked, transform) -> np.ndarray:
@@ -336,7 +336,7 @@ def _tensor(value: _Value, layer: int | None, transform: Transform, dtype: np.dt
     """Returns the tensor of one layer of `value`; `layer` None: of all of it."""
     kernel = value.kernel
     is_alone = value.lora_a is None and isinstance(kernel, jax.Array)
-    if is_alone and [device.platform for device in kernel.devices()] == ["cpu"]:
+    if is_alone and _is_one_cpu(kernel.devices()):
         # Its memory is the host's: no program is compiled for each shape.
         value = _Value(kernel := np.asarray(kernel))
     if not isinstance(kernel, jax.Array):
