@@ -12,8 +12,6 @@ from experiments.arenas.seeds import Mean
 from vade_jax import tables
 from vade_jax.report import curves
 
-# The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
-PEAK = "dapo"
 EARLY = 10  # the first steps, in which a prior has to show
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
@@ -25,12 +23,11 @@ COLUMNS = (  # columns of the table: (name, heading, format)
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("early", f"in {EARLY} steps", "{:.2f}"),
     ("overshoot", "forecast less observed", "{:.2f}"),
-    ("of_peak", f"best, % of {PEAK}'s", "{:.1f}"),
     ("forgotten", "known questions forgotten", "{:.3f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
 )
 SIGNED = ("difference", "difference_others")
-OWN = tuple(name for name, _, _ in COLUMNS if name not in (*SIGNED, "of_peak", "late_others"))
+OWN = tuple(name for name, _, _ in COLUMNS if name not in (*SIGNED, "late_others"))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds, by a bootstrap if there are "
     f"{seeds.LEAST} or more, else Student's t; (2 of 8): over so many of the seeds, as the others have no such "
@@ -46,7 +43,6 @@ NOTES = (
     f"wrong, averaged over all steps and over the first {EARLY}.",
     "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "
     "over steps.",
-    f"% of {PEAK}'s: the best validation of a run over that of {PEAK} with the same seed.",
     f"Forgotten: of the validation questions that a run once answered only right, the share that it now "
     f"answers less than half right; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
@@ -88,8 +84,8 @@ def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
     compared = {}
     for name, arms in groups.items():
         runs = {arm: _by_seed(arm, recorded) for arm, recorded in arms.items()}
-        against, peak = runs.get(baseline, {}), runs.get(PEAK, {})
-        compared[name] = {arm: _arm(of_arm, against, peak) for arm, of_arm in runs.items()}
+        against = runs.get(baseline, {})
+        compared[name] = {arm: _arm(of_arm, against) for arm, of_arm in runs.items()}
     return Comparison(baseline=baseline, groups=compared)
 
 
@@ -128,15 +124,7 @@ def unlearned(run: Recorded) -> float:
     return float(max(last) > curves.UNLEARNED) if last else np.nan
 
 
-def best(run: Recorded) -> float:
-    """Returns the best validation, without the one before the first step."""
-    validations = run.outcome.validations
-    return max(validations.values[validations.steps > 0], default=np.nan)
-
-
-def _arm(
-    runs: Mapping[int, Recorded], against: Mapping[int, Recorded], peak: Mapping[int, Recorded]
-) -> Arm:
+def _arm(runs: Mapping[int, Recorded], against: Mapping[int, Recorded]) -> Arm:
     of_runs = [of_run(run) for run in runs.values()]
     values = {name: tuple(of[name] for of in of_runs) for name in OWN}
     pairs = [(run, against[seed]) for seed, run in runs.items() if seed in against]
@@ -149,7 +137,6 @@ def _arm(
         "difference": equal["steps"],
         "late_others": [of["late"] for of in of_runs if of["unlearned"] != 1],
         "difference_others": np.where(is_other, equal["steps"], np.nan),
-        "of_peak": [100 * best(runs[seed]) / best(peak[seed]) for seed in runs if seed in peak],
     }
     costs = [cost.of_run(run.records) for run in runs.values()]
     return Arm(
@@ -166,23 +153,20 @@ def _arm(
 def markdown(compared: Comparison) -> str:
     """Returns a table for each group, and notes on what the columns mean."""
     base = compared.baseline
-    with_peak = any(PEAK in arms for arms in compared.groups.values())
-    columns = [column for column in COLUMNS if with_peak or column[0] != "of_peak"]
-    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in columns)]
+    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in COLUMNS)]
     texts = []
     for name, arms in compared.groups.items():
         lines = []
         for label, arm in arms.items():
             line = [label, str(len(arm.seeds))]
-            line += [cell(arm, column, form) for column, _, form in columns]
+            line += [cell(arm, column, form) for column, _, form in COLUMNS]
             if label == base:  # its difference to itself is always 0
-                for at, (column, *_) in enumerate(columns, 2):
+                for at, (column, *_) in enumerate(COLUMNS, 2):
                     line[at] = "" if column in SIGNED else line[at]
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
         texts.append(f"Cost:\n\n{tables.markdown(*cost.table(arms, base))}\n")
-    notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
-    notes = "\n".join(f"- {note.format(baseline=base)}" for note in (*notes, *cost.NOTES))
+    notes = "\n".join(f"- {note.format(baseline=base)}" for note in (*NOTES, *cost.NOTES))
     return "\n".join([*texts, notes])
 
 

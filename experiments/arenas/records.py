@@ -12,11 +12,12 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from flax import traverse_util
 
 from experiments.arenas import cost
 from vade_jax import atomic
@@ -102,7 +103,7 @@ def write(groups: Groups, path: PathLike) -> None:
     Settings that all runs share are written once, in the metadata of the file.
     """
     runs = [run for arms in groups.values() for of_arm in arms.values() for run in of_arm]
-    configs = [dict(_leaves(_without_places(run.config))) for run in runs]
+    configs = [_leaves(_without_places(run.config)) for run in runs]
     shared = {
         field: value
         for field, value in configs[0].items()
@@ -202,23 +203,16 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted name and the value of every setting; an empty mapping counts as a value."""
-    for name, value in config.items():
-        name = name.replace("~", "~0").replace(".", "~1")  # an engine's option may have a dot
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns every setting by its dotted name; an empty mapping counts as a value."""
+    name = lambda x: x.replace("~", "~0").replace(".", "~1")  # an engine's option may have a dot
+    flat = traverse_util.flatten_dict(config, keep_empty_nodes=True)
+    value = lambda x: {} if x is traverse_util.empty_node else x
+    return {".".join(map(name, path)): value(x) for path, x in flat.items()}
 
 
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Inverts `_leaves`."""
-    config: dict[str, Any] = {}
-    for name, value in leaves.items():
-        *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
-        section = config
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[last] = value
-    return config
+    name = lambda x: x.replace("~1", ".").replace("~0", "~")
+    flat = {tuple(map(name, dotted.split("."))): value for dotted, value in leaves.items()}
+    return traverse_util.unflatten_dict(flat)

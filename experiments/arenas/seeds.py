@@ -19,13 +19,7 @@ class Mean:
     count: int
 
     def text(self, form: str = "{:.3f}", *, sign: bool = False, of: int = 0) -> str:
-        """Returns mean ± half, or the mean alone where there is no interval.
-
-        Args:
-            form: of both numbers.
-            sign: whether a plus is written.
-            of: how many values there could be; fewer are told in brackets.
-        """
+        """Returns mean ± half, or the mean alone without an interval, and the count if it is below `of`."""
         if not self.count:
             return "-"
         mean = form.format(self.mean)
@@ -63,10 +57,10 @@ def _resamples(count: int) -> np.ndarray:
 
 def share(values: Sequence[float] | np.ndarray) -> str:
     """Returns how many of the finite values are 1 and not 0, with Wilson's 95 % interval of their share."""
+    from scipy import stats
+
     x = [value for value in values if np.isfinite(value)]
     if not x:
         return "-"
-    count, total, z2 = sum(x), len(x), 1.96**2
-    half = np.sqrt(z2 * (count * (total - count) / total + z2 / 4))
-    low, high = ((count + z2 / 2 + side * half) / (total + z2) for side in (-1, 1))
-    return f"{count:.0f}/{total} ({100 * max(low, 0):.0f}–{100 * high:.0f} %)"
+    low, high = stats.binomtest(int(sum(x)), len(x)).proportion_ci(method="wilson")
+    return f"{sum(x):.0f}/{len(x)} ({100 * low:.0f}–{100 * high:.0f} %)"

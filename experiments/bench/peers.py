@@ -56,9 +56,8 @@ def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
                     title += f"; {peer} is not installed"
             times = timing.interleaved(cases, rounds=2 if quick else 5)
         lengths = np.full(M, P), np.full(M * G, T), np.repeat(np.arange(M), G)
-        work = flops.decoder(policy.shape.text, *lengths) * (
-            flops.BACKWARD if name == UPDATE else 1
-        )
+        passes = flops.BACKWARD if name == UPDATE else 1
+        work = passes * flops.decoder(policy.shape.text, *lengths)
         yield timing.Table(title, times, work / timing.matmul_flops())
 
 

@@ -35,12 +35,3 @@ def test_pictures_that_a_row_connects_stay_together():
     assert 0 < len(held) <= 12
     shown = [{p for row in part for p in row["pictures"]} for part in (train, held)]
     assert not shown[0] & shown[1]
-
-
-def test_lone_pictures_give_the_share_exactly_in_an_order_that_mixes():
-    rows = [{"uid": f"{i:03}", "pictures": [f"p{i}"]} for i in range(947)]
-    train, held = draw.split(rows, share=0.1, seed=0)
-    assert (len(train), len(held)) == (852, 95)
-    backwards = draw.split(rows[::-1], share=0.1, seed=0)
-    assert backwards == (train, held)
-    assert 30 < sum(row["uid"] < "474" for row in train[:100]) < 70
