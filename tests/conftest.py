@@ -19,9 +19,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if os.environ["JAX_PLATFORMS"] != "cpu":
     # A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
     os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # of torch: a second one waits in a loop for small models
+# One thread for torch: with small models a second one only waits, and busily.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work. jaxlib 0.10
 # can also leave out the detour by MLIR for fusions, two thirds of the rest; later ones cannot.
 if os.environ["JAX_PLATFORMS"] == "cpu":
@@ -73,7 +72,7 @@ def a_selector_is_built_once():
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_let_go():
-    """All of them together would take gigabytes; small ones are those of the next module also."""
+    """All of them together would take gigabytes; up to a limit, the next module uses them again."""
     yield
     memory = pathlib.Path("/proc/self/statm")  # in pages, the second number what is resident
     if not memory.exists() or int(memory.read_text().split()[1]) * resource.getpagesize() > 1.5e9:
@@ -83,7 +82,7 @@ def programs_are_let_go():
 
 
 def pytest_collection_finish():
-    """Tracing makes millions of objects; what is there before the first test is looked through no more."""
+    """Tracing creates millions of objects; the collector skips those that exist before the first test."""
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
 
