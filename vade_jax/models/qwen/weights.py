@@ -239,7 +239,7 @@ def to_params(
     return params
 
 
-def _is_one_cpu(devices: Collection[jax.Device]) -> bool:
+def _is_one_cpu(devices: Collection[Any]) -> bool:
     return [device.platform for device in devices] == ["cpu"]
 
 
