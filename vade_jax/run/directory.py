@@ -1,7 +1,7 @@
 """The run directory: its lock, its owner, and the exported policy.
 
-A run owns its directory from right before its first checkpoint on, also when it is done. Until then its
-state in run.json is "new", nothing can be lost, and another run may take the directory.
+A run owns its directory from just before its first checkpoint, even after it is done. Until then its
+state in run.json is "new", there is nothing to lose, and another run may take the directory.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from vade_jax.data import loading
 from vade_jax.types import Array, Item, Prompt, Proposal
 
 # (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
-# difficulties that resulted in its `extra_M`.
+# resulting difficulties in its `extra_M`.
 Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
 
 
@@ -42,7 +42,7 @@ class Pool:
     expand: Expand | None = None
 
     def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
-        """Returns the proposed prompts; without a `key` for the draws of `expand`, without variants."""
+        """Returns the proposed prompts; with a `key` for the draws of `expand`, also with variants."""
         index_M = np.asarray(proposal.index_M).tolist()
         if self.expand is None or key is None:
             built = [*self.map(lambda i: self._built(self.items[i]), index_M)]
@@ -81,7 +81,7 @@ def choose(
     """
 
     def ask(number: int) -> Proposal:
-        if not selector.needs.variants:  # which take more places than items
+        if not selector.needs.variants:  # variants take more places than items
             number = min(number, len(pool.items))
         proposal = jax.device_get(selector.propose(posterior, key, number))
         _check(proposal, number, len(pool.items), has_variants=selector.needs.variants)

@@ -58,9 +58,9 @@ class Loop:
         validate: measure the policy, one after another.
         recorder: takes metrics, rollouts and checkpoints.
         schedule: when items are measured, the policy is validated, and the run ends.
-        lag: 0 or 1, the most steps between the weights that answer and those that learn.
-        overlaps: whether a batch ahead is made while the policy learns or before; the results are the same.
-        engine_devices: devices that only the engine has, to count what a step costs.
+        lag: 0 or 1, how many steps the weights that answer may be behind those that learn.
+        overlaps: makes a batch ahead while the policy learns, else before; the results are the same.
+        engine_devices: number of devices that only the engine uses, for the cost of a step.
         whole: (trained, frozen parameters) -> all, which the engine gets.
     """
 
@@ -101,7 +101,7 @@ class Loop:
                         params = self.whole(state.params, state.frozen)
                         self.collect.engine.sync(params, progress.step)
                     progress = self._validated(progress, clock)
-                # Asked once, so that what ends the loop is also what was saved.
+                # Decided once, so that the loop ends exactly if this save was the last.
                 ends = self.schedule.is_over(progress.step, progress.rollouts_total) or stop()
                 with clock("save_checkpoint"):
                     self.recorder.save(progress, last=ends)
@@ -189,7 +189,7 @@ class Loop:
         try:
             yield
         except FAILURES as error:
-            # One process cannot read a row: the others would not take part in saving.
+            # If only one process cannot read a row, the others would not take part in saving.
             if not (isinstance(error, OSError | RejectedItem) and processes.several()):
                 self.recorder.save(progress, last=True)
             raise
