@@ -8,7 +8,7 @@ test that before any selector is looked at:
               equal answers to train on: the passes that measure those rates are free
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the sampling error of a validation is small compared with the differences of interest
-    stability runs of the same seeds, with only the rounding changed, end alike, and hardly any run of
+    stability runs of the same seeds, with only the rounding changed, end similarly, and hardly any run of
               the baseline unlearns a kind
 
 The first three are means over at least eight seeds, and their 95 % intervals must not contain 0: of the
@@ -35,7 +35,7 @@ MOST_EFFECTIVE = 0.45  # the baseline's effective ratio must be below
 MOST_ERROR = 0.005  # the sampling error of its last validations must be below
 LEAST_SEEDS = 8
 MOST_SPREAD = 0.02  # standard deviation of a run's accuracy due to rounding alone
-MOST_UNLEARNED, LEAST_PAIRS = 1, 24  # runs of the baseline that unlearned a kind, of so many
+MOST_UNLEARNED, LEAST_PAIRS = 1, 24  # baseline runs that may unlearn a kind, out of so many
 LAST_PART = 1 / 3  # of the steps: the last ones, in which validation has to climb
 
 

@@ -105,7 +105,7 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
             then = run_file.settings_of(run.directory)
             if others := run_file.differences(then, run.settings.to_dict(), may_differ):
                 raise ValueError(
-                    f"{run.directory} is of other settings ({'; '.join(others)}): give another --workdir or the old "
+                    f"{run.directory} has other settings ({'; '.join(others)}): give another --workdir or the old "
                     "values"
                 )
     return runs

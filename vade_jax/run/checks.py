@@ -104,7 +104,7 @@ def _check_data_names(data: settings.Data) -> None:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
     if data.train != "procedural" and (data.mixture or data.wrong_golds):
         raise ValueError(
-            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
+            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are for the built-in questions only: "
             f"leave them out with data.train={data.train!r}"
         )
     try:
@@ -151,7 +151,7 @@ def _check_selector(run: settings.Run, selector: samplers.Sampler) -> None:
     if run.engine.max_lag and (run.measure.every or needs.variants):
         raise ValueError(
             f"engine.max_lag={run.engine.max_lag}: selector.name={name!r} makes passes over all items "
-            "or draws variants, for which no batch may wait: set engine.max_lag=0"
+            "or draws variants, so no batch can be made ahead: set engine.max_lag=0"
         )
 
 

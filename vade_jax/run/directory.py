@@ -130,17 +130,17 @@ def check_settings(run: settings.Run, workdir: str) -> None:
             there = settings.Run.from_dict(content["settings"]).to_dict()
         except ValueError as error:
             raise ValueError(
-                f"{workdir} is of another version ({error}): give another --workdir"
+                f"{workdir} has a run of another version ({error}): give another --workdir"
             ) from error
         others = "; ".join(run_file.differences(there, run.to_dict(), MAY_CHANGE))
         if others and state != run_file.NEW:
             raise ValueError(
-                f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
+                f"{workdir} is that of a run with other settings ({others}): give another --workdir or the old values"
             )
         steps = pathlib.Path(workdir, CHECKPOINTS).glob("[0-9]*")
         if state == run_file.DONE and not (any(steps) or is_done(run, workdir)):
             raise ValueError(
-                f"{workdir} is of a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
+                f"{workdir} has a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
                 "back, or give another --workdir"
             )
         if others:

@@ -97,7 +97,7 @@ def check_layout(layout: settings.Layout, engine: settings.Engine) -> None:
     if serving and len(serving) != number:
         raise ValueError(
             f"layout.serve={layout.serve!r} names {len(serving)} GPUs, but engine.data_parallel x "
-            f"engine.tensor_parallel is {number}: name as many"
+            f"engine.tensor_parallel is {number}: name that many"
         )
     if layout.sleep or process.is_cpu_build() or not shares(layout):
         return

@@ -92,7 +92,7 @@ class VadeState(types.Pytree):
     beta_I: jax.Array = per_item.starts(0.0)  # wrong answers
     unseen_I: jax.Array  # bool, not yet visited by the warm-up
     streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
-    # float32, tokens of the answers that alpha and beta count, decayed alike; None: not counted
+    # float32, tokens of the answers that alpha and beta count, decayed like them; None: not counted
     token_I: jax.Array | None = None
 
 

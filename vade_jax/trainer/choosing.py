@@ -75,8 +75,8 @@ def choose(
     It has `num_prompts` items, or fewer if the data has fewer that this step has not `used`.
 
     A selector does not know what its step has used. If it proposes used items, it is asked again with the
-    same key, so with the same draws, for a number that leaves enough others. The number is one of few sizes,
-    because each size compiles. That larger batch is in random order, so used items are replaced by random
+    same key, so with the same draws, for more items, so that enough others remain. The number is one of few
+    sizes, because each compiles. That larger batch is in random order, so used items are replaced by random
     ones of it, not strictly by the next best.
     """
 

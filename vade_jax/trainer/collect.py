@@ -218,7 +218,7 @@ def join_rounds(
     sizes, keep_M = [len(one.items) for one in chosen], np.concatenate(keep_M)
     learned_M, dropped_M = np.flatnonzero(keep_M)[:num_prompts], np.flatnonzero(~keep_M)
     if len(learned_M):
-        # Dropped groups fill empty places. Fewer groups would change shapes, which XLA would compile anew.
+        # Dropped groups fill empty places. Fewer groups would change shapes, and XLA would compile again.
         learned_M = np.sort(np.append(learned_M, dropped_M[: num_prompts - len(learned_M)]))
     return StepData(
         items=[item for one in chosen for item in one.items],

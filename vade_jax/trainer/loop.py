@@ -86,7 +86,7 @@ class Loop:
         Raises:
             NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
             EngineFailure, RewardFailure: the engine or a reward failed; all completed steps are saved. A pass
-                before a step that was not taken is not saved: a resumed run makes it again.
+                before a step that did not complete is not saved: a resumed run makes it again.
             OSError, RejectedItem: an item can no longer be read; a run of one process saves all steps.
         """
         clock = Clock()
