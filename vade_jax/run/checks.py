@@ -255,7 +255,7 @@ def _check_lengths(run: settings.Run, data: Datasets) -> None:
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
         line = (
             f"{split}: {limits.path}max_tokens={most} cuts the own answers of {(length_I > most).sum():,} of "
-            f"{len(length_I):,} rows, which take up to {length_I.max()} tokens in the asked form"
+            f"{len(length_I):,} rows, which take up to {length_I.max()} tokens in the requested form"
         )
         by_rules = split == "train" and not run.reward.functions  # functions may reward any answer
         if by_rules and length_I.min() - not_needed > most:

@@ -48,7 +48,7 @@ _MUST_STAY = {
 }
 # What may change, with a warning. Another version of Pillow may resize pictures to other bytes.
 _MAY_CHANGE = {
-    "pictures": "pictures of data.train or data.validation, if only in their last bits",
+    "pictures": "pictures of data.train or data.validation, perhaps only in their last bits",
     "verifier": "the version of the rules that judge answers",
 }
 # What the path of a checkpoint must not contain: orbax reads * ? [ ] as patterns and gs:/ as a bucket, and
