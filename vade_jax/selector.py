@@ -131,7 +131,7 @@ class Selector:
         Args:
             ids: the items that were answered; they need not have been selected. MoPPS, ARCUS and VCRL
                 take the number of ids as the batch size of the latest `select`, so give them that entire
-                batch, with 0 trials where no answer came. With `rewards`, the item of each answer.
+                batch, with 0 trials if there is no answer. With `rewards`, the item of each answer.
             correct: number of right answers to each item; a fraction is a soft score.
             trials: number of valid answers to each item, or one number for all. With 0, nothing is
                 learned about that item.
@@ -165,7 +165,7 @@ class Selector:
         """Returns bool [ids]: the groups that the selector would train on. It learns nothing from them.
 
         The rewards are taken to be 1 for a right answer and 0 for a wrong one. Only DAPO, GRESO and VCRL drop
-        groups; VCRL needs the whole batch, before it is observed. Raises as `observe` does, and where an id
+        groups; VCRL needs the whole batch, before it is observed. Raises as `observe` does, and if an id
         occurs twice.
         """
         feedback = self._feedback(ids, correct, trials)

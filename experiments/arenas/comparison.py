@@ -12,7 +12,7 @@ from experiments.arenas.seeds import Mean
 from vade_jax import tables
 from vade_jax.report import curves
 
-EARLY = 10  # the first steps, in which a prior has to show
+EARLY = 10  # the first steps, in which a prior should have an effect
 COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
@@ -30,18 +30,18 @@ SIGNED = ("difference", "difference_others")
 OWN = tuple(name for name, _, _ in COLUMNS if name not in (*SIGNED, "late_others"))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds, by a bootstrap if there are "
-    f"{seeds.LEAST} or more, else Student's t; (2 of 8): over so many of the seeds, as the others have no such "
+    f"{seeds.LEAST} or more, else Student's t; (2 of 8): over 2 of 8 seeds, because the others have no such "
     "value or no run of {baseline} to be compared with. Validation accuracy: the share of right answers to "
     "held-out questions, with `eval.num_samples` answers to each (by default 4).",
     f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
-    "same seed; if one of the two has fewer, so many of both. The validation before the first step is never one "
+    "same seed; if one of the two has fewer, as many of both. The validation before the first step is never one "
     "of them. If the interval does not contain 0, this number of seeds shows a difference.",
     "A run has unlearned a kind if its last validation finds more than a tenth of the known questions of one "
     "family forgotten; in brackets: the 95 % interval of the share of such runs (Wilson's). Other runs and pairs: "
     "without one that unlearned a kind.",
     "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
     f"wrong, averaged over all steps and over the first {EARLY}.",
-    "Forecast less observed: the effective ratio that a selector's posterior predicts, less what came; mean "
+    "Forecast less observed: the effective ratio that a selector's posterior predicts, minus the observed one; mean "
     "over steps.",
     f"Forgotten: of the validation questions that a run once answered only right, the share that it now "
     f"answers less than half right; mean of the last {LATE} validations.",

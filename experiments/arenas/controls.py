@@ -8,7 +8,7 @@ test that before any selector is looked at:
               equal answers to train on: the passes that measure those rates are free
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the sampling error of a validation is small compared with the differences of interest
-    stability the same seeds again, with nothing changed but rounding, end alike, and hardly any run of
+    stability runs of the same seeds, with only the rounding changed, end similarly, and hardly any run of
               the baseline unlearns a kind
 
 The first three are means over at least eight seeds, and their 95 % intervals must not contain 0: of the
@@ -34,8 +34,8 @@ LEAST_GAIN = 0.03  # in validation accuracy, of dose and oracle over the baselin
 MOST_EFFECTIVE = 0.45  # the baseline's effective ratio must be below
 MOST_ERROR = 0.005  # the sampling error of its last validations must be below
 LEAST_SEEDS = 8
-MOST_SPREAD = 0.02  # standard deviation of a run's accuracy that rounding alone makes
-MOST_UNLEARNED, LEAST_PAIRS = 1, 24  # runs of the baseline that unlearned a kind, of so many
+MOST_SPREAD = 0.02  # standard deviation of a run's accuracy due to rounding alone
+MOST_UNLEARNED, LEAST_PAIRS = 1, 24  # baseline runs that may unlearn a kind, out of so many
 LAST_PART = 1 / 3  # of the steps: the last ones, in which validation has to climb
 
 
@@ -68,7 +68,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
         Control(
             "headroom",
             f"effective ratio of {baseline} < {MOST_EFFECTIVE}; its validation rises in the last third "
-            f"of the steps, the interval without 0, {LEAST_SEEDS} seeds or more",
+            f"of the steps, the interval excludes 0, {LEAST_SEEDS} seeds or more",
             f"{ratio.text('{:.2f}')}, {climbs.text(sign=True)} ({climbs.count} seeds)",
             enough and ratio.mean < MOST_EFFECTIVE and climbs.mean - climbs.half > 0,
         ),
@@ -102,7 +102,7 @@ def _stability(baseline: str, base: Arm, again: Arm | None) -> Control:
 
 def _gain(name: str, baseline: str, arm: Arm | None) -> Control:
     asked = (
-        f"{name} - {baseline} >= {LEAST_GAIN}, its interval without 0, {LEAST_SEEDS} pairs or more"
+        f"{name} - {baseline} >= {LEAST_GAIN}, its interval excludes 0, {LEAST_SEEDS} pairs or more"
     )
     if arm is None:
         return Control(name, asked, "did not run", passed=False)
@@ -129,7 +129,7 @@ def climb(records: curves.Records) -> float:
 
 
 def sampling_error(config: Mapping[str, Any], accuracy: float, num_validations: int) -> float:
-    """Returns the standard error of the mean of a run's last validations, answers taken as independent.
+    """Returns the standard error of the mean of a run's last validations, as if answers were independent.
 
     It covers the sampling of answers, and overestimates it, because answers to one question are alike. It
     leaves out the choice of questions: they are the same in every arm, so they cancel in a difference.

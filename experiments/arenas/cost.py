@@ -1,8 +1,8 @@
 """What the arms of a sweep cost, and how they compare at equal cost.
 
 A selector that prefers hard prompts gets longer answers, and the longest of them delays its step. So arms are
-compared at equal answers, tokens and seconds: of two runs with the same seed, the more expensive one is read
-where it had spent as much as the cheaper one at its last validations.
+compared at equal answers, tokens and seconds. Of two runs with the same seed, the more expensive one is
+measured where it had spent as much as the cheaper one at its last validations.
 """
 
 import operator
@@ -15,7 +15,7 @@ from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Records
 
 LATE = 3  # the last validations of a run; their mean is its accuracy
-# By axis of `curves.AXES`: what two runs have spent equally; "steps" means none, as runs are complete.
+# By axis of `curves.AXES`: what two runs have spent equally; "steps": none, because runs are complete.
 EQUAL = {name: f"at equal {what}" for name, what in curves.AXES.items()} | {
     "steps": "of entire runs"
 }

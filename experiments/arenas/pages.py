@@ -44,9 +44,9 @@ USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
 CLEAN, WRONG, DIFFERENCE = "clean/gspo", "wrong10/gspo", "difference"
-# What two runs that are compared have spent alike, by quantity
+# What two compared runs have spent equally, by quantity
 DIFFERENCES = {DIFFERENCE: "steps"} | {f"equal_{axis}": axis for axis in cost.EQUAL}
-# What the baseline shows where the others show a difference to it
+# What the baseline's row shows; the others show a difference to it
 OF_BASELINE = dict.fromkeys(DIFFERENCES, "late") | {"difference_others": "late_others"}
 HEADINGS = {name: heading for name, heading, _ in comparison.COLUMNS} | {
     DIFFERENCE: "gain",
@@ -266,7 +266,7 @@ def checked(columns: Mapping[str, Column], baseline: str = "uniform") -> None:
 
 
 def versions() -> None:
-    """Prints the versions that the tests run with, as the files say that install them."""
+    """Prints the versions that the tests run with, from the files that install them."""
     read = lambda path: (ROOT / path).read_text()
     tested = {x: read(f"constraints/{x}.txt") for x in ("oldest", *map("python{}".format, PYTHONS))}
     transformers = dict.fromkeys(_version("transformers", text) for text in tested.values())

@@ -133,7 +133,7 @@ class ProgramPool:
         for process in list(self._running):
             process.send_signal(signal.SIGTERM)
         with contextlib.suppress(OSError):  # the terminal may be gone
-            os.write(sys.stderr.fileno(), b"\nstopping: what runs saves and ends\n")
+            os.write(sys.stderr.fileno(), b"\nstopping: running programs save and end\n")
 
 
 def shares(parallel: int) -> list[Sequence[int]]:

@@ -100,12 +100,12 @@ def planned(c: ConfigDict, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(checked, directory_, f"{source}/{loss}", arm, start))
     for run in runs:
         if run.is_finished():  # it is not started again, so its config is compared only here
-            # Of a sweep that was moved the warm starts have other places.
+            # If a sweep was moved, its warm starts have other paths.
             may_differ = (*directory.MAY_DIFFER, *(("model.checkpoint",) if run.start else ()))
             then = run_file.settings_of(run.directory)
             if others := run_file.differences(then, run.settings.to_dict(), may_differ):
                 raise ValueError(
-                    f"{run.directory} is of other settings ({'; '.join(others)}): give another --workdir or the old "
+                    f"{run.directory} has other settings ({'; '.join(others)}): give another --workdir or the old "
                     "values"
                 )
     return runs

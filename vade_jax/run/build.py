@@ -45,7 +45,7 @@ def checkpoint_of(run: settings.Run, workdir: str) -> str:
     """Returns the Hugging Face directory that a run starts from; writes the tiny model of a preset.
 
     Raises:
-        ValueError: it is a name on the hub that cannot be had.
+        ValueError: it is a name on the hub that cannot be fetched.
     """
     if run.model.checkpoint:
         return hub.model(run.model.checkpoint)

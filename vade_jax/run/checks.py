@@ -1,6 +1,6 @@
-"""The checks of a run before its first step: one sentence a mistake, with the field, its value and the fix.
+"""The checks before a run's first step: one sentence per mistake, with the field, its value and the fix.
 
-What a section of the settings can check alone, it checks itself (settings.py). Here are checks for mistakes
+Each section of the settings checks what it can check alone (settings.py). Here are checks for mistakes
 that would silently give wrong numbers, and for common ones that would fail only after minutes: names, files,
 sizes that do not fit each other. `job.train` calls them in the order of this file, cheap ones first.
 """
@@ -104,7 +104,7 @@ def _check_data_names(data: settings.Data) -> None:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
     if data.train != "procedural" and (data.mixture or data.wrong_golds):
         raise ValueError(
-            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are of the built-in questions: "
+            f"data.mixture={data.mixture} and data.wrong_golds={data.wrong_golds} are for the built-in questions only: "
             f"leave them out with data.train={data.train!r}"
         )
     try:
@@ -151,7 +151,7 @@ def _check_selector(run: settings.Run, selector: samplers.Sampler) -> None:
     if run.engine.max_lag and (run.measure.every or needs.variants):
         raise ValueError(
             f"engine.max_lag={run.engine.max_lag}: selector.name={name!r} makes passes over all items "
-            "or draws variants, for which no batch may wait: set engine.max_lag=0"
+            "or draws variants, so no batch can be made ahead: set engine.max_lag=0"
         )
 
 
@@ -220,7 +220,7 @@ def check_data(run: settings.Run, selector: samplers.Sampler, data: Datasets) ->
     num_train = len(data.train)
     check_size(run, selector.needs, num_train)
     selector.init(num_train, **data.arrays)  # called only for its errors
-    if not run.data.train == run.data.validation == "procedural":  # which are drawn apart
+    if not run.data.train == run.data.validation == "procedural":  # both are drawn, without overlap
         _check_held_out(run.data, data)
     _check_lengths(run, data)
     if line := data.build_prompt.on_pictures(data.train.notes["size"]):
@@ -255,9 +255,9 @@ def _check_lengths(run: settings.Run, data: Datasets) -> None:
         length_I, most = getattr(data, split).notes["length"], limits.max_tokens
         line = (
             f"{split}: {limits.path}max_tokens={most} cuts the own answers of {(length_I > most).sum():,} of "
-            f"{len(length_I):,} rows, which take up to {length_I.max()} tokens in the asked form"
+            f"{len(length_I):,} rows, which take up to {length_I.max()} tokens in the requested form"
         )
-        by_rules = split == "train" and not run.reward.functions  # these may pay for anything
+        by_rules = split == "train" and not run.reward.functions  # functions may reward any answer
         if by_rules and length_I.min() - not_needed > most:
             raise ValueError(f"{line}, so nothing can be earned: raise it")
         if length_I.max() > most:

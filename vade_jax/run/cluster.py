@@ -16,7 +16,7 @@ import jax
 
 from vade_jax.trainer import processes
 
-HEARTBEAT_TIMEOUT_S = 40  # without one, a process counts as gone; process 0 is missed at once
+HEARTBEAT_TIMEOUT_S = 40  # a process silent for so long counts as gone; process 0 is missed at once
 VISIBLE_TIMEOUT_S = 60.0  # until a new file is visible on all hosts
 
 

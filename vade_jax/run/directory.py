@@ -1,7 +1,7 @@
 """The run directory: its lock, its owner, and the exported policy.
 
-A run owns its directory from right before its first checkpoint on, also when it is done. Until then its
-state in run.json is "new", nothing can be lost, and another run may take the directory.
+A run owns its directory from just before its first checkpoint, even after it is done. Until then its
+state in run.json is "new", there is nothing to lose, and another run may take the directory.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _MUST_STAY = {
 }
 # What may change, with a warning. Another version of Pillow may resize pictures to other bytes.
 _MAY_CHANGE = {
-    "pictures": "pictures of data.train or data.validation, if only in their last bits",
+    "pictures": "pictures of data.train or data.validation, perhaps only in their last bits",
     "verifier": "the version of the rules that judge answers",
 }
 # What the path of a checkpoint must not contain: orbax reads * ? [ ] as patterns and gs:/ as a bucket, and
@@ -130,17 +130,17 @@ def check_settings(run: settings.Run, workdir: str) -> None:
             there = settings.Run.from_dict(content["settings"]).to_dict()
         except ValueError as error:
             raise ValueError(
-                f"{workdir} is of another version ({error}): give another --workdir"
+                f"{workdir} has a run of another version ({error}): give another --workdir"
             ) from error
         others = "; ".join(run_file.differences(there, run.to_dict(), MAY_CHANGE))
         if others and state != run_file.NEW:
             raise ValueError(
-                f"{workdir} is of a run with other settings ({others}): give another --workdir or the old values"
+                f"{workdir} is that of a run with other settings ({others}): give another --workdir or the old values"
             )
         steps = pathlib.Path(workdir, CHECKPOINTS).glob("[0-9]*")
         if state == run_file.DONE and not (any(steps) or is_done(run, workdir)):
             raise ValueError(
-                f"{workdir} is of a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
+                f"{workdir} has a finished run without checkpoints, so it cannot continue: put its checkpoints/ "
                 "back, or give another --workdir"
             )
         if others:

@@ -35,7 +35,7 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
     # The engine must not hold a copy of the first weights.
     policy, size = dataclasses.replace(policy, params=None), run.engine.prompts_per_call
     per_row, rows = run.batch.answers_per_row or run.num_rollouts, 0
-    if per_row < run.num_rollouts:  # the most rows that a call takes with G answers on average
+    if per_row < run.num_rollouts:  # the most rows of a call if prompts have G answers on average
         rows = size + size * (run.num_rollouts - 1) // per_row
     return local(run.engine, run.data, policy, sampling, per_row, rows)
 

@@ -33,7 +33,7 @@ def take(layout: settings.Layout) -> None:
         os.environ.pop(OLD_TRAIN_MEMORY, None)
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter, without a message: no GPU
+    except (RuntimeError, AssertionError) as error:  # AssertionError has no message: no GPU
         reason = str(error).strip().partition("\n")[0][:200] or "there is none"
         raise ValueError(
             f"JAX has no device that it can use ({reason}): install JAX for the device, name GPUs that are there in "
@@ -54,7 +54,7 @@ def of_server(layout: settings.Layout, engine: settings.Engine) -> list[str]:
     """
     visible = names(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     if not visible and "CUDA_VISIBLE_DEVICES" in os.environ:
-        return []  # on purpose: no GPU
+        return []  # set to nothing on purpose: no GPU
     serving = names(layout.serve) or [str(i) for i in range(_num_serving(engine))]
     return [visible[int(x)] if visible and x.isdigit() else x for x in serving]
 
@@ -97,7 +97,7 @@ def check_layout(layout: settings.Layout, engine: settings.Engine) -> None:
     if serving and len(serving) != number:
         raise ValueError(
             f"layout.serve={layout.serve!r} names {len(serving)} GPUs, but engine.data_parallel x "
-            f"engine.tensor_parallel is {number}: name as many"
+            f"engine.tensor_parallel is {number}: name that many"
         )
     if layout.sleep or process.is_cpu_build() or not shares(layout):
         return

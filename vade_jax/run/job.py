@@ -120,7 +120,7 @@ def _train(
     done = loop.schedule.is_over(progress.step, progress.rollouts_total)
     with contextlib.ExitStack() as last:
         if done:
-            # Last, because it marks the run as done: whatever is killed before it is made again. A page that
+            # Last, because it marks the run as done: what a kill left unfinished is made again. A page that
             # fails would fail again, so the policy does not depend on it.
             last.callback(directory.export_policy, policy, progress, workdir)
         if processes.is_leader() and hooks.page is not None:
@@ -133,7 +133,7 @@ def _train(
 
 
 def _identity(run: settings.Run, data: datasets.Datasets, checkpoint: str) -> dict[str, int]:
-    """Returns what tells a resumed run that its data, its model, or what judges, has changed."""
+    """Returns what shows a resumed run whether its data, its model or its judge has changed."""
     identity = data.identity() | {"model": 0}  # a preset's is the same whenever its settings are
     if run.model.checkpoint:
         identity["model"] = processes.on_leader(lambda: files.identity(checkpoint))

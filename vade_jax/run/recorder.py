@@ -115,7 +115,7 @@ class RunRecorder:
         trees = _trees(progress)
         if progress.waiting:
             trees["waiting"], content["waiting"] = progress.waiting.pack()
-        if not self.resumes and self._metrics is not None:  # from now on there is something to lose
+        if not self.resumes and self._metrics is not None:  # now there is progress to lose
             run_file.change(self.workdir, state=run_file.RUNNING)
         self.resumes = True
         checkpoints.save(self._checkpoints, step, trees, content)

@@ -119,7 +119,7 @@ class BetaState(types.Pytree):
 class CountingOptions(base.Options):
     """The hyperparameters of a selector that counts and may know pass rates before the first answer."""
 
-    # Answers that a pass rate of `selector.arrays.pass_rate` counts as; they fade like answers
+    # Answers that a pass rate of `selector.arrays.pass_rate` counts as; they decay like answers
     prior_strength: float = fields.number(8.0, at_least=0)
 
 

@@ -21,7 +21,7 @@ Departures from the paper:
 - The default, `warmup="full"`, warms up in ordinary steps, which train, and in which counts decay as in
   any other step. Items never visited come first, in random order.
 - The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
-- A prompt without valid answers counts as one of the rest in Eq. 6, but the warm-up does not come back to it.
+- A prompt without valid answers counts as one of the rest in Eq. 6, but the warm-up does not visit it again.
 - `per="token"` divides I_i by the tokens that an answer to item i is expected to take.
 - An item with a pass rate known before step 1 begins with counts and needs no warm-up.
 """
@@ -92,7 +92,7 @@ class VadeState(types.Pytree):
     beta_I: jax.Array = per_item.starts(0.0)  # wrong answers
     unseen_I: jax.Array  # bool, not yet visited by the warm-up
     streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
-    # float32, tokens of the answers that alpha and beta count, decayed alike; None: not counted
+    # float32, tokens of the answers that alpha and beta count, decayed like them; None: not counted
     token_I: jax.Array | None = None
 
 

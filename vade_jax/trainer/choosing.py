@@ -12,7 +12,7 @@ from vade_jax.data import loading
 from vade_jax.types import Array, Item, Prompt, Proposal
 
 # (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
-# difficulties that resulted in its `extra_M`.
+# resulting difficulties in its `extra_M`.
 Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
 
 
@@ -42,7 +42,7 @@ class Pool:
     expand: Expand | None = None
 
     def build(self, proposal: Proposal, key: jax.Array | None = None) -> Chosen:
-        """Returns the proposed prompts; without a `key` for the draws of `expand`, without variants."""
+        """Returns the proposed prompts; with a `key` for the draws of `expand`, also with variants."""
         index_M = np.asarray(proposal.index_M).tolist()
         if self.expand is None or key is None:
             built = [*self.map(lambda i: self._built(self.items[i]), index_M)]
@@ -75,13 +75,13 @@ def choose(
     It has `num_prompts` items, or fewer if the data has fewer that this step has not `used`.
 
     A selector does not know what its step has used. If it proposes used items, it is asked again with the
-    same key, so with the same draws, for a number that leaves enough others. The number is one of few sizes,
-    because each size compiles. That larger batch is in random order, so used items are replaced by random
+    same key, so with the same draws, for more items, so that enough others remain. The number is one of few
+    sizes, because each compiles. That larger batch is in random order, so used items are replaced by random
     ones of it, not strictly by the next best.
     """
 
     def ask(number: int) -> Proposal:
-        if not selector.needs.variants:  # which take more places than items
+        if not selector.needs.variants:  # variants take more places than items
             number = min(number, len(pool.items))
         proposal = jax.device_get(selector.propose(posterior, key, number))
         _check(proposal, number, len(pool.items), has_variants=selector.needs.variants)

@@ -46,7 +46,7 @@ class StepData:
     # The groups that the policy gets, in order. One that is not kept only fills its place, so that shapes do
     # not change. Empty: there is nothing to learn from.
     learned_M: np.ndarray
-    seconds: Mapping[str, float]  # that its parts took
+    seconds: Mapping[str, float]  # by part of the step
 
     def batch(self) -> tuple[list[Prompt], Rollouts, np.ndarray]:
         """Returns the prompts, answers and advantages that the policy learns from.
@@ -65,7 +65,7 @@ class StepData:
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns a batch that waits as a checkpoint stores it: a tree of arrays, and JSON.
 
-        The weights that made it are gone, so all but the prompts, which are large, is stored.
+        The weights that made it are gone, so everything but the prompts, which are large, is stored.
         """
         feedback = {name: x for name, x in vars(self.feedback).items() if x is not None}
         belief = traverse_util.unflatten_dict(dict(self.belief), sep="/")
@@ -100,7 +100,7 @@ class Collector:
         pool: the items, and how they become prompts.
         engine: makes the answers.
         score: rewards them.
-        key: of the run. All draws depend only on it and on the step.
+        key: the run's key. All draws depend only on it and on the step.
         num_prompts: B, prompts a step.
         advantage: compares the answers of a group (Eq. 2).
         refill: how groups that the selector drops are replaced.
@@ -124,7 +124,7 @@ class Collector:
 
         Raises:
             EngineFailure: the engine fails, or answers with other weights.
-            RewardFailure: a reward function failed, or not one answer of the step counts.
+            RewardFailure: a reward function failed, or no answer of the step counts.
             NotFinite: a number of the answers is NaN or infinite; the message names it.
         """
         keys, clock = rng.step_keys(self.key, step), Clock()
@@ -132,7 +132,7 @@ class Collector:
         rounds, used, num_kept = [], set(), 0
         for number in range(self.refill.max_rounds or sys.maxsize):
             size = self.num_prompts - (num_kept if self.refill.ask == "missing" else 0)
-            # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later, replacements of dropped.
+            # Choose the B items with the greatest I(p), p ~ Beta (Eq. 4); later rounds replace dropped ones.
             with clock("select"):
                 select_key = rng.round_key(keys.select, number)
                 chosen = choose(self.selector, self.pool, posterior, select_key, size, used)
@@ -195,12 +195,12 @@ class Collector:
         if (held := int(rollouts.params_version)) != version:
             raise EngineFailure(f"the engine answered with weights {held} instead of {version}")
         valid_N = rollouts.valid_N & np.array([one.is_known for one in scored], bool)
-        # A slow server leaves some answers without a verdict. No verdict at all means that it is gone; but
-        # one prompt may lack all, where others came before.
+        # A slow server leaves some answers without a verdict. No verdict at all means that it is gone, except
+        # in a later call with only one prompt.
         if not valid_N.any() and (len(chosen.prompts) > 1 or number == 0):
             reasons = dict(collections.Counter(one.reason for one in scored))
             raise RewardFailure(
-                f"{when}: of {len(valid_N)} answers none came, or none has a verdict ({reasons}): look at the "
+                f"{when}: of {len(valid_N)} answers none arrived, or none has a verdict ({reasons}): look at the "
                 "engine and the reward function"
             )
         rollouts = rollouts.replace(valid_N=valid_N)
@@ -218,7 +218,7 @@ def join_rounds(
     sizes, keep_M = [len(one.items) for one in chosen], np.concatenate(keep_M)
     learned_M, dropped_M = np.flatnonzero(keep_M)[:num_prompts], np.flatnonzero(~keep_M)
     if len(learned_M):
-        # Dropped groups fill empty places. Fewer groups would change shapes, which XLA would compile anew.
+        # Dropped groups fill empty places. Fewer groups would change shapes, and XLA would compile again.
         learned_M = np.sort(np.append(learned_M, dropped_M[: num_prompts - len(learned_M)]))
     return StepData(
         items=[item for one in chosen for item in one.items],

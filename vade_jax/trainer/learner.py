@@ -29,7 +29,7 @@ class Learner:
         reference: parameters of the reference policy; None without a KL term.
         old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
             computes like the trainer; "trainer" computes them again, as verl does.
-        mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
+        mask_cut_off: leave out answers that were cut off; they still count in their group's mean.
         put: places a batch on the mesh (`processes.put`), one at a time.
         utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
@@ -134,7 +134,7 @@ def abstract_state(policy: Policy, optimizer: optax.GradientTransformation) -> T
 
 
 def reference_params(policy: Policy) -> Params:
-    """Returns the reference's weights in the compute dtype; the policy's own arrays if they have it.
+    """Returns the reference's weights in the compute dtype; the policy's own arrays if they have it already.
 
     An adapter has no effect at first, so its first values make the reference equal to the base.
     """

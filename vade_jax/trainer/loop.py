@@ -58,9 +58,9 @@ class Loop:
         validate: measure the policy, one after another.
         recorder: takes metrics, rollouts and checkpoints.
         schedule: when items are measured, the policy is validated, and the run ends.
-        lag: 0 or 1, the most steps between the weights that answer and those that learn.
-        overlaps: whether a batch ahead is made while the policy learns or before; the results are the same.
-        engine_devices: devices that only the engine has, to count what a step costs.
+        lag: 0 or 1, how many steps the weights that answer may be behind those that learn.
+        overlaps: makes a batch ahead while the policy learns, else before; the results are the same.
+        engine_devices: number of devices that only the engine uses, for the cost of a step.
         whole: (trained, frozen parameters) -> all, which the engine gets.
     """
 
@@ -86,7 +86,7 @@ class Loop:
         Raises:
             NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
             EngineFailure, RewardFailure: the engine or a reward failed; all completed steps are saved. A pass
-                before a step that was not taken is not saved: a resumed run makes it again.
+                before a step that did not complete is not saved: a resumed run makes it again.
             OSError, RejectedItem: an item can no longer be read; a run of one process saves all steps.
         """
         clock = Clock()
@@ -101,7 +101,7 @@ class Loop:
                         params = self.whole(state.params, state.frozen)
                         self.collect.engine.sync(params, progress.step)
                     progress = self._validated(progress, clock)
-                # Asked once, so that what ends the loop is also what was saved.
+                # Decided once, so that the loop ends exactly if this save was the last.
                 ends = self.schedule.is_over(progress.step, progress.rollouts_total) or stop()
                 with clock("save_checkpoint"):
                     self.recorder.save(progress, last=ends)
@@ -189,7 +189,7 @@ class Loop:
         try:
             yield
         except FAILURES as error:
-            # One process cannot read a row: the others would not take part in saving.
+            # If only one process cannot read a row, the others would not take part in saving.
             if not (isinstance(error, OSError | RejectedItem) and processes.several()):
                 self.recorder.save(progress, last=True)
             raise

@@ -101,14 +101,14 @@ def _rows(group_N: Array, num_prompts: int, G: int) -> tuple[np.ndarray, np.ndar
 def _microbatches(
     prompt_R: np.ndarray, answer_RG: np.ndarray, rollouts: Rollouts, size: int, per_micro: int
 ) -> list[np.ndarray]:
-    """Returns the rows of every micro-batch, of `per_micro`, of every update, of `size` prompts.
+    """Returns the micro-batches, of `per_micro` rows, of every update, of `size` prompts.
 
     Within an update rows are sorted by their longest answer if that saves work; the order does not change the
     gradient.
     """
     num_updates, empty = -(-(prompt_R[-1] + 1) // size), len(prompt_R) - 1
     updates = [np.flatnonzero(prompt_R[:empty] // size == i) for i in range(num_updates)]
-    # Their number is a shape, which uneven groups would change every step.
+    # The number of micro-batches is a shape; with uneven groups it would change at every step.
     most = max(map(len, updates))
     number = arrays.bucket(-(-most // per_micro), size // per_micro)
     updates = [arrays.pad_rows(rows, number * per_micro, empty) for rows in updates]
@@ -137,7 +137,7 @@ def ladder(width: int) -> tuple[int, ...]:
 
 
 def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
-    """Returns `run` of the batch without columns that none of its answers reaches.
+    """Returns `run` of the batch without the columns after its longest answer.
 
     All micro-batches have the shape of the longest allowed answer. The compiled program has a few branches,
     each for another length, and executes one of them. The shape of the result of `run` must not depend on

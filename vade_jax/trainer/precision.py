@@ -1,7 +1,7 @@
 """bfloat16 weights that lose no update: each has a remainder, the rest of its float32 value.
 
-A bfloat16 has 8 significant bits, so an update of 1e-6 to a weight of 0.02 rounds to nothing, every
-time. Here the optimizer keeps the low 16 bits of every float32 weight as a uint16; the weight itself,
+A bfloat16 has 8 significant bits, so an update of 1e-6 to a weight of 0.02 is always rounded
+away. Here the optimizer keeps the low 16 bits of every float32 weight as a uint16; the weight itself,
 rounded, is what the model computes with. Together they are float32 again, bit for bit, and the optimizer
 never sees anything else. Of the alternatives (arXiv 2010.06192) Kahan's compensation in bfloat16 rounds
 too, and stochastic rounding adds noise and a key. optax has neither.

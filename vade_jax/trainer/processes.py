@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from vade_jax.rewards.functions import RewardFailure
 
 Tree = TypeVar("Tree")
-# Errors of the leader that the others also raise, as the first of these types that matches.
+# The others raise an error of the leader as the first of these types that matches.
 KINDS = (RewardFailure, ValueError, OSError, Exception)
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
 _BARRIERS = itertools.count()  # every barrier needs its own name

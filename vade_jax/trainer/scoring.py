@@ -24,7 +24,7 @@ from vade_jax.trainer.choosing import Chosen
 from vade_jax.trainer.hardware import Clock
 from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
-_NOTHING_LOST = "the last checkpoint is from before it"
+_NOTHING_LOST = "the last checkpoint was saved before it"
 
 
 # ------------------------------------------------------------------------------ one answer
@@ -150,7 +150,7 @@ def usual_advantage(
 ) -> Array:
     """Returns `advantages.group_normalized`; an `Advantage`.
 
-    Answers are padded with invalid ones to one of a few sizes, which does not change a bit: otherwise every
+    Answers are padded with invalid ones to one of a few sizes, which changes no bit. Otherwise every
         new number of answers would compile.
     """
     size = arrays.bucket(len(reward_N), 64)

@@ -54,7 +54,7 @@ def error(expected_M: np.ndarray, feedback: Feedback) -> float:
 
 
 def of_answers(feedback: Feedback, rollouts: Rollouts) -> Metrics:
-    """Returns the shares of groups that teach, and scores and lengths, on the host: some answer is valid."""
+    """Returns the shares of groups that teach, scores and lengths, on the host; some answer must be valid."""
     valid_N = feedback.valid_N
     assert valid_N.any()
     successes_M, trials_M = feedback.successes_M, feedback.trials_M

@@ -35,7 +35,7 @@ Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 # ------------------------------------------------------------------------------ objectives
 def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
-    """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike.
+    """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated the same way.
 
     GRPO is `loss.ratio` "token" with "token-mean", as in verl; its paper averages each answer first, which
     is "seq-mean-token-mean". GSPO is "sequence" with "seq-mean-token-mean" and bounds near 3e-4.
