@@ -41,7 +41,7 @@ def finish(*ends):
         for i, end in enumerate(ends)
     ]
     try:
-        return [member.wait(timeout=60) for member in members]
+        return [member.wait(timeout=40) for member in members]
     finally:
         for member in members:
             member.kill()
@@ -49,10 +49,8 @@ def finish(*ends):
 
 @pytest.mark.parametrize("ends", [("killed", "steps"), ("steps", "killed")])
 def test_a_killed_process_ends_the_other(ends):
-    before = time.monotonic()
     ended = dict(zip(ends, finish(*ends), strict=True))
     assert ended["killed"] == -signal.SIGKILL and ended["steps"] != 0
-    assert time.monotonic() - before < 40
 
 
 def _member(address, end, number):
@@ -61,6 +59,8 @@ def _member(address, end, number):
     cluster.HEARTBEAT_TIMEOUT_S = 6
     with errors.user_errors():
         cluster.join(address, 2, int(number))
+    # Collectives of a program from the cache have no order on a CPU; only luck would show it here.
+    assert not jax.config.jax_enable_compilation_cache
     with cluster.ends_together():
         for _ in range(3):
             processes.any_of(False)
