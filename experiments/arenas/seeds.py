@@ -31,10 +31,10 @@ class Mean:
 def mean(values: Sequence[float] | np.ndarray) -> Mean:
     """Returns the mean of the finite values, with its 95 % interval.
 
-    From `LEAST` values on it is a symmetric, studentised bootstrap (Hall 1988): 95 % of the resamples have a
-    mean this close to that of `values`, each in its own standard errors. A few runs far below the others, as
-    after unlearning, widen it more than Student's t. In tests with such runs it covers the true mean in 93 to
-    97 % of cases; percentile and BCa bootstraps did in 86 to 93 %. With fewer values it is Student's t.
+    With `LEAST` values or more it is a symmetric, studentised bootstrap (Hall 1988): it measures how far the
+    mean of a resample is from that of `values`, in the resample's own standard errors. 95 % are closer than
+    the limit. If a few values are far below the rest, as after unlearning, it covers the true mean in 93 to
+    97 % of simulated cases (percentile, BCa: 86 to 93 %). With fewer values it is Student's t.
     """
     from scipy import special  # slow to import, and only tables need it
 

@@ -70,14 +70,13 @@ def choose(
     num_prompts: int,
     used: AbstractSet[int] = frozenset(),
 ) -> Chosen:
-    """Returns what a round rolls out, chosen with `key` by the posterior before it.
+    """Returns the prompts of a round, chosen with `key` by `posterior`.
 
-    It has `num_prompts` items, or fewer if the data has fewer that this step has not `used`.
+    There are `num_prompts` of them, or fewer if the step has `used` nearly all items.
 
-    A selector does not know what its step has used. If it proposes used items, it is asked again with the
-    same key, so with the same draws, for more items, so that enough others remain. The number is one of few
-    sizes, because each compiles. That larger batch is in random order, so used items are replaced by random
-    ones of it, not strictly by the next best.
+    A selector does not know which items the step has used. If it proposes one of them, it proposes again,
+    with the same draws, a batch large enough to leave `num_prompts` others. Such batches have few sizes,
+    because each size compiles. Their order is random, so the others are not strictly the next best.
     """
 
     def ask(number: int) -> Proposal:

@@ -101,10 +101,10 @@ def _rows(group_N: Array, num_prompts: int, G: int) -> tuple[np.ndarray, np.ndar
 def _microbatches(
     prompt_R: np.ndarray, answer_RG: np.ndarray, rollouts: Rollouts, size: int, per_micro: int
 ) -> list[np.ndarray]:
-    """Returns the micro-batches, of `per_micro` rows, of every update, of `size` prompts.
+    """Returns one array an update: its micro-batches, each with the numbers of `per_micro` rows.
 
-    Within an update rows are sorted by their longest answer if that saves work; the order does not change the
-    gradient.
+    An update takes `size` prompts. Its rows are sorted by their longest answer if that saves work; the order
+    does not change the gradient.
     """
     num_updates, empty = -(-(prompt_R[-1] + 1) // size), len(prompt_R) - 1
     updates = [np.flatnonzero(prompt_R[:empty] // size == i) for i in range(num_updates)]
