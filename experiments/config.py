@@ -41,7 +41,6 @@ class Setting(NamedTuple):
 
 def main(_: Sequence[str]) -> None:
     """Prints the settings that the flags ask for."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     run, config = None, cli.config()
     with errors.user_errors():
         if config is not None:
@@ -182,4 +181,5 @@ def _text(value: Any) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     app.run(main, flags_parser=cli.parse)
