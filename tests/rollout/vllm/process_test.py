@@ -64,7 +64,7 @@ def started(folder):
     return int(server), int(child), pathlib.Path("/dev/shm") / memory
 
 
-def gone(*of, wait_s=10.0):
+def gone(*of, wait_s=30.0):
     """Whether these processes and files are gone, or soon will be."""
     end = time.monotonic() + wait_s
     while any(map(is_there, of)):
