@@ -39,7 +39,7 @@ if "HF_DATASETS_CACHE" not in os.environ:  # rows that tests have read
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     directory = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vade_jax_tests_")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
 import jax
@@ -112,13 +112,44 @@ def small_checkpoint(tmp_path_factory):
     return directory
 
 
+PROGRAMS = {}
+
+
 @pytest.fixture(scope="module")
 def one_device():
-    """Runs take one device instead of all, and leave the handlers of signals to pytest."""
-    from vade_jax.trainer import mesh
+    """Runs take one device instead of all, share programs, and leave the handlers of signals to pytest.
+
+    A run that is resumed, or whose settings are another's, would else trace and load the same ones again.
+    """
+    from vade_jax.rollout import local
+    from vade_jax.run import build
+    from vade_jax.trainer import mesh, policy
+
+    def once(make, key=lambda *args, **options: (args, *options.items())):
+        def made(*args, **options):
+            what = make, key(*args, **options)
+            if what not in PROGRAMS:
+                PROGRAMS[what] = make(*args, **options)
+            return PROGRAMS[what]
+
+        return made
+
+    sections = ("model", "lora", "loss", "optimizer", "sampling", "batch")
+    of_run = lambda run, one: (
+        repr([getattr(run, x) for x in sections]),
+        one.merge,
+        one.tokenizer.banned_ids,
+    )
 
     make = mesh.make
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mesh, "make", lambda **axes: make(**axes, devices=jax.devices()[:1]))
+        for module, name in (
+            (policy, "abstract_policy"),
+            (local, "compile_answers"),
+            (local, "Apart"),
+        ):
+            patch.setattr(module, name, once(getattr(module, name)))
+        patch.setattr(build, "make_programs", once(build.make_programs, of_run))
         patch.setattr(signal, "signal", lambda *_: None)
         yield

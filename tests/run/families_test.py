@@ -7,6 +7,7 @@ import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
+from tests.trainer import small
 from vade_jax.models.qwen import presets
 from vade_jax.store import metrics
 
@@ -34,8 +35,9 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     c = math_text.get_config("smoke")
     c.data.train, c.data.validation = str(train_file), str(held_out)
     c.model.preset = preset
+    c.num_steps = 1
     train.main(c, str(tmp_path / "run"))
-    assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1, 2]
+    assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1]
     policy, report = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "run" / "policy", output_loading_info=True
     )
@@ -43,15 +45,20 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
 
 
-@pytest.mark.parametrize(("word", "kind"), [("qwen3vl", "Qwen3VL"), ("qwen3_5", "Qwen3_5")])
+@pytest.mark.parametrize(
+    ("word", "kind", "shape"),
+    [("qwen3vl", "Qwen3VL", small.QWEN3VL), ("qwen3_5", "Qwen3_5", small.QWEN35)],
+)
 def test_a_run_of_a_family_ends_with_a_policy_that_transformers_loads(
-    word, kind, tmp_path, one_device
+    word, kind, shape, tmp_path, one_device, monkeypatch
 ):
     transformers = pytest.importorskip("transformers")
     c = tiny_gspo.get_config(f"smoke,{word}")
+    monkeypatch.setitem(presets.PRESETS, c.model.preset, shape)
+    c.num_steps = 1
     train.main(c, str(tmp_path / "run"))
     last = metrics.read(tmp_path / "run")[-1]
-    assert last["step"] == 2 and last["actor/grad_norm"] > 0
+    assert last["step"] == 1 and last["actor/grad_norm"] > 0
     policy, report = transformers.AutoModelForImageTextToText.from_pretrained(
         tmp_path / "run" / "policy", output_loading_info=True
     )

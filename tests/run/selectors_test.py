@@ -60,6 +60,12 @@ def fake_parts(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_three_steps_of_the_smoke_config(name, fake_parts):
     c = smoke(name)
+    c.data.num_train, c.num_prompts, c.batch.prompts_per_minibatch = (
+        24,
+        5,
+        5,
+    )  # as in `contract_test`
+    c.batch.prompts_per_microbatch = 5
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     selector = checks.check(run)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
