@@ -7,6 +7,7 @@ Programs that tests start as processes of their own inherit the latter from the 
 import atexit
 import gc
 import logging
+import operator
 import os
 import pathlib
 import resource
@@ -54,19 +55,27 @@ if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", 8)
 
 
+MADE = {}
+
+
+def once(make, key=lambda *args, **options: (args, *options.items())):
+    """Returns `make`, which makes nothing again whose key is equal."""
+
+    def made(*args, **options):
+        what = make, key(*args, **options)
+        if what not in MADE:
+            MADE[what] = make(*args, **options)
+        return MADE[what]
+
+    return made
+
+
 @pytest.fixture(scope="session", autouse=True)
 def a_selector_is_built_once():
     """Equal hyperparameters give the same pure functions, whose programs are then compiled once a module."""
-    build, built = samplers.Spec.__call__, {}
-
-    def once(spec, **options):
-        key = spec, repr(sorted(options.items()))
-        if key not in built:
-            built[key] = build(spec, **options)
-        return built[key]
-
+    key = lambda spec, **options: (spec, repr(sorted(options.items())))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samplers.Spec, "__call__", once)
+        patch.setattr(samplers.Spec, "__call__", once(samplers.Spec.__call__, key))
         yield
 
 
@@ -112,44 +121,24 @@ def small_checkpoint(tmp_path_factory):
     return directory
 
 
-PROGRAMS = {}
-
-
 @pytest.fixture(scope="module")
 def one_device():
-    """Runs take one device instead of all, share programs, and leave the handlers of signals to pytest.
+    """Runs take one device instead of all, and leave the handlers of signals to pytest.
 
-    A run that is resumed, or whose settings are another's, would else trace and load the same ones again.
+    Equal settings give the same programs: a run that is resumed would else trace and load them again.
     """
     from vade_jax.rollout import local
     from vade_jax.run import build
     from vade_jax.trainer import mesh, policy
 
-    def once(make, key=lambda *args, **options: (args, *options.items())):
-        def made(*args, **options):
-            what = make, key(*args, **options)
-            if what not in PROGRAMS:
-                PROGRAMS[what] = make(*args, **options)
-            return PROGRAMS[what]
-
-        return made
-
-    sections = ("model", "lora", "loss", "optimizer", "sampling", "batch")
-    of_run = lambda run, one: (
-        repr([getattr(run, x) for x in sections]),
-        one.merge,
-        one.tokenizer.banned_ids,
-    )
-
+    sections = operator.attrgetter("model", "lora", "loss", "optimizer", "sampling", "batch")
+    key = lambda run, of: (repr(sections(run)), of.merge, of.tokenizer.banned_ids)
     make = mesh.make
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mesh, "make", lambda **axes: make(**axes, devices=jax.devices()[:1]))
-        for module, name in (
-            (policy, "abstract_policy"),
-            (local, "compile_answers"),
-            (local, "Apart"),
-        ):
-            patch.setattr(module, name, once(getattr(module, name)))
-        patch.setattr(build, "make_programs", once(build.make_programs, of_run))
         patch.setattr(signal, "signal", lambda *_: None)
+        patch.setattr(policy, "abstract_policy", once(policy.abstract_policy))
+        patch.setattr(local, "compile_answers", once(local.compile_answers))
+        patch.setattr(local, "Apart", once(local.Apart))
+        patch.setattr(build, "make_programs", once(build.make_programs, key))
         yield

@@ -181,11 +181,7 @@ def test_variants_take_places_and_no_items():
 
 # ------------------------------------------------------------------------------ the model
 # One prompt for each fake device.
-EIGHT_WAYS = {
-    "num_prompts": 8,
-    "batch.prompts_per_minibatch": 8,
-    "batch.prompts_per_microbatch": 8,
-}
+EIGHT_WAYS = {"num_prompts": 8, "batch.prompts_per_minibatch": 8, "batch.prompts_per_microbatch": 8}
 
 
 def test_another_size_is_refused_before_weights_are_read(monkeypatch):

@@ -44,8 +44,7 @@ def fake_parts(monkeypatch):
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
     replaced = {
         build: dict(
-            make_learner=lambda *_, **__: (state, learn),
-            make_scorer=lambda *_: fakes.score,
+            make_learner=lambda *_, **__: (state, learn), make_scorer=lambda *_: fakes.score
         ),
         engines: dict(make=make_engine),
         validation: dict(of_items=lambda *_, **__: lambda *_: ({}, frozenset())),
@@ -60,12 +59,8 @@ def fake_parts(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_three_steps_of_the_smoke_config(name, fake_parts):
     c = smoke(name)
-    c.data.num_train, c.num_prompts, c.batch.prompts_per_minibatch = (
-        24,
-        5,
-        5,
-    )  # as in `contract_test`
-    c.batch.prompts_per_microbatch = 5
+    c.data.num_train = 24  # sizes as in `contract_test`: the same programs
+    c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     selector = checks.check(run)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))

@@ -18,9 +18,7 @@ def test_unknown_hyperparameters_are_named():
 
 def test_what_a_posterior_believes():
     state = vade.VadeState(
-        alpha_I=jnp.array([0.0, 8, 2]),
-        beta_I=jnp.array([0.0, 0, 2]),
-        unseen_I=jnp.zeros(3, bool),
+        alpha_I=jnp.array([0.0, 8, 2]), beta_I=jnp.array([0.0, 0, 2]), unseen_I=jnp.zeros(3, bool)
     )
     proposal = types.Proposal(index_M=jnp.array([2, 0]), num_rollouts_M=jnp.array([2, 2]))
     # Beta(3, 3): 1 - 2 x (3 x 4) / (6 x 7) = 3/7; Beta(1, 1): 1 - 2 / 3 = 1/3

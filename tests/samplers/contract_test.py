@@ -18,10 +18,7 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "remind vade": ("remind", {"base": "vade", "every": 2, "share": 0.4, "enter": 1.0}),
     "remind knapsack": ("remind", {"base": "knapsack", "every": 2, "share": 0.4, "enter": 1.0}),
     "retire soon": ("retire", {"rate": 0.6, "review": 0.5}),
-    "vade varied": (
-        "vade",
-        {"max_consecutive": 2, "uniform_share": 0.4, "per": "token"},
-    ),
+    "vade varied": ("vade", {"max_consecutive": 2, "uniform_share": 0.4, "per": "token"}),
     "informed few": ("informed", {"dimensions": 2}),
     "diva several": ("diva", {"num_variants": 3}),
 }
@@ -67,11 +64,7 @@ def size(variant, num_problems=NUM_PROMPTS):
 def run(variant, num_steps, num_items=NUM_ITEMS, num_problems=NUM_PROMPTS):
     """Returns the proposals, the last feedback and the last state."""
     steps, state = environment.play(
-        make(variant),
-        init(variant, num_items),
-        RATE,
-        size(variant, num_problems),
-        num_steps,
+        make(variant), init(variant, num_items), RATE, size(variant, num_problems), num_steps
     )
     return [proposal for proposal, _ in steps], steps[-1][1], state
 
@@ -161,9 +154,7 @@ def test_groups_without_answers_leave_numbers(variant):
     _, feedback, state = run(variant, 6)
     zeros = {name: jnp.zeros(size(variant)) for name in ("successes_M", "trials_M")}
     feedback = feedback.replace(
-        **zeros,
-        valid_N=jnp.zeros_like(feedback.valid_N),
-        reward_N=feedback.reward_N * 0,
+        **zeros, valid_N=jnp.zeros_like(feedback.valid_N), reward_N=feedback.reward_N * 0
     )
     state = make(variant).update(state, feedback)
     assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(state))

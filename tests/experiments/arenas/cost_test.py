@@ -24,10 +24,7 @@ def curve(*args, **more):
 # vade: three times the tokens and twice the seconds of uniform's steps.
 UNIFORM = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7, 0.7, 0.7]
 VADE = [0.2, 0.4, 0.6, 0.8, 0.9]
-ARMS = {
-    "uniform": [run(UNIFORM, tokens=100)],
-    "vade": [run(VADE, tokens=300, seconds=4.0)],
-}
+ARMS = {"uniform": [run(UNIFORM, tokens=100)], "vade": [run(VADE, tokens=300, seconds=4.0)]}
 
 
 def test_at_equal_cost_the_dearer_run_is_read_where_the_cheaper_one_had_spent_as_much():

@@ -65,8 +65,7 @@ def write_all(root):
         for i in range(6)
     ]
     files.write_stream(
-        root / "figureqa(cauldron,llava_format)" / "data-00000.arrow",
-        *(files.LLAVA, *charts),
+        root / "figureqa(cauldron,llava_format)" / "data-00000.arrow", *(files.LLAVA, *charts)
     )
     solved = [llava(f"t{i}", (f"Cost {i}?", f"Add.\nIt is ${i}.50.")) for i in range(3)]
     solved += [llava("t9", ("Why?", "It is what it is and no more than that"))]

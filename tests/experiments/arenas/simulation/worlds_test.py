@@ -78,9 +78,7 @@ def test_skills_learn_by_hand():
 def test_pass_rates_of_skills():
     state = make("skills", 32, hopeless=0.0)
     state = state.replace(
-        skill_A=jnp.arange(16.0) / 8,
-        offset_I=jnp.full(32, 0.25),
-        hopeless_I=jnp.arange(32) == 31,
+        skill_A=jnp.arange(16.0) / 8, offset_I=jnp.full(32, 0.25), hopeless_I=jnp.arange(32) == 31
     )
     expected = sigma(np.tile(np.arange(16) / 8, 2) - state.difficulty_I + 0.25)
     expected[31] = 0.01
