@@ -10,6 +10,7 @@ import pytest
 from configs import tiny_gspo
 from experiments import errors, train
 from experiments.torture import campaign
+from tests.experiments import train_test
 from vade_jax import settings
 from vade_jax.rollout.engine import EngineLost, Sampling, ignore
 from vade_jax.run import engines
@@ -69,10 +70,8 @@ def test_a_run_whose_server_is_killed_at_random_moments_ends_like_one_left_alone
     tmp_path, small_checkpoint, monkeypatch, capsys
 ):
     """Started again, as by a supervisor: the bytes of the policy, all answers and metrics but times."""
-    c = tiny_gspo.get_config("smoke")
-    c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.num_steps, c.eval.every, c.checkpoint.every = 3, 2, 100
-    c.loss.kl_coef, c.optimizer.learning_rate = 0.01, 3e-4
+    c = train_test.smoke(3, small_checkpoint)  # whose programs are compiled
+    c.eval.every, c.checkpoint.every = 2, 100
     train.main(c, str(tmp_path / "alone"))
     make, moments = engines.make, itertools.count()
     kills = np.random.default_rng(0).choice(20, 2, replace=False)

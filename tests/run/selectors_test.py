@@ -99,7 +99,9 @@ def test_three_real_steps(name, tmp_path, one_device, small_checkpoint):
     c = smoke(name)
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.eval.every, c.eval.num_samples, c.checkpoint.every = 9, 1, 9
-    c.loss.kl_coef = 0.01  # without, a step in which no answer is right would teach nothing
+    # Without divergence, a step in which no answer is right would teach nothing. As in `train_test`.
+    c.loss.kl_coef, c.optimizer.learning_rate = 0.01, 3e-4
+    c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
     c.measure.every = min(c.measure.every, 2)
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")

@@ -121,7 +121,7 @@ def test_draws_and_ties_have_keys_of_their_own():
     """With one key for both, which of two tied items gets in would depend on what was drawn."""
     state, key = state_of([1, 8, 3], [1, 0, 2]), jax.random.key(4)
     proposal = make().propose(state, key, 2)
-    drawn_I = beta.draw(rng.selection_keys(key).draw, state.alpha_I, state.beta_I)
+    drawn_I = jax.jit(beta.draw)(rng.selection_keys(key).draw, state.alpha_I, state.beta_I)
     np.testing.assert_array_equal(proposal.p_M, drawn_I[proposal.index_M])
 
 

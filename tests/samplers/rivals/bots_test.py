@@ -58,7 +58,7 @@ def test_the_draws_nearest_to_a_half_are_chosen():
         alpha_I=jnp.float32(RNG.random(50) * 9), beta_I=jnp.float32(RNG.random(50) * 9)
     )
     draw_key, _ = jax.random.split(jax.random.key(1))
-    p_I = np.asarray(beta.draw(draw_key, state.alpha_I, state.beta_I))
+    p_I = np.asarray(jax.jit(beta.draw)(draw_key, state.alpha_I, state.beta_I))
     proposal = bots.SPEC().propose(state, jax.random.key(1), 5)
     expected = np.argsort(abs(p_I - 0.5))[:5]
     assert sorted(proposal.index_M.tolist()) == sorted(expected.tolist())

@@ -42,7 +42,7 @@ def test_topk_takes_the_draws_nearest_to_the_target():
     state = state_of(RNG.random(50) * 9, RNG.random(50) * 9)
     proposal = counting.MOPPS(target=0.2).propose(state, jax.random.key(1), 5)
     draw_key, _ = jax.random.split(jax.random.key(1))
-    p_I = np.asarray(beta.draw(draw_key, state.alpha_I, state.beta_I))
+    p_I = np.asarray(jax.jit(beta.draw)(draw_key, state.alpha_I, state.beta_I))
     expected = np.argsort(abs(p_I - 0.2))[:5]
     assert set(proposal.index_M.tolist()) == set(expected.tolist())
     np.testing.assert_allclose(proposal.p_M, p_I[proposal.index_M], rtol=1e-6)
