@@ -75,5 +75,6 @@ def test_workers_end_with_a_run_that_is_killed():
     pid = int(run.stdout.readline())
     time.sleep(0.3)
     run.kill()
-    run.communicate()
-    assert until(lambda: not is_alive(pid))
+    run.wait()
+    run.stdout.close()  # the worker has it too
+    assert until(lambda: not is_alive(pid), seconds=10)
