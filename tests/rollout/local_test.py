@@ -110,14 +110,11 @@ def test_a_key_decides_every_draw():
     assert len(np.unique(run(0), axis=0)) >= 14
 
 
+@functools.cache
 def of_batches(**options):
-    prompts, num_rollouts_M = [question(m) for m in (0, 1, 2, 0, 1)], [3, 8, 1, 0, 5]
-    logits = np.random.default_rng(0).normal(size=(3, 5, V))
-    engine, _ = scripted(logits, **options)
-    return engine.generate(prompts, num_rollouts_M, jax.random.key(3), 0)
-
-
-of_usual_batches = functools.cache(of_batches)
+    engine, _ = scripted(np.random.default_rng(0).normal(size=(3, 5, V)), **options)
+    prompts = [question(m) for m in (0, 1, 2, 0, 1)]
+    return engine.generate(prompts, [3, 8, 1, 0, 5], jax.random.key(3), 0)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +128,7 @@ of_usual_batches = functools.cache(of_batches)
     ],
 )
 def test_the_answers_do_not_depend_on_how_they_are_batched(options):
-    one = of_usual_batches()
-    other = of_batches(**options)
+    one, other = of_batches(), of_batches(**options)
     jax.tree.map(np.testing.assert_array_equal, one, other)
     np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), [3, 8, 1, 0, 5]))
 

@@ -63,6 +63,7 @@ VARIANTS |= {
     ),
 }
 
+LINEAR = config.LinearConfig(3, 3, 24, 40)
 TEXT = {
     "qwen2.5": presets.PRESETS["tiny_qwen2.5"],
     "qwen3": presets.PRESETS["tiny_qwen3"],
@@ -78,13 +79,7 @@ TEXT = {
         tie_embeddings=False,
     ),
     "qwen3_5": dataclasses.replace(
-        oracle.text(
-            TINY35,
-            interval=2,
-            linear=config.LinearConfig(3, 3, 24, 40),
-            mrope_section=(16, 0, 0),
-            interleaved=False,
-        ),
+        oracle.text(TINY35, interval=2, linear=LINEAR, mrope_section=(16, 0, 0), interleaved=False),
         vision=None,
     ),
 }
@@ -231,25 +226,14 @@ class Plain:
         return np.asarray(logp_MQ), gradient
 
 
-SHAPES = {
-    "tied": TINY,
-    "qwen3": TEXT["qwen3"],
-    "qwen3vl_untied": VARIANTS["qwen3vl_untied"],
-    "qwen3_5_untied": VARIANTS["qwen3_5_untied"],
-}
-
-
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=["tied", "qwen3", "qwen3vl_untied", "qwen3_5_untied"])
 def plain(request):
-    with jax.default_matmul_precision("highest"):
-        return Plain(SHAPES[request.param])
-
-
-@pytest.fixture
-def tile(monkeypatch, plain):
-    """Of one shape, the answers' last token is fed, to fill a tile."""
-    if plain.shape.vision is None:
-        monkeypatch.setattr(model, "TILE", plain.logp_NT.shape[1])
+    """Of the shape without pictures, the answers' last token is fed, to fill a tile."""
+    with jax.default_matmul_precision("highest"), pytest.MonkeyPatch.context() as patch:
+        found = Plain((TEXT | VARIANTS)[request.param])
+        if found.shape.vision is None:
+            patch.setattr(model, "TILE", found.logp_NT.shape[1])
+        yield found
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -263,7 +247,6 @@ def grouped_step(graph, params, prompts, token_NT, weight_NT):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
 
-@pytest.mark.usefixtures("tile")
 def test_padding_gives_finite_gradients(plain):
     """Empty rows, empty windows and images that nothing shows: no division by nothing."""
     prompts, *answers = grouped_case(plain.shape)
@@ -277,7 +260,6 @@ def test_padding_gives_finite_gradients(plain):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((loss, gradient)))
 
 
-@pytest.mark.usefixtures("tile")
 def test_grouped_equals_plain(plain):
     step = functools.partial(grouped_step, plain.graph, plain.params)
     (_, logp_NT), gradient = step(*grouped_case(plain.shape))
@@ -323,8 +305,9 @@ def test_prefill_and_decode_equal_plain(plain):
 def test_answers_of_one_token_and_rows_that_are_not_equal(plain):
     prompts, token_NT, weight_NT = grouped_case(plain.shape)
     step = functools.partial(grouped_step, plain.graph, plain.params, prompts)
-    (_, logp_NT), _ = step(token_NT[:, :1], weight_NT[:, :1])
-    np.testing.assert_allclose(logp_NT, plain.logp_NT[:, :1], atol=1e-5)
+    np.testing.assert_allclose(
+        step(token_NT[:, :1], weight_NT[:, :1])[0][1], plain.logp_NT[:, :1], atol=1e-5
+    )
     with pytest.raises(ValueError, match="5 answers do not make 3 equal rows"):
         step(token_NT[:5], weight_NT[:5])
 

@@ -11,7 +11,6 @@ from tests.http_server import BASE, STOP, ScriptedVllm, question
 from vade_jax import settings
 from vade_jax.rollout.engine import Answer, EngineFailure, EngineLost, Sampling, to_rollouts
 from vade_jax.rollout.vllm import requests, sync
-from vade_jax.rollout.vllm import server as vllm_server
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.types import Rollouts
 
@@ -46,7 +45,7 @@ def start():
 def connect(monkeypatch, tmp_path):
     """Makes engines on servers, with weights 1 unless `synced` is false; they ask again soon."""
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.05, raising=False)
-    monkeypatch.setattr(vllm_server, "_POLL_S", 0.1)
+    monkeypatch.setattr("vade_jax.rollout.vllm.server._POLL_S", 0.1)
     engines = []
 
     def connect(server, *, launched=None, synced=True, sleep=False, model="policy", **options):
