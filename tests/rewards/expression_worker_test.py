@@ -61,10 +61,13 @@ def test_no_answer_is_run_as_code(tmp_path, code):
 
 
 def test_workers_end_with_a_run_that_is_killed():
+    """Their second limit is a fifth of what it is."""
+    limit = "from vade_jax.rewards import expression_worker as x; x._ALARM /= 5"
     code = (
         "from fractions import Fraction\n"
         "from vade_jax.rewards import process\n"
         "process.ask(('n', '1'), ('n', '1'), Fraction(0), process.Clock(2))\n"
+        f"process._idle[0].call(exec, {limit!r})\n"
         "print(process._idle[0]._process.pid, flush=True)\n"
         f"process.ask(('n', '1'), {TOWER}, Fraction(0), process.Clock(100))\n"
     )
@@ -72,5 +75,6 @@ def test_workers_end_with_a_run_that_is_killed():
     pid = int(run.stdout.readline())
     time.sleep(0.3)
     run.kill()
-    run.communicate()
-    assert until(lambda: not is_alive(pid))
+    run.wait()
+    run.stdout.close()  # the worker has it too
+    assert until(lambda: not is_alive(pid), seconds=10)

@@ -61,7 +61,15 @@ class Which:
 
 
 def scripted(logits_MTV, **options):
-    """An engine, and the list of its decode steps."""
+    """An engine, and the list of its decode steps; those of one size have the same programs."""
+    engine, steps = _scripted(np.shape(logits_MTV), **options)
+    engine.sync(jnp.asarray(logits_MTV, jnp.float32), 0)
+    steps.clear()
+    return engine, steps
+
+
+@functools.cache
+def _scripted(shape, **options):
     steps = []
     defaults = dict(
         sampling=Sampling(max_tokens=4),
@@ -72,7 +80,7 @@ def scripted(logits_MTV, **options):
     )
     engine = LocalEngine(
         lambda params: Scripted(params, steps),
-        jnp.asarray(logits_MTV, jnp.float32),
+        jnp.zeros(shape),
         **defaults | options,
     )
     return engine, steps
@@ -102,6 +110,13 @@ def test_a_key_decides_every_draw():
     assert len(np.unique(run(0), axis=0)) >= 14
 
 
+@functools.cache
+def of_batches(**options):
+    engine, _ = scripted(np.random.default_rng(0).normal(size=(3, 5, V)), **options)
+    prompts = [question(m) for m in (0, 1, 2, 0, 1)]
+    return engine.generate(prompts, [3, 8, 1, 0, 5], jax.random.key(3), 0)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -113,13 +128,9 @@ def test_a_key_decides_every_draw():
     ],
 )
 def test_the_answers_do_not_depend_on_how_they_are_batched(options):
-    prompts, num_rollouts_M = [question(m) for m in (0, 1, 2, 0, 1)], [3, 8, 1, 0, 5]
-    logits = np.random.default_rng(0).normal(size=(3, 5, V))
-    key = jax.random.key(3)
-    one = scripted(logits)[0].generate(prompts, num_rollouts_M, key, 0)
-    other = scripted(logits, **options)[0].generate(prompts, num_rollouts_M, key, 0)
+    one, other = of_batches(), of_batches(**options)
     jax.tree.map(np.testing.assert_array_equal, one, other)
-    np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), num_rollouts_M))
+    np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), [3, 8, 1, 0, 5]))
 
 
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.7, 0), (1.0, 3), (0.8, 4)])
@@ -161,7 +172,7 @@ def test_it_stops_when_every_answer_has_ended():
 
 
 def test_an_answer_cut_at_the_limit_is_not_finished():
-    logits = flat(2)
+    logits = flat()
     logits[0, 3, STOP] = 99
     found = scripted(logits)[0].generate([question(0), question(1)], [1, 1], jax.random.key(0), 0)
     np.testing.assert_array_equal(found.length_N, [4, 4])

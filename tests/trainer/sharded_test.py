@@ -1,5 +1,7 @@
 """The update on eight devices (data 2, fsdp 2, tensor 2) against one."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,8 +93,9 @@ def test_eight_devices_equal_one(eight):
     check_equal(eight, run(mesh.make(devices=jax.devices()[:1]), ways=1))
 
 
-@pytest.mark.parametrize("shape", [small.QWEN3VL, small.QWEN35], ids=["deepstack", "linear"])
-def test_eight_devices_equal_one_in_other_families(shape):
+def test_eight_devices_equal_one_in_other_families():
+    """Linear layers, and DeepStack, which no published model has beside them."""
+    shape = dataclasses.replace(small.QWEN35, vision=small.QWEN3VL.vision)
     one = run(mesh.make(devices=jax.devices()[:1]), ways=1, shape=shape)
     check_equal(run(mesh.make(2, 2, 2), ways=4, shape=shape), one)
 

@@ -85,10 +85,10 @@ def test_rows_one_after_another(monkeypatch, max_scores):
 def test_extreme_scores_neither_overflow_nor_vanish():
     q, key, value, own_key, own_value = arrays()
     values = [300 * q, 30 * key, value, -30 * own_key, own_value]
-    loss = lambda *x: jnp.sum(merged(*x) ** 2)
-    out, gradient = jax.jit(jax.value_and_grad(loss, range(5)))(*values)
-    assert np.isfinite(out) and all(np.isfinite(g).all() for g in gradient)
-    np.testing.assert_allclose(jax.jit(merged)(*values), jax.jit(dense)(*values), atol=1e-4)
+    loss = lambda *x: (jnp.sum((out := merged(*x)) ** 2), out)
+    (_, out), gradient = jax.jit(jax.value_and_grad(loss, range(5), has_aux=True))(*values)
+    assert np.isfinite(out).all() and all(np.isfinite(g).all() for g in gradient)
+    np.testing.assert_allclose(out, jax.jit(dense)(*values), atol=1e-4)
 
 
 @pytest.mark.parametrize("max_scores", [2**20, 150])
@@ -113,22 +113,6 @@ def test_unmasked_in_blocks(monkeypatch, max_scores):
     ]
     found, want = (jax.jit(f)(q, k, v) for f in both)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, want)
-
-
-def test_a_query_that_sees_nothing_is_finite():
-    q = jnp.ones((1, 4, 2, K))
-    valid_ZS = jnp.zeros((1, 4), bool)
-    out, gradient = jax.value_and_grad(lambda q: jnp.sum(attention.unmasked(q, q, q, valid_ZS)))(q)
-    assert np.isfinite(out) and np.isfinite(gradient).all()
-
-
-def test_causal_ignores_what_comes_later():
-    q, _, _, k, v = arrays()
-    length_N = np.full(R * G, U, np.int32)
-    causal = jax.jit(attention.causal)
-    whole = causal(q, k, v, length_N)
-    short = causal(q[:, :3], k[:, :3], v[:, :3], length_N)
-    np.testing.assert_allclose(whole[:, :3], short, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +151,12 @@ def test_the_tpu_kernel_is_causal_attention_values_and_gradients(monkeypatch):
     )
 
     def run(attend):
-        out, gradients = jax.vjp(attend, q, k, v)
-        return out, gradients(weight)
+        @jax.jit
+        def both(weight):
+            out, gradients = jax.vjp(attend, q, k, v)
+            return out, gradients(weight)
+
+        return both(weight)
 
     found = run(functools.partial(attention.splash, interpret=True))
     plain = run(lambda q, k, v: attention.grouped(q, [], k, v, group_size=1))
@@ -184,8 +172,12 @@ def test_the_tpu_kernel_is_a_pictures_attention_values_and_gradients(monkeypatch
     valid_ZS11 = valid_ZS[:, :, None, None]
 
     def run(attend):
-        out, gradients = jax.vjp(attend, q, k, v)
-        return out * valid_ZS11, gradients(weight * valid_ZS11)
+        @jax.jit
+        def both(weight):
+            out, gradients = jax.vjp(attend, q, k, v)
+            return out * valid_ZS11, gradients(weight)
+
+        return both(weight * valid_ZS11)
 
     found = run(lambda q, k, v: attention.splash(q, k, v, valid_ZS11, interpret=True))
     plain = run(lambda q, k, v: attention.unmasked(q, k, v, valid_ZS))

@@ -67,26 +67,32 @@ def test_targets_that_match_nothing():
         peft.choose(settings.Lora(rank=4, targets="qkw"))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _forwards(merge, params, apart):
+    prompts = inputs.batch(small.examples(3), SHAPE.image_token_id)
+    token_NT = np.random.default_rng(0).integers(0, 300, (6, 4)).astype(np.int32)
+    qwen = merge(params)
+    last_MD, cache = qwen.prefill(prompts)
+    rows = cache.apart()
+    own = qwen.own_cache(rows, 2, 4)
+    next_ND, _ = qwen.decode(apart, rows, own, token_NT[:, 0], jnp.int32(0))
+    return qwen.hidden(prompts), qwen.answer_hidden(prompts, token_NT), last_MD, next_ND
+
+
+APART = {merge: local.Apart(merge) for merge in (adapted, small.merge)}
+
+
+def forwards(merge, params):
+    return _forwards(merge, params, APART[merge](params))
+
+
 def test_every_forward_is_that_of_the_merged_model():
     base, adapter = learned()
     whole, plain = lora.join(base, adapter, ADAPTER.scale), merged(base, adapter)
-    prompts = inputs.batch(small.examples(3), SHAPE.image_token_id)
-    token_NT = np.random.default_rng(0).integers(0, 300, (6, 4)).astype(np.int32)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def forwards(merge, params, apart):
-        qwen = merge(params)
-        last_MD, cache = qwen.prefill(prompts)
-        rows = cache.apart()
-        own = qwen.own_cache(rows, 2, 4)
-        next_ND, _ = qwen.decode(apart, rows, own, token_NT[:, 0], jnp.int32(0))
-        return qwen.hidden(prompts), qwen.answer_hidden(prompts, token_NT), last_MD, next_ND
-
-    of = lambda merge, params: forwards(merge, params, local.Apart(merge)(params))
-    found, expected = of(adapted, whole), of(small.merge, plain)
+    found, expected = forwards(adapted, whole), forwards(small.merge, plain)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=3e-5)
-    without = of(small.merge, base)
+    without = forwards(small.merge, base)
     assert np.abs(found[1] - without[1]).max() > 0.1
 
 
@@ -99,11 +105,8 @@ def test_an_adapter_starts_without_effect_and_is_drawn_as_pefts_is():
     down = flat["text/layers/mlp/down/lora/lora_a"]  # of width 96
     assert down.shape == (2, 96, 3) and np.std(down) == pytest.approx((3 * 96) ** -0.5, rel=0.1)
     assert np.abs(down).max() <= 96**-0.5
-    prompts = inputs.batch(small.examples(2), SHAPE.image_token_id)
-    hidden = jax.jit(lambda merge, params: merge(params).hidden(prompts), static_argnums=0)
-    np.testing.assert_array_equal(
-        hidden(adapted, lora.join(base, first, 2.0)), hidden(small.merge, base)
-    )
+    found, expected = forwards(adapted, lora.join(base, first, 2.0)), forwards(small.merge, base)
+    np.testing.assert_array_equal(found[0], expected[0])
 
 
 @pytest.mark.eight_devices

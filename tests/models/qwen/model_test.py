@@ -51,8 +51,9 @@ VARIANTS |= {
     "qwen3_5_untied": dataclasses.replace(
         oracle.text(
             TINY35,
-            interval=2,
-            linear=config.LinearConfig(3, 3, 24, 40),
+            num_layers=6,
+            interval=3,
+            linear=config.LinearConfig(2, 4, 24, 40),
             num_kv_heads=1,
             own_head_width=40,
             mrope_section=(2, 2, 1),
@@ -62,6 +63,7 @@ VARIANTS |= {
     ),
 }
 
+LINEAR = config.LinearConfig(3, 3, 24, 40)
 TEXT = {
     "qwen2.5": presets.PRESETS["tiny_qwen2.5"],
     "qwen3": presets.PRESETS["tiny_qwen3"],
@@ -77,7 +79,8 @@ TEXT = {
         tie_embeddings=False,
     ),
     "qwen3_5": dataclasses.replace(
-        oracle.text(TINY35, interval=2, mrope_section=(16, 0, 0), interleaved=False), vision=None
+        oracle.text(TINY35, interval=2, linear=LINEAR, mrope_section=(16, 0, 0), interleaved=False),
+        vision=None,
     ),
 }
 TEXT["qwen3_5_no_linear"] = oracle.text(TEXT["qwen3_5"], interval=1, num_layers=2)
@@ -97,6 +100,11 @@ def examples(shape, seed=0, num_text=9):
         inputs.example(rng, s, shape.image_token_id, num_text + i, patch)
         for i, s in enumerate(sizes)
     ]
+
+
+def padded(batch, shape):
+    """Prompts in a program with more of everything than they have."""
+    return inputs.batch(batch, shape.image_token_id, length=90, num_images=6, num_windows=7)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -120,26 +128,25 @@ def valid_features(features, batch):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_transformers(name):
+    """Of each family one variant with padding of every kind, the others with none in the largest row."""
     pytest.importorskip("transformers")
     shape, seed = VARIANTS[name], list(VARIANTS).index(name)
     tensors = oracle.random_tensors(shape, seed)
     batch = examples(shape, seed)
-    prompts = inputs.batch(batch, shape.image_token_id)
+    has_padding = shape in (TINY, TINY3, TINY35)
+    prompts = padded(batch, shape) if has_padding else inputs.batch(batch, shape.image_token_id)
     logits_MPV, features = run(shape, weights.to_params(shape, tensors), prompts)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((logits_MPV, features)))
     reference = oracle.build(shape, tensors)
     pixels, exactly = inputs.processor_pixels, contextlib.nullcontext()
     if shape.text.linear:  # the sum of its and our rounding can be above 2e-5; ours alone is not
         reference, exactly = reference.double(), oracle.in_float64()
         pixels = lambda *image: inputs.processor_pixels(*image).astype(np.float64)
     with exactly:
-        answers = [
-            oracle.forward(reference, batch, pixels, shape.image_token_id, side)
-            for side in ("right", "left")
-        ]
-    for logits, expected in answers:
-        for m, row in enumerate(logits):
-            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
-        np.testing.assert_allclose(valid_features(features, batch), expected, atol=2e-5, rtol=0)
+        logits, expected = oracle.forward(reference, batch, pixels, shape.image_token_id)
+    for m, row in enumerate(logits):
+        np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
+    np.testing.assert_allclose(valid_features(features, batch), expected, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", TEXT)
@@ -157,38 +164,25 @@ def test_a_text_model_equals_transformers(name):
         lambda p: (m := model.merge(model.graph(shape), p)).logits(m.hidden(prompts))
     )(params)
     reference = oracle.build(shape, tensors)
-    for side in ("right", "left"):
-        logits, _ = oracle.forward(reference, batch, None, shape.image_token_id, side)
-        for m, row in enumerate(logits):
-            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
+    logits, _ = oracle.forward(reference, batch, None, shape.image_token_id)
+    for m, row in enumerate(logits):
+        np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
-def test_padding_changes_nothing(shape):
-    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
-    batch = examples(shape)
-    small = inputs.batch(batch, shape.image_token_id)
-    large = inputs.batch(batch, shape.image_token_id, length=90, num_images=6, num_windows=9)
-    logits, features = run(shape, params, small)
-    more_logits, more_features = run(shape, params, large)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((more_logits, more_features)))
-    for m, e in enumerate(batch):
-        n = len(e.ids)
-        np.testing.assert_allclose(more_logits[m, :n], logits[m, :n], atol=1e-5, rtol=0)
-    np.testing.assert_allclose(
-        valid_features(more_features, batch), valid_features(features, batch), atol=1e-5
-    )
-
-
-def grouped_case(shape, seed=0):
-    """Two answers to each of three prompts: of a chunk, one token more, and shorter than a convolution."""
-    rng = np.random.default_rng(seed)
+def grouped_examples(shape, rng):
+    """Three prompts: of a chunk, one token more, and shorter than a convolution."""
     sizes = [[(3, 5), (4, 4)], [(6, 1)], []] if shape.vision else [[], [], []]
     patch = shape.vision.patch_size if shape.vision else 14
-    batch = [
+    return [
         inputs.example(rng, s, shape.image_token_id, n - sum(a * b + 2 for a, b in s), patch)
         for s, n in zip(sizes, (64, 65, 2), strict=True)
     ]
+
+
+def grouped_case(shape):
+    """Two answers to each of the prompts."""
+    rng = np.random.default_rng(0)
+    batch = grouped_examples(shape, rng)
     token_NT = rng.integers(0, 300, (6, 5)).astype(np.int32)
     weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
     return inputs.batch(batch, shape.image_token_id), token_NT, weight_NT
@@ -199,26 +193,47 @@ def answer_logps(qwen, hidden_NTD, token_NT):
     return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3", "tiny_qwen3vl", "tiny_qwen3_5"])
-def plain(request):
-    """A shape, its parameters, log-probs and gradients of one plain row per answer."""
-    shape = presets.PRESETS[request.param]
-    prompts, token_NT, weight_NT = grouped_case(shape)
-    params = weights.to_params(shape, oracle.random_tensors(shape, 3))
-    rows = inputs.join(prompts, token_NT, np.repeat(np.arange(3), 2))
-    graph = model.graph(shape)
+@functools.partial(jax.jit, static_argnums=0)
+def plain_step(graph, params, rows, weight_MQ):
+    """The log-probs of all rows' tokens but the first, their weighted sum, and its gradient."""
 
-    def loss(params, rows):
+    def loss(params):
         qwen = model.merge(graph, params)
-        T = token_NT.shape[1]
-        index_NT = rows.length_M[:, None] - T - 1 + np.arange(T)
-        hidden = jnp.take_along_axis(qwen.hidden(rows), index_NT[..., None], 1)
-        logp_NT = answer_logps(qwen, hidden, token_NT)
-        return jnp.sum(logp_NT * weight_NT), logp_NT
+        logp_MPV = jax.nn.log_softmax(qwen.logits(qwen.hidden(rows)))
+        logp_MQ = jnp.take_along_axis(logp_MPV[:, :-1], rows.token_MP[:, 1:, None], -1)[..., 0]
+        return jnp.sum(logp_MQ * weight_MQ), logp_MQ
 
-    with jax.default_matmul_precision("highest"):
-        (_, logp_NT), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, rows)
-    return shape, params, logp_NT, gradient
+    return jax.value_and_grad(loss, has_aux=True)(params)
+
+
+class Plain:
+    """A shape, its parameters, log-probs and gradients of one plain row per answer."""
+
+    def __init__(self, shape):
+        self.shape, self.tensors = shape, oracle.random_tensors(shape, 3)
+        self.params, self.graph = weights.to_params(shape, self.tensors), model.graph(shape)
+        prompts, token_NT, weight_NT = grouped_case(shape)
+        self.rows = inputs.join(prompts, token_NT, np.repeat(np.arange(3), 2))
+        T = token_NT.shape[1]
+        index_NT = self.rows.length_M[:, None] - T - 1 + np.arange(T)
+        weight_MQ = np.zeros_like(self.rows.token_MP[:, 1:], np.float32)
+        np.put_along_axis(weight_MQ, index_NT, weight_NT, 1)
+        logp_MQ, self.gradient = self.step(weight_MQ)
+        self.logp_NT = np.take_along_axis(logp_MQ, index_NT, 1)
+
+    def step(self, weight_MQ):
+        (_, logp_MQ), gradient = plain_step(self.graph, self.params, self.rows, weight_MQ)
+        return np.asarray(logp_MQ), gradient
+
+
+@pytest.fixture(scope="module", params=["tied", "qwen3", "qwen3vl_untied", "qwen3_5_untied"])
+def plain(request):
+    """Of the shape without pictures, the answers' last token is fed, to fill a tile."""
+    with jax.default_matmul_precision("highest"), pytest.MonkeyPatch.context() as patch:
+        found = Plain((TEXT | VARIANTS)[request.param])
+        if found.shape.vision is None:
+            patch.setattr(model, "TILE", found.logp_NT.shape[1])
+        yield found
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -234,40 +249,32 @@ def grouped_step(graph, params, prompts, token_NT, weight_NT):
 
 def test_padding_gives_finite_gradients(plain):
     """Empty rows, empty windows and images that nothing shows: no division by nothing."""
-    shape, params, _, _ = plain
-    prompts, *answers = grouped_case(shape)
+    prompts, *answers = grouped_case(plain.shape)
     images = prompts.images
     empty = dataclasses.replace(
         prompts,
         images=dataclasses.replace(images, valid_BWS=np.zeros_like(images.valid_BWS)),
         length_M=np.array([0, 3, 9], np.int32),
     )
-    loss, gradient = grouped_step(model.graph(shape), params, empty, *answers)
+    loss, gradient = grouped_step(plain.graph, plain.params, empty, *answers)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((loss, gradient)))
 
 
-@pytest.mark.parametrize("whole_tiles", [False, True])
-def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
-    """Also where the answers' last token is fed, to fill a tile."""
-    shape, params, expected_NT, expected = plain
-    if whole_tiles:
-        monkeypatch.setattr(model, "TILE", expected_NT.shape[1])
-        jax.clear_caches()
-    (_, logp_NT), gradient = grouped_step(model.graph(shape), params, *grouped_case(shape))
-    if whole_tiles:
-        jax.clear_caches()
-    np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
+def test_grouped_equals_plain(plain):
+    step = functools.partial(grouped_step, plain.graph, plain.params)
+    (_, logp_NT), gradient = step(*grouped_case(plain.shape))
+    np.testing.assert_allclose(logp_NT, plain.logp_NT, atol=1e-5)
     for (path, got), want in zip(
-        jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True
+        jax.tree.leaves_with_path(gradient), jax.tree.leaves(plain.gradient), strict=True
     ):
         error = np.abs(got - want).max() / np.abs(want).max()
         assert error < 1e-5, (jax.tree_util.keystr(path), error)
 
 
 def test_prefill_and_decode_equal_plain(plain):
-    shape, params, expected_NT, _ = plain
-    prompts, token_NT, _ = grouped_case(shape)
-    graph, group_R = model.graph(shape), np.array([2, 0, 1, 0])  # of a large group several rows
+    params, graph = plain.params, plain.graph
+    prompts, token_NT, _ = grouped_case(plain.shape)
+    group_R = np.array([2, 0, 1, 0])  # of a large group several rows
     answer_N = (2 * group_R[:, None] + np.arange(2)).reshape(-1)
     token_NT = token_NT[answer_N]
 
@@ -291,22 +298,18 @@ def test_prefill_and_decode_equal_plain(plain):
 
     apart = local.Apart(functools.partial(model.merge, graph))(params)
     logp_NT = decode(params, apart, prompts, group_R)
-    np.testing.assert_allclose(logp_NT, np.asarray(expected_NT)[answer_N], atol=1e-5)
+    np.testing.assert_allclose(logp_NT, plain.logp_NT[answer_N], atol=1e-5)
 
 
+@pytest.mark.parametrize("plain", ["qwen3"], indirect=True)
 def test_answers_of_one_token_and_rows_that_are_not_equal(plain):
-    shape, params, _, _ = plain
-    prompts, token_NT, _ = grouped_case(shape)
-    qwen = model.merge(model.graph(shape), params)
-    hidden, single = (
-        jax.jit(
-            lambda params, x: model.merge(model.graph(shape), params).answer_hidden(prompts, x)
-        )(params, x_NT)
-        for x_NT in (token_NT, token_NT[:, :1])
+    prompts, token_NT, weight_NT = grouped_case(plain.shape)
+    step = functools.partial(grouped_step, plain.graph, plain.params, prompts)
+    np.testing.assert_allclose(
+        step(token_NT[:, :1], weight_NT[:, :1])[0][1], plain.logp_NT[:, :1], atol=1e-5
     )
-    np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
     with pytest.raises(ValueError, match="5 answers do not make 3 equal rows"):
-        qwen.answer_hidden(prompts, token_NT[:5])
+        step(token_NT[:5], weight_NT[:5])
 
 
 @pytest.mark.parametrize(
@@ -333,16 +336,17 @@ def test_init_is_reproducible_and_of_moderate_size(shape):
     params, again, other = (init(jax.random.key(seed)) for seed in (1, 1, 2))
     jax.tree.map(np.testing.assert_array_equal, params, again)
     assert np.any(params["embedding"] != other["embedding"])
-    logits, features = run(shape, params, inputs.batch(examples(shape), shape.image_token_id))
-    assert 1 < logits.std() < 4  # 0.2 x sqrt(128) = 2.26
-    assert 1 < features.cell_BWCD.std() < 5
-    assert all(0.1 < x.std() < 1 for x in features.deep_KBWCD)
+    batch = examples(shape)
+    logits, features = run(shape, params, padded(batch, shape))
+    features, *deep = valid_features(features, batch)
+    assert 1 < logits[0, :30].std() < 4  # 0.2 x sqrt(128) = 2.26
+    assert 1 < features.std() < 5 and all(0.1 < x.std() < 1 for x in deep)
 
 
 @pytest.mark.parametrize("shape", [TINY, TINY3, TINY35], ids=["qwen2.5", "qwen3", "qwen3.5"])
 def test_bfloat16_stays_close(shape):
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
-    prompts = inputs.batch(examples(shape), shape.image_token_id)
+    prompts = padded(examples(shape), shape)
     exact, _ = run(shape, params, prompts)
     rough, features = run(shape, params, prompts, dtype=jnp.bfloat16)
     assert {x.dtype for x in jax.tree.leaves(features)} == {jnp.dtype(jnp.bfloat16)}
@@ -356,26 +360,21 @@ def test_bfloat16_stays_close(shape):
         assert cache.linear.memory_NHKV.dtype == np.float32
 
 
-@pytest.mark.parametrize("name", ["tied", "qwen3vl", "qwen3vl_untied", "qwen3_5", "qwen3_5_untied"])
-def test_gradients_equal_those_of_transformers(name):
-    """Of the mean log-prob of each prompt's own tokens, two chunks, for every tensor of the checkpoint."""
+@pytest.mark.parametrize("plain", ["tied", "qwen3vl_untied", "qwen3_5_untied"], indirect=True)
+def test_gradients_equal_those_of_transformers(plain):
+    """Of the mean log-prob of a row's own tokens, two chunks, for every tensor of the checkpoint."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    shape = VARIANTS[name]
-    tensors = oracle.random_tensors(shape, 1)
-    batch = examples(shape, 1, num_text=40)[:1]
-    prompts, token_P = inputs.batch(batch, shape.image_token_id), np.array(batch[0].ids)
-
-    @jax.jit
-    @jax.grad
-    def ours(params):
-        qwen = model.merge(model.graph(shape), params)
-        logp_PV = jax.nn.log_softmax(qwen.logits(qwen.hidden(prompts))[0])
-        return jnp.mean(logp_PV[jnp.arange(len(token_P) - 1), token_P[1:]])
-
-    gradient = dict(weights.from_params(shape, ours(weights.to_params(shape, tensors))))
-    reference = oracle.build(shape, tensors)
-    ids = torch.tensor(token_P)[None]
+    shape, size = plain.shape, plain.rows.length_M[0]
+    batch, token_P = (
+        grouped_examples(shape, np.random.default_rng(0)),
+        plain.rows.token_MP[0, :size],
+    )
+    weight_MQ = np.zeros_like(plain.rows.token_MP[:, 1:], np.float32)
+    weight_MQ[0, : size - 1] = 1 / (size - 1)
+    gradient = dict(weights.from_params(shape, plain.step(weight_MQ)[1]))
+    reference = oracle.build(shape, plain.tensors)
+    ids = torch.tensor(token_P, dtype=torch.long)[None]
     patch = shape.vision.patch_size
     logits = reference(
         input_ids=ids,

@@ -79,7 +79,7 @@ def in_memory(shape: config.Config, name: str) -> str:
     return name.replace("model.", "model.language_model.", 1)
 
 
-def forward(model, examples, pixels, image_token: int, side: str = "right"):
+def forward(model, examples, pixels, image_token: int):
     """Returns each example's logits [length, V], and the features of all images by kind.
 
     The first kind replaces tokens; the others are those of DeepStack.
@@ -89,8 +89,7 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
     size = max(len(e.ids) for e in examples)
     ids, mask = (np.zeros((len(examples), size), np.int64) for _ in range(2))
     for m, e in enumerate(examples):
-        place = slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
-        ids[m, place], mask[m, place] = e.ids, 1
+        ids[m, : len(e.ids)], mask[m, : len(e.ids)] = e.ids, 1
     images = [i for e in examples for i in e.images]
     if not images:  # of a text model
         with torch.no_grad():

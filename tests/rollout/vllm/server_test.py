@@ -42,8 +42,10 @@ def start():
 
 
 @pytest.fixture
-def connect(tmp_path):
-    """Makes engines on servers, with weights 1 unless `synced` is false."""
+def connect(monkeypatch, tmp_path):
+    """Makes engines on servers, with weights 1 unless `synced` is false; they ask again soon."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.05, raising=False)
+    monkeypatch.setattr("vade_jax.rollout.vllm.server._POLL_S", 0.1)
     engines = []
 
     def connect(server, *, launched=None, synced=True, sleep=False, model="policy", **options):
