@@ -79,9 +79,7 @@ def _scripted(shape, **options):
         prompts_per_call=2,
     )
     engine = LocalEngine(
-        lambda params: Scripted(params, steps),
-        jnp.zeros(shape),
-        **defaults | options,
+        lambda params: Scripted(params, steps), jnp.zeros(shape), **defaults | options
     )
     return engine, steps
 
@@ -227,11 +225,7 @@ def test_eight_devices_give_the_answers_of_one(sizes):
     one, eight = real(small.params(), **options), real(params, merge, mesh=devices, **options)
     one, eight = (engine.generate(prompts, sizes, key, 0) for engine in (one, eight))
     np.testing.assert_allclose(one.logp_NT, eight.logp_NT, atol=2e-5)
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        one.replace(logp_NT=0),
-        eight.replace(logp_NT=0),
-    )
+    jax.tree.map(np.testing.assert_array_equal, one.replace(logp_NT=0), eight.replace(logp_NT=0))
 
 
 # ------------------------------------------------------------------------------ a real model
@@ -263,10 +257,7 @@ def _generate(torch, reference, example):
     if example.images:
         pixels = np.concatenate([inputs.processor_pixels(i) for i in example.images])
         sides = [[1, i.shape[0] // 14, i.shape[1] // 14] for i in example.images]
-        pictures = {
-            "pixel_values": torch.tensor(pixels),
-            "image_grid_thw": torch.tensor(sides),
-        }
+        pictures = {"pixel_values": torch.tensor(pixels), "image_grid_thw": torch.tensor(sides)}
     reference.model.rope_deltas = None  # left over from the last prompt
     out = reference.generate(
         input_ids=ids,

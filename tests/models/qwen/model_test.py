@@ -28,7 +28,6 @@ VARIANTS = {
     ),
 }
 
-
 TINY3 = presets.PRESETS["tiny_qwen3vl"]
 VARIANTS |= {
     "qwen3vl": TINY3,
@@ -43,7 +42,6 @@ VARIANTS |= {
         tie_embeddings=False,
     ),
 }
-
 
 TINY35 = presets.PRESETS["tiny_qwen3_5"]
 VARIANTS |= {
