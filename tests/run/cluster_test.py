@@ -8,10 +8,11 @@ import time
 
 import jax
 import pytest
+from jax._src import compilation_cache
 
 from experiments import errors
 from vade_jax.rollout.vllm import process
-from vade_jax.run import cluster
+from vade_jax.run import cluster, compiled
 from vade_jax.trainer import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -59,8 +60,8 @@ def _member(address, end, number):
     cluster.HEARTBEAT_TIMEOUT_S = 6
     with errors.user_errors():
         cluster.join(address, 2, int(number))
-    # Collectives of a program from the cache have no order on a CPU; only luck would show it here.
-    assert not jax.config.jax_enable_compilation_cache
+    compiled.keep()
+    assert not compilation_cache.is_cache_used(jax.devices()[0].client)  # see `keep`
     with cluster.ends_together():
         for _ in range(3):
             processes.any_of(False)

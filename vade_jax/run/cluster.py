@@ -48,10 +48,6 @@ def join(
             f"the processes did not find each other: give each its --process_id, all the same --num_processes, and as "
             f"--coordinator_address HOST:PORT of process 0, or --distributed alone ({error!r:.200})"
         ) from error
-    if jax.process_count() > 1 and jax.default_backend() == "cpu":
-        # In a program from the cache XLA's CPU client forgets the order of collectives that do not depend on
-        # each other: then one process sums, the other gathers, and both wait for ever.
-        jax.config.update("jax_enable_compilation_cache", False)
 
 
 def only_leader_prints() -> None:
