@@ -10,9 +10,11 @@ import logging
 import operator
 import os
 import pathlib
+import platform
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 from importlib import metadata
 
@@ -33,27 +35,41 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
             " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         )
 
-# What one test has compiled, another finds on disk, in whatever process. Not from session to session:
-# a program that is not compiled does not print what XLA has to say about it.
 if "HF_DATASETS_CACHE" not in os.environ:  # rows that tests have read
     directory = os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="vade_jax_rows_")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
+# What one test has compiled, another finds on disk, in whatever process; so does the next session.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    directory = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vade_jax_tests_")
+    name = f"programs_{metadata.version('jaxlib')}_{platform.node()}_{os.cpu_count()}"
+    directory = pathlib.Path(sys.prefix, name)
+    if sum(entry.stat().st_size for entry in directory.glob("*")) > 5e8:
+        shutil.rmtree(directory)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(directory)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
 import jax
 import pytest
+from jax._src import compilation_cache
 
 import experiments.diva  # noqa: F401  in every process, so that all see the same selectors
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
 from experiments import errors
 from vade_jax import samplers
+from vade_jax.run import compiled
 
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", 8)
 
+store = compilation_cache.put_executable_and_time
+
+
+def store_programs_of_one_device(key, name, program, *rest):
+    """Several devices may wait for ever in a program from the cache: see `vade_jax.run.compiled.keep`."""
+    if len(program.local_devices()) == 1:
+        store(key, name, program, *rest)
+
+
+compilation_cache.put_executable_and_time = store_programs_of_one_device
 
 MADE = {}
 
@@ -76,6 +92,7 @@ def a_selector_is_built_once():
     key = lambda spec, **options: (spec, repr(sorted(options.items())))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samplers.Spec, "__call__", once(samplers.Spec.__call__, key))
+        patch.setattr(compiled, "keep", lambda: None)  # the directory above is the tests' own
         yield
 
 

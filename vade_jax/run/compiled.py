@@ -7,8 +7,6 @@ import platform
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from vade_jax.trainer import processes
-
 
 def keep() -> None:
     """Makes JAX keep compiled programs in the user's cache directory.
@@ -16,9 +14,9 @@ def keep() -> None:
     Cached programs are executed, so only this user can write there. JAX_COMPILATION_CACHE_DIR is another
     directory, used unchanged; JAX_ENABLE_COMPILATION_CACHE=false keeps none.
     """
-    if processes.several() and jax.default_backend() == "cpu":
+    if jax.device_count() > 1 and jax.default_backend() == "cpu":
         # In a program from the cache XLA's CPU client forgets the order of collectives that do not depend on
-        # each other: then one process sums, the other gathers, and both wait for ever.
+        # each other: then one device sums, the other gathers, and both wait for ever.
         jax.config.update("jax_enable_compilation_cache", False)
         compilation_cache.reset_cache()  # or the answer of the first program would hold
         return
