@@ -17,6 +17,16 @@ DOCKER = ROOT / "docs" / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 # Beside the three packages themselves: what they need, and what a new environment has.
 WITH_JAX = {"jaxlib", "ml-dtypes", "opt-einsum", "scipy", "absl-py", "toolz", "typing-extensions"}
+# The program of docs/runs.md, cut to a few seconds.
+SMALLER = {
+    r'"num_steps": 20\b': '"num_steps": 1',
+    r'"num_prompts": 32\b': '"num_prompts": 2',
+    r'"num_train": 512\b': '"num_train": 8',
+    r'"num_validation": 64\b': '"num_validation": 2',
+    r'"length_multiple": 36\b': '"length_multiple": 64',  # one shape
+    r'minibatch": 8\b': 'minibatch": 2',
+    r'microbatch": 8\b': 'microbatch": 2',
+}
 ALONE = {"vade-jax", "jax", "numpy", "chex", "pip", "setuptools"} | WITH_JAX
 
 
@@ -78,6 +88,24 @@ from vade_jax.plugins import choosing
         code = f"try: import vade_jax.{part}\nexcept ImportError as error: print(error)"
         said = run(python, "-c", code, cwd=empty)
         assert said.endswith(f"in the repository, pip install '.[{extra}]'\n")
+
+
+@pytest.mark.release
+def test_twenty_lines_train_the_tiny_job_away_from_the_repository(wheel, tmp_path):
+    site, folder = tmp_path / "site", tmp_path / "empty"
+    folder.mkdir()
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(site), str(wheel))
+    page = (ROOT / "docs" / "runs.md").read_text()
+    (program,) = re.findall(r"```python\n(from vade_jax import report, run.*?)```", page, re.DOTALL)
+    assert program.strip().count("\n") <= 20
+    for large, small in SMALLER.items():
+        program, found = re.subn(large, small, program)
+        assert found == 1, large
+    program += f"\nimport vade_jax; assert vade_jax.__file__.startswith({str(site)!r})\n"
+    # XLA_FLAGS of the tests too: compiled in a hurry
+    run(sys.executable, "-c", program, cwd=folder, env=os.environ | {"PYTHONPATH": str(site)})
+    written = {path.name for path in (folder / "runs" / "mine").iterdir()}
+    assert {"metrics.jsonl", "policy", "report.html", "rollouts"} <= written
 
 
 # ------------------------------------------------------------------------------ GitHub's files

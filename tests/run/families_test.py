@@ -11,15 +11,17 @@ from tests.trainer import small
 from vade_jax.models.qwen import presets
 from vade_jax.store import metrics
 
-two_layers = lambda x: dataclasses.replace(x, text=dataclasses.replace(x.text, num_layers=2))
-SHAPES = {name: two_layers(presets.PRESETS[name]) for name in ("tiny_qwen3", "tiny_llama")}
-SHAPES |= {"tiny_qwen3vl": small.QWEN3VL, "tiny_qwen3_5": small.QWEN35}
+LLAMA = presets.PRESETS["tiny_llama"]
+SHAPES = {
+    "tiny_llama": dataclasses.replace(LLAMA, text=dataclasses.replace(LLAMA.text, num_layers=2)),
+    "tiny_qwen3vl": small.QWEN3VL,
+    "tiny_qwen3_5": small.QWEN35,
+}
 
 
 @pytest.mark.parametrize(
     ("preset", "auto", "kind"),
     [
-        ("tiny_qwen3", "CausalLM", "Qwen3ForCausalLM"),
         ("tiny_llama", "CausalLM", "LlamaForCausalLM"),
         ("tiny_qwen3vl", "ImageTextToText", "Qwen3VLForConditionalGeneration"),
         ("tiny_qwen3_5", "ImageTextToText", "Qwen3_5ForConditionalGeneration"),
