@@ -16,6 +16,15 @@ def test_masked_mean():
     assert arrays.masked_mean(x_NT, jnp.zeros((2, 3))) == 0
 
 
+@pytest.mark.parametrize("width", [1, 32, 96, 100])  # of a multiple of 32 in two steps
+def test_top_is_the_maximum_without_a_gradient(width):
+    x_NV = np.random.default_rng(width).normal(size=(40, width)).astype(np.float32)
+    x_NV[3, 1:] = -np.inf
+    top, gradient = jax.vjp(jax.jit(arrays.top), x_NV)
+    np.testing.assert_array_equal(top, x_NV.max(-1, keepdims=True))
+    assert not np.any(gradient(top)[0])
+
+
 def test_rounded_is_the_nearest_of_the_dtype_and_nothing_where_that_is_as_wide():
     # The first two are ties to even.
     x_N = np.float32([1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf])

@@ -24,6 +24,24 @@ def rounded(x: Array, dtype) -> jax.Array:
     return x.astype(dtype)
 
 
+def top(x: jax.Array) -> jax.Array:
+    """Returns the maximum over the last axis, `[..., 1]`, without a gradient.
+
+    On a CPU it takes two steps, of which the first compares whole vectors: of large arrays the one step of
+    XLA takes a third of a softmax's time (jaxlib 0.10.2). The barrier keeps it from joining the two.
+    """
+    whole = lambda x: jnp.max(x, -1, keepdims=True)
+
+    def by_columns(x):
+        columns = jnp.max(x.reshape(*x.shape[:-1], -1, 32), -2)
+        return whole(jax.lax.optimization_barrier(columns))
+
+    x = jax.lax.stop_gradient(x)
+    if x.shape[-1] % 32:
+        return whole(x)
+    return jax.lax.platform_dependent(x, cpu=by_columns, default=whole)
+
+
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:
     """Returns the mean of `x` where `mask` is 1; 0 if the mask is 0 everywhere."""
     return jnp.sum(x * mask, axis) / jnp.maximum(jnp.sum(mask, axis), 1)

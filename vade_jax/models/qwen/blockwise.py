@@ -44,6 +44,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from vade_jax import arrays
+
 # Finite, for queries that see no key: all their scores are equal, and their output is a mean of garbage
 # that is masked later. With -inf it would be 0/0, and a NaN survives every mask in the backward pass.
 MASKED = -1e30
@@ -206,7 +208,7 @@ def _softmax(q, key_sets):
     """Returns the attention of a block of queries to all sets, and the log-sum-exp of the scores."""
     shape = q.shape[:-1]
     scores = [_scores(q, keys) for keys in key_sets]
-    tops = [_unflat(jnp.max(score, -1, keepdims=True), shape) for score in scores]
+    tops = [_unflat(arrays.top(score), shape) for score in scores]
     # One maximum for all sets: if each set had its own, a set with very low scores would get as much
     # weight as a set with high ones.
     top = functools.reduce(jnp.maximum, tops)
