@@ -337,7 +337,7 @@ class Batch(Section):
     # Answers that the built-in engine decodes with one copy of their prompt; 0: num_rollouts
     answers_per_row: int = number(0, at_least=0)
     vocab_chunk: int = number(1024, at_least=1)  # Tokens whose logits are in memory at once
-    # True: activations are recomputed in the backward pass instead of stored
+    # False: the results of matrix products are stored, not computed again in the backward pass
     remat: bool = True
 
 

@@ -331,13 +331,9 @@ class Decoder(nnx.Module):
             def run(streams, layer):
                 return step(*streams, self.place.weights(layer, name, self.dtype))
 
-            return layers.checkpoint(run) if remat else run
+            return layers.checkpoint(run, remat=remat)
 
         run_full, run_linear = of_layer(full, "text/layers"), of_layer(linear, "text/linear")
-        if not remat:
-            # A linear layer's chunks cost little next to its products, but would keep fifty arrays.
-            keep = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-            run_linear = jax.checkpoint(run_linear, policy=keep, prevent_cse=False)
 
         def next_block(streams, block):
             number, layer, before = block

@@ -247,7 +247,7 @@ class Vision(nnx.Module):
             block = self.place.weights(block, "vision/blocks", self.dtype)
             return self.place.rows(block(x_BWSD, rotation, images.valid_BWS, full, self.place))
 
-        run_block = layers.checkpoint(run_block) if remat else run_block
+        run_block = layers.checkpoint(run_block, remat=remat)
 
         def step(carry, layer):
             (x_BWSD, kept_BKWSD), (block, full, k) = carry, layer
