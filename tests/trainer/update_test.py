@@ -141,7 +141,7 @@ def test_entropy_is_the_mean_over_tokens_that_count_and_the_rate_is_the_schedule
 
 @pytest.mark.parametrize("objective", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
 def test_the_gradient_is_that_of_the_loss(objective):
-    """SGD's step over its rate against central differences of the NumPy loss."""
+    """A step over its rate, less the decay of the weights, against central differences of the NumPy loss."""
     rollouts, advantage_N = small.rollouts(UNEVEN), small.advantages(17)
     table = TABLE.astype(np.float64)
 
@@ -156,10 +156,10 @@ def test_the_gradient_is_that_of_the_loss(objective):
             minibatches.answer_mask(rollouts),
         )
 
-    step = jax.jit(update.make(table_logp, update.group_rl(objective), SGD))
-    state = start({"w": jnp.asarray(TABLE)})
-    after, metrics = step(state, split(rollouts, advantage_N))
-    gradient_V = (table - np.asarray(after.params["w"])) / 0.05
+    optimizer = optax.chain(optax.add_decayed_weights(0.1), SGD)
+    step = jax.jit(update.make(table_logp, update.group_rl(objective), optimizer))
+    after, metrics = step(start({"w": jnp.asarray(TABLE)}, optimizer), split(rollouts, advantage_N))
+    gradient_V = (table - np.asarray(after.params["w"])) / 0.05 - 0.1 * table
     for v in np.unique(rollouts.token_NT)[:12]:
         nudge = 1e-5 * np.eye(512)[v]
         slope = (loss(table + nudge) - loss(table - nudge)) / 2e-5
