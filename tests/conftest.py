@@ -43,7 +43,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     name = f"programs_{metadata.version('jaxlib')}_{platform.node()}_{os.cpu_count()}"
     directory = pathlib.Path(sys.prefix, name)
     if sum(entry.stat().st_size for entry in directory.glob("*")) > 5e8:
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=True)  # another session may be writing there
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(directory)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
@@ -60,16 +60,14 @@ from vade_jax.run import compiled
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", 8)
 
-store = compilation_cache.put_executable_and_time
 
-
-def store_programs_of_one_device(key, name, program, *rest):
+def store(key, name, program, *rest, put=compilation_cache.put_executable_and_time):
     """Several devices may wait for ever in a program from the cache: see `vade_jax.run.compiled.keep`."""
     if len(program.local_devices()) == 1:
-        store(key, name, program, *rest)
+        put(key, name, program, *rest)
 
 
-compilation_cache.put_executable_and_time = store_programs_of_one_device
+compilation_cache.put_executable_and_time = store
 
 MADE = {}
 
@@ -92,7 +90,9 @@ def a_selector_is_built_once():
     key = lambda spec, **options: (spec, repr(sorted(options.items())))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samplers.Spec, "__call__", once(samplers.Spec.__call__, key))
-        patch.setattr(compiled, "keep", lambda: None)  # the directory above is the tests' own
+        patch.setattr(
+            compiled, "keep", lambda: None
+        )  # it would turn the cache off: there are eight devices
         yield
 
 

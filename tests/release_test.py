@@ -17,6 +17,7 @@ DOCKER = ROOT / "docs" / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 # Beside the three packages themselves: what they need, and what a new environment has.
 WITH_JAX = {"jaxlib", "ml-dtypes", "opt-einsum", "scipy", "absl-py", "toolz", "typing-extensions"}
+ALONE = {"vade-jax", "jax", "numpy", "chex", "pip", "setuptools"} | WITH_JAX
 # The program of docs/runs.md, cut to a few seconds.
 SMALLER = {
     r'"num_steps": 20\b': '"num_steps": 1',
@@ -27,7 +28,6 @@ SMALLER = {
     r'minibatch": 8\b': 'minibatch": 2',
     r'microbatch": 8\b': 'microbatch": 2',
 }
-ALONE = {"vade-jax", "jax", "numpy", "chex", "pip", "setuptools"} | WITH_JAX
 
 
 def run(*command, **options):

@@ -67,8 +67,7 @@ def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts:
     c.model.preset, c.model.dtype = preset, "float32"
     c.num_prompts, c.num_rollouts = num_prompts, num_rollouts
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = num_prompts
-    c.engine.prompts_per_call = num_prompts
-    c.batch.remat = False  # the peers store their activations too
+    c.engine.prompts_per_call, c.batch.remat = num_prompts, False  # peers store activations too
     c.data.max_prompt_length = c.data.length_multiple = prompt
     c.sampling.max_tokens = answer
     c.loss.kl_coef, c.loss.dual_clip = 0.0, 0.0

@@ -8,11 +8,10 @@ import time
 
 import jax
 import pytest
-from jax._src import compilation_cache
 
 from experiments import errors
 from vade_jax.rollout.vllm import process
-from vade_jax.run import cluster, compiled
+from vade_jax.run import cluster
 from vade_jax.trainer import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -60,8 +59,6 @@ def _member(address, end, number):
     cluster.HEARTBEAT_TIMEOUT_S = 6
     with errors.user_errors():
         cluster.join(address, 2, int(number))
-    compiled.keep()
-    assert not compilation_cache.is_cache_used(jax.devices()[0].client)  # see `keep`
     with cluster.ends_together():
         for _ in range(3):
             processes.any_of(False)

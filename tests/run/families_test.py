@@ -1,19 +1,18 @@
 """Other families as the policy, at a tiny size: whole runs on texts, of a Qwen3-VL and of a Qwen3.5."""
 
-import dataclasses
 import json
 
 import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
+from tests.models.qwen import oracle
 from tests.trainer import small
 from vade_jax.models.qwen import presets
 from vade_jax.store import metrics
 
-LLAMA = presets.PRESETS["tiny_llama"]
 SHAPES = {
-    "tiny_llama": dataclasses.replace(LLAMA, text=dataclasses.replace(LLAMA.text, num_layers=2)),
+    "tiny_llama": oracle.text(presets.PRESETS["tiny_llama"], num_layers=2),
     "tiny_qwen3vl": small.QWEN3VL,
     "tiny_qwen3_5": small.QWEN35,
 }

@@ -95,7 +95,7 @@ def selected(
 def _chunk_logp(hidden_ND, head_DV, token_N, *, temperature, banned):
     """Returns `logp_N` and `entropy_N` of one chunk on one device."""
     logits_NV = logits(hidden_ND, head_DV, banned=banned) / temperature
-    below_NV = logits_NV - arrays.top(logits_NV)
+    below_NV = logits_NV - arrays.top(logits_NV)  # in place of jax.nn.log_softmax: see `top`
     logp_NV = below_NV - jnp.log(jnp.sum(jnp.exp(below_NV), -1, keepdims=True))
     # A banned token has probability 0 and log-probability -inf. Their product would be NaN; it counts as 0.
     terms_NV = jnp.where(jnp.isfinite(logp_NV), jnp.exp(logp_NV) * logp_NV, 0)

@@ -111,7 +111,7 @@ def make_logp(
         banned: tokens that cannot be sampled.
         temperature: of the sampling: the log-probs are those of the draws.
         chunk: the number of tokens whose logits exist at once on a device.
-        remat: recompute each layer's activations in the backward pass.
+        remat: recompute the activations in the backward pass, see `layers.checkpoint`.
     """
     selected = functools.partial(
         logprobs.selected, temperature=temperature, banned=banned, chunk=chunk
