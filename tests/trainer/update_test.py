@@ -101,7 +101,7 @@ def table_logp(params, batch):
 
 
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
-def test_microbatches_equal_one_big_batch_and_numpy(loss):
+def test_microbatches_equal_one_big_batch(loss):
     rollouts = small.rollouts(UNEVEN)
     advantage_N = small.advantages(17)
     step = jax.jit(update.make(table_logp, update.group_rl(loss), SGD))
@@ -111,15 +111,6 @@ def test_microbatches_equal_one_big_batch_and_numpy(loss):
         more, more_metrics = step(state, split(rollouts, advantage_N, micro))
         assert_close(more.params, one.params)
         assert_close(more_metrics, metrics, 2e-6)
-    expected = numpy_loss(
-        loss,
-        np.asarray(jax.nn.log_softmax(TABLE))[rollouts.token_NT],
-        rollouts.logp_NT,
-        rollouts.logp_NT - 0.5,
-        advantage_N,
-        minibatches.answer_mask(rollouts),
-    )
-    np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
 
 
 def test_entropy_is_the_mean_over_tokens_that_count_and_the_rate_is_the_schedules():
@@ -140,7 +131,7 @@ def test_entropy_is_the_mean_over_tokens_that_count_and_the_rate_is_the_schedule
 
 
 @pytest.mark.parametrize("objective", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
-def test_the_gradient_is_that_of_the_loss(objective):
+def test_loss_and_gradient_are_those_of_numpy(objective):
     """A step over its rate, less the decay of the weights, against central differences of the NumPy loss."""
     rollouts, advantage_N = small.rollouts(UNEVEN), small.advantages(17)
     table = TABLE.astype(np.float64)
@@ -159,6 +150,7 @@ def test_the_gradient_is_that_of_the_loss(objective):
     optimizer = optax.chain(optax.add_decayed_weights(0.1), SGD)
     step = jax.jit(update.make(table_logp, update.group_rl(objective), optimizer))
     after, metrics = step(start({"w": jnp.asarray(TABLE)}, optimizer), split(rollouts, advantage_N))
+    np.testing.assert_allclose(metrics["actor/loss"], loss(table), rtol=1e-5)
     gradient_V = (table - np.asarray(after.params["w"])) / 0.05 - 0.1 * table
     for v in np.unique(rollouts.token_NT)[:12]:
         nudge = 1e-5 * np.eye(512)[v]
