@@ -37,9 +37,8 @@ class Cache(Pytree):
     value_LMJPK: Array
     length_M: Array  # int32
     next_position_M: Array  # int32
-    linear: Any = (
-        None  # or `deltanet.State` with two axes before M: block of layers, place in the block
-    )
+    # Or `deltanet.State` with two axes before M: block of layers, place in the block
+    linear: Any = None
 
     def take(self, index_R: Array) -> "Cache":
         """Returns a cache with the prompts `index_R`, one for each row."""

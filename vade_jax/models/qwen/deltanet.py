@@ -52,13 +52,15 @@ class DeltaNet(nnx.Module):
         self.qkv, self.gate = linear(shape.channels), linear(shape.value_size)
         self.beta, self.decay = linear(shape.num_heads), linear(shape.num_heads)
         self.output = layers.Linear(shape.value_size, width, make, bias=False, scale=scale)
-        size, param = (shape.kernel, shape.channels), make.param_dtype
-        self.conv = nnx.Param(
-            jax.random.normal(make.rngs.params(), size, param) / shape.kernel**0.5
-        )
-        # As in transformers: rates between 0.01 and 16.
-        rate_H = jax.random.uniform(make.rngs.params(), (shape.num_heads,), param, 0.01, 16)
-        self.log_rate, self.rate_bias = nnx.Param(jnp.log(rate_H)), nnx.Param(jnp.ones_like(rate_H))
+        key, param = make.rngs.params, make.param_dtype
+        taps = jax.random.normal(key(), (shape.kernel, shape.channels), param)
+        self.conv = nnx.Param(taps / shape.kernel**0.5)
+        # A token leaves exp(-rate x step) of the memory. Steps start between 0.001 and 0.1, as in the paper's
+        # code: with transformers' 1.3, a new model forgets its prompt at once and hardly learns.
+        uniform = lambda *ends: jax.random.uniform(key(), (shape.num_heads,), param, *ends)
+        self.log_rate = nnx.Param(jnp.log(uniform(0.01, 16)))
+        step_H = jnp.exp(uniform(np.log(0.001), np.log(0.1)))
+        self.rate_bias = nnx.Param(jnp.log(jnp.expm1(step_H)))
         self.norm = nnx.Param(jnp.ones(shape.value_width, param))
 
     def start(self, num_rows: int) -> State:

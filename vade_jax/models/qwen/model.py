@@ -38,9 +38,8 @@ class DecodeWeights(NamedTuple):
 
     layers: Sequence[text.Layer]
     head_DV: jax.Array
-    embedding_VD: (
-        jax.Array | None
-    )  # None: that of the parameters, which every device has completely
+    # None: that of the parameters, which every device has completely
+    embedding_VD: jax.Array | None
 
 
 class Model(nnx.Module):
