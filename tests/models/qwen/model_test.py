@@ -43,7 +43,7 @@ VARIANTS |= {
     ),
 }
 
-TINY35 = presets.PRESETS["tiny_qwen3_5"]
+TINY35 = oracle.text(presets.PRESETS["tiny_qwen3_5"], interval=4)  # as in the published ones
 VARIANTS |= {
     "qwen3_5": TINY35,  # two value heads for each key head
     "qwen3_5_untied": dataclasses.replace(
