@@ -4,6 +4,7 @@
 makes, of the tiny model.
 """
 
+import dataclasses
 import importlib.util
 import re
 
@@ -12,11 +13,11 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from configs import tiny_grpo, tiny_gspo
+from configs import qwen3_5_0_8b, tiny_grpo, tiny_gspo
 from experiments.bench import programs, targets, workload
 from tests import hlo
 from vade_jax import settings
-from vade_jax.models.qwen import attention, layers
+from vade_jax.models.qwen import attention, layers, presets
 from vade_jax.trainer import mesh
 
 pytestmark = pytest.mark.compilers
@@ -75,9 +76,8 @@ def test_a_run_compiles(target, config_file, only, layout, capfd):
     count, axes = LAYOUTS[layout]
     by_name = compiled(target, count, config_file, only, **axes)
     for name, program in by_name.items():
-        assert (
-            sum(programs.parts(program.memory_analysis(), targets.TARGETS[target].platform)) > 0
-        ), name
+        sizes = programs.parts(program.memory_analysis(), targets.TARGETS[target].platform)
+        assert sum(sizes) > 0, name
     warnings = capfd.readouterr().err  # compilers bypass sys.stderr
     assert "Involuntary full rematerialization" not in warnings
     assert "Can't reduce memory use below" not in warnings
@@ -88,6 +88,16 @@ def test_a_run_compiles(target, config_file, only, layout, capfd):
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_a_hybrid_compiles(target):
     compiled(target, 4, tiny_gspo, (UPDATE, DECODE), "smoke,qwen3_5", fsdp=4)
+
+
+def test_a_step_of_decoding_does_not_copy_the_memory_of_linear_layers(monkeypatch):
+    """At a published width, for which the compiler makes other kernels than for a tiny one."""
+    shape = presets.PRESETS["qwen3.5-0.8b"]
+    text = dataclasses.replace(shape.text, num_layers=4)
+    monkeypatch.setitem(presets.PRESETS, "qwen3.5-0.8b", dataclasses.replace(shape, text=text))
+    decode = compiled("h200", 1, qwen3_5_0_8b, (DECODE,), "single")[DECODE].as_text()
+    memory = "f32[64,16,128,128]"  # answers, heads, key, value
+    assert memory in decode and not re.search(rf"{re.escape(memory)}\S* copy\(", decode)
 
 
 @pytest.mark.parametrize("target", ["v5p", "h200"])

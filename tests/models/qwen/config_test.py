@@ -118,10 +118,8 @@ def test_a_size_without_a_name_is_read_from_its_file():
     fields["vision_config"]["out_hidden_size"] = 5120
     shape = config_json.read(fields)
     assert (shape.text.head_width, shape.text.query_width, shape.text.num_layers) == (128, 8192, 63)
-    assert (
-        shape.vision == presets.PRESETS["qwen3vl-8b"].vision
-        and shape not in presets.PRESETS.values()
-    )
+    assert shape.vision == presets.PRESETS["qwen3vl-8b"].vision
+    assert shape not in presets.PRESETS.values()
 
 
 def test_a_llama_may_name_its_rotation_by_the_older_key_and_no_first_token():
@@ -130,10 +128,8 @@ def test_a_llama_may_name_its_rotation_by_the_older_key_and_no_first_token():
     fields["rope_scaling"]["type"] = kind
     shape = config_json.read(fields)
     assert shape == dataclasses.replace(presets.PRESETS["llama3.1-8b"], bos_token_id=None)
-    assert (
-        "bos_token_id" not in config_json.write(shape)
-        and config_json.write(shape)["eos_token_id"] == 128009
-    )
+    written = config_json.write(shape)
+    assert "bos_token_id" not in written and written["eos_token_id"] == 128009
 
 
 def test_axes_take_turns_as_in_transformers():

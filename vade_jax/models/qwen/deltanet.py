@@ -131,7 +131,9 @@ def one_token(q_N1HK, k_N1HK, v_N1HV, beta_N1H, g_N1H, memory_NHKV):
     q, k, v, beta, g = (x[:, 0] for x in (q_N1HK, k_N1HK, v_N1HV, beta_N1H, g_N1H))
     memory_NHKV = memory_NHKV * jnp.exp(g)[..., None, None]
     error_NHV = v - jnp.einsum("nhkv,nhk->nhv", memory_NHKV, k)
-    memory_NHKV += k[..., None] * (beta[..., None] * error_NHV)[:, :, None]
+    # Without the barrier a GPU computes this again where it writes the memory, and then copies the memory.
+    change_NHV = jax.lax.optimization_barrier(beta[..., None] * error_NHV)
+    memory_NHKV += k[..., None] * change_NHV[:, :, None]
     return jnp.einsum("nhkv,nhk->nhv", memory_NHKV, q)[:, None], memory_NHKV
 
 
@@ -170,9 +172,8 @@ def in_chunks(
         new = solved[..., :V] - solved[..., V:] @ memory
         return memory * kept + jnp.swapaxes(k_left, -1, -2) @ new, (memory, new)
 
-    memory_NHKV, (before, new) = jax.lax.scan(
-        step, memory_NHKV, (solved, k * left, grown[..., -1:, :])
-    )
+    of_chunks = solved, k * left, grown[..., -1:, :]
+    memory_NHKV, (before, new) = jax.lax.scan(step, memory_NHKV, of_chunks)
     out = (q * grown) @ before + ((q @ jnp.swapaxes(k, -1, -2)) * decay) @ new
     out = jnp.moveaxis(jnp.swapaxes(out, 2, 3), 0, 1)
     return out.reshape(N, -1, *out.shape[3:])[:, :T], memory_NHKV

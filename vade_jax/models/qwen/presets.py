@@ -10,9 +10,8 @@ from vade_jax.models.qwen import config_json
 
 _SIZES = pathlib.Path(__file__).with_name("sizes")
 # Tiny models come first; "7b" is Qwen2.5-VL's.
-_FILES = sorted(
-    _SIZES.glob("*.json"), key=lambda path: (not path.stem.startswith("tiny"), path.stem)
-)
+_rank = lambda path: (not path.stem.startswith("tiny"), path.stem)
+_FILES = sorted(_SIZES.glob("*.json"), key=_rank)
 PRESETS = {path.stem: config_json.read(json.loads(path.read_text())) for path in _FILES}
 # Its trained weights are part of the package: `tiny_checkpoint`.
 PRESETS["tiny_reader"] = PRESETS["tiny"]

@@ -21,7 +21,7 @@ def struct(data: bytes | None = None) -> dict:
 
 
 def mathvista(pid="1", **changes) -> dict:
-    row = {
+    return {
         "pid": pid,
         "question": "How wide is the angle?",
         "image": f"images/{pid}.jpg",
@@ -45,12 +45,11 @@ def mathvista(pid="1", **changes) -> dict:
             "img_height": 30,
         },
         "query": "Hint: Answer by a letter.\nQuestion: How wide is the angle?\nChoices:\n(A) 135°",
-    }
-    return row | changes
+    } | changes
 
 
 def mathverse(sample_index="1", **changes) -> dict:
-    row = {
+    return {
         "sample_index": sample_index,
         "problem_index": "1",
         "problem_version": "Text Dominant",
@@ -67,12 +66,11 @@ def mathverse(sample_index="1", **changes) -> dict:
         "query_wo": "Answer by a letter.\nQuestion: Find x.",
         "query_cot": "Reason, then answer by a letter.\nQuestion: Find x.",
         "question_for_eval": "Find x.\nChoices:\nA:40°\nB:50°",
-    }
-    return row | changes
+    } | changes
 
 
 def mathvision(id="1", **changes) -> dict:
-    row = {
+    return {
         "id": id,
         "question": "How many?\n<image1>",
         "options": ["1", "2", "3", "4", "5"],
@@ -82,12 +80,11 @@ def mathvision(id="1", **changes) -> dict:
         "solution": None,
         "level": 3,
         "subject": "counting",
-    }
-    return row | changes
+    } | changes
 
 
 def scienceqa(**changes) -> dict:
-    row = {
+    return {
         "image": struct(),
         "question": "What colour?",
         "choices": ["red", "green", "blue"],
@@ -101,13 +98,11 @@ def scienceqa(**changes) -> dict:
         "skill": "name colours",
         "lecture": "",
         "solution": "",
-    }
-    return row | changes
+    } | changes
 
 
 def chartqa(**changes) -> dict:
-    row = {"type": "human_test", "question": "How many?", "answer": "10"}
-    return row | {"image": struct()} | changes
+    return dict(type="human_test", question="How many?", answer="10", image=struct()) | changes
 
 
 def item(tmp_path, name, **changes):
