@@ -200,10 +200,7 @@ def arrow_file(path, table):
         writer.write_table(table)
 
 
-FORMS = {
-    "a.arrow": arrow_file,
-    "a.parquet": lambda path, table: parquet.write_table(table, path),
-}
+FORMS = {"a.arrow": arrow_file, "a.parquet": lambda path, table: parquet.write_table(table, path)}
 
 
 def damaged(data, rng):
@@ -211,11 +208,8 @@ def damaged(data, rng):
     place, kind = int(rng.integers(len(data))), rng.integers(4)
     if kind == 0:
         return data[:place]
-    some = (
-        bytes([data[place] ^ 1 << int(rng.integers(8))])
-        if kind == 1
-        else bytes([0, 255][kind - 2 :][:1]) * 8
-    )
+    flipped = bytes([data[place] ^ 1 << int(rng.integers(8))])
+    some = flipped if kind == 1 else bytes([0, 255][kind - 2 :][:1]) * 8
     return data[:place] + some + data[place + len(some) :]
 
 
@@ -301,13 +295,7 @@ def test_weights_whose_header_lies_are_refused(checkpoint, number):
     refuses(files.load, checkpoint)
 
 
-MAPS = [
-    7,
-    [],
-    None,
-    {"x": 7},
-    *({"x": name} for name in ("", ".", "..", "/etc/passwd", "a/b", "\0")),
-]
+MAPS = [7, [], None, *({"x": x} for x in (7, "", ".", "..", "/etc/passwd", "a/b", "\0"))]
 
 
 def test_an_index_that_leads_elsewhere_is_refused(checkpoint):

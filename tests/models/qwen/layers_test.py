@@ -37,6 +37,15 @@ def test_scales_and_biases_have_gradients_summed_in_float32(function, plain):
     assert sums and all(":f32" in line.partition("=")[0] for line in sums)
 
 
+@pytest.mark.parametrize(("remat", "kept"), [(True, [(2, 3)]), (False, [(2, 3), (2, 4)])])
+def test_a_step_keeps_its_input_and_without_remat_its_products(remat, kept):
+    kernel = jnp.ones((3, 4))
+    step = layers.checkpoint(lambda x: jnp.sin(jnp.exp(jnp.sin(x)) @ kernel), remat=remat)
+    backward = jax.vjp(step, jnp.ones((2, 3)))[1]
+    sizes = sorted(x.shape for x in jax.tree.leaves(backward) if x.shape != kernel.shape)
+    assert sizes == kept
+
+
 def test_norm_is_computed_in_float32_and_cast_before_the_scale():
     norm = layers.RMSNorm(4, 1e-6, param_dtype=jnp.float32)
     norm.scale[...] = jnp.array([1.0, 2.0, 3.0, 4.0])
