@@ -90,7 +90,7 @@ def test_a_hybrid_compiles(target):
     compiled(target, 4, tiny_gspo, (UPDATE, DECODE), "smoke,qwen3_5", fsdp=4)
 
 
-def test_a_step_of_decoding_does_not_copy_the_memory_of_linear_layers(monkeypatch):
+def test_decoding_on_an_h200_does_not_copy_the_memory_of_linear_layers(monkeypatch):
     """At a published width, for which the compiler makes other kernels than for a tiny one."""
     shape = presets.PRESETS["qwen3.5-0.8b"]
     text = dataclasses.replace(shape.text, num_layers=4)
