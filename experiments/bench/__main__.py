@@ -4,7 +4,7 @@
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
     python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:bf16,local
 
-`core` is draws, selectors, verify and data; `peers` is update and decode, without peers that are not
+`core` is draws, selectors and data; `peers` is update and decode, without peers that are not
 installed. The cases of a table take turns, so ratios within one run are valid; times of different runs are
 not comparable.
 
@@ -26,12 +26,7 @@ from experiments.bench import core, device, peers, plan, targets, timing
 from experiments.bench.programs import DECODE, UPDATE
 from vade_jax import settings
 
-CORE = {
-    "draws": core.draws,
-    "selectors": core.selectors,
-    "verify": core.verdicts,
-    "data": core.data,
-}
+CORE = {"draws": core.draws, "selectors": core.selectors, "data": core.data}
 PEERS = {name: functools.partial(peers.tables_of, name) for name in (UPDATE, DECODE)}
 SUITES = {"all": CORE | PEERS, "core": CORE, "peers": PEERS}
 SUITES |= {name: {name: suite} for name, suite in SUITES["all"].items()}

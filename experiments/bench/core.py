@@ -1,4 +1,4 @@
-"""What a step costs apart from the model: draws and selectors, verdicts, prompts with pictures."""
+"""What a step costs apart from the model: draws and selectors, prompts with pictures."""
 
 import functools
 import json
@@ -12,16 +12,13 @@ import jax
 import numpy as np
 from PIL import Image
 
-from configs import tiny_gspo
 from experiments.arenas.simulation import arena
 from experiments.bench import timing
-from vade_jax import run, samplers, settings
+from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, sources, tokens
 from vade_jax.models.qwen import tiny_checkpoint
-from vade_jax.rewards import process, reading, verify
 from vade_jax.run import states
 from vade_jax.samplers import beta, ranking
-from vade_jax.store import metrics
 
 
 # ------------------------------------------------------------------------------ --suite=draws
@@ -44,13 +41,12 @@ def draws(quick: bool) -> Iterator[timing.Table]:
 
 
 # ------------------------------------------------------------------------------ --suite=selectors
-STEP = "a step of configs/tiny_gspo.py"
 NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
 _answer = jax.jit(arena.answer, static_argnames="total")
 
 
 def selectors(quick: bool) -> Iterator[timing.Table]:
-    """Yields one table of each selector over a million items, and of a training step."""
+    """Yields one table of each selector over a million items, next to VADE."""
     # An odd number, as in real data: XLA on CPU vectorises round numbers better
     num_items, num_prompts, rounds = (2_001, 16, 2) if quick else (1_000_001, 512, 9)
     rivals = ["mmr1", "sec"] if quick else sorted(set(samplers.SAMPLERS) - {"vade"})
@@ -58,11 +54,8 @@ def selectors(quick: bool) -> Iterator[timing.Table]:
     for name in ["vade", *rivals]:
         propose, update = selector(name, num_items, num_prompts)
         cases[name] = lambda propose=propose, update=update: (propose(), update())
-    step = _step_of_tiny_job("smoke" if quick else None)
-    times = timing.interleaved(cases, rounds=rounds)
-    shares = {name: f"{min(x) / step:.1%} of {STEP}" for name, x in times.items()}
-    title = f"propose and update, {num_prompts} of {num_items:,} items"
-    yield timing.Table(title, times, notes=shares)
+    title = f"propose and update, {num_prompts} of {num_items:,} items, vade"
+    yield timing.Table(title, timing.interleaved(cases, rounds=rounds))
 
 
 def selector(
@@ -92,47 +85,6 @@ def selector(
     propose = lambda: sampler.propose(state, jax.random.key(2), num_prompts)
     feedback = answer(propose().index_M)
     return propose, lambda: sampler.update(state, feedback)
-
-
-def _step_of_tiny_job(words: str | None) -> float:
-    """Returns the seconds of the fastest step of the tiny job, which has compiled by then."""
-    c = tiny_gspo.get_config(words)
-    c.num_steps, c.eval.every = 6, 6
-    with tempfile.TemporaryDirectory() as workdir:
-        run.train(settings.Run.from_dict(c.to_dict()), workdir)
-        steps = [record.get("timing_s/step", np.inf) for record in metrics.read(workdir)]
-    return min(steps)
-
-
-# ------------------------------------------------------------------------------ --suite=verify
-THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
-# kind: a gold, and answers that are right, right in other words, and wrong
-ANSWERS = {
-    "choice": ("B", ("B", "(b)", "C")),
-    "yesno": ("yes", ("yes", "Yes.", "no")),
-    "int": ("1200", ("1200", "1,200", "1201")),
-    "float": ("2.50", ("2.50", "5/2", "2.6")),
-    "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
-    "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
-    "expr": ("x^2-1", ("x^2-1", "(x-1)(x+1)", "x^2+1")),  # SymPy compares the last two
-}
-
-
-def verdicts(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table of verdicts in one thread, by the kind of answer; no answer was seen before."""
-    repeats = 2 if quick else 100
-
-    def judge(kind: str) -> None:
-        gold, texts = ANSWERS[kind]
-        for text in texts * repeats:
-            reading.read.cache_clear()
-            process.ask.cache_clear()
-            reply = f"<think>{THOUGHTS}</think> \\boxed{{{text}}}"
-            verify.verify(reply, gold, kind, form="think_boxed")
-
-    cases = {kind: functools.partial(judge, kind) for kind in ANSWERS}
-    times = timing.interleaved(cases, rounds=2 if quick else 5)
-    yield _speeds(f"{3 * repeats} answers of each kind", times, 3 * repeats, "verdicts/s")
 
 
 # ------------------------------------------------------------------------------ --suite=data
@@ -169,9 +121,5 @@ def data(quick: bool) -> Iterator[timing.Table]:
         }
         times = timing.interleaved(cases, rounds=2 if quick else 5)
     title = f"{count} rows with a JPEG of {SIZE[0]} x {SIZE[1]} each"
-    yield _speeds(title, times, count, "rows/s")
-
-
-def _speeds(title: str, times: dict[str, list[float]], count: int, unit: str) -> timing.Table:
-    speeds = {name: f"{count / min(x):,.0f} {unit}" for name, x in times.items()}
-    return timing.Table(title, times, notes=speeds)
+    speeds = {name: f"{count / min(x):,.0f} rows/s" for name, x in times.items()}
+    yield timing.Table(title, times, notes=speeds)

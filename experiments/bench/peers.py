@@ -1,39 +1,48 @@
-"""Ours and others', with the same weights, prompts and answers: TRL, prefix_grouper, transformers.
+"""Ours and others', with the same weights, prompts and answers: TRL, Tunix, prefix_grouper, transformers.
 
-An update is ours, TRL's own, which has a row for each answer, and torch's with prompts once by prefix_grouper
-(arXiv 2506.05433), the fair peer; of a model with linear layers it is ours, with prompts once and with a row
-for each answer. Decoding is ours and transformers' `generate`. The models are small ones of text with random
-weights. torch has attention by SDPA, and the GPU if there is one. Peers that are not installed are left out.
+An update is ours, TRL's and Tunix's own, which have a row for each answer, and torch's with prompts once by
+prefix_grouper (arXiv 2506.05433), the fair peer; of a model with linear layers it is ours, with prompts once
+and with a row for each answer. Decoding is ours and transformers' `generate`. The models are small ones with
+random weights. torch has attention by SDPA, and the GPU if there is one. Peers that are not installed are
+left out.
 """
 
 import dataclasses
 import importlib.util
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
+import jax
 import numpy as np
+import optax
 
 from configs import tiny_grpo
 from experiments.bench import device, timing, workload
 from experiments.bench.programs import DECODE, UPDATE
+from vade_jax.data import images
 from vade_jax.models.qwen import config, files, flops, presets
 from vade_jax.run import build
 from vade_jax.types import Prompt, Rollouts
 
 OURS, PLAIN = "ours, prompts once", "ours, one row an answer"
-TRL, GROUPER, GENERATE = "TRL", "prefix_grouper", "transformers' generate"
-YARDSTICK, HYBRID = "yardstick", "hybrid"  # of about 3 M parameters; three in four layers linear
+TRL, TUNIX, GROUPER, GENERATE = "TRL", "Tunix", "prefix_grouper", "transformers' generate"
+# Of about 3 M parameters; in the last, three in four layers are linear.
+YARDSTICK, PICTURE, HYBRID = "yardstick", "yardstick with pictures", "hybrid"
 SIZES = {  # the model, tokens of prompt and answer, prompts, answers to each
     UPDATE: [
         *[(YARDSTICK, 2048, 64, 2, 8), (YARDSTICK, 512, 64, 4, 8), (YARDSTICK, 128, 64, 4, 8)],
-        (HYBRID, 512, 64, 4, 8),
+        *[(PICTURE, 2048, 64, 2, 8), (HYBRID, 512, 64, 4, 8)],
     ],
     DECODE: [(YARDSTICK, 512, 64, 4, 8), (YARDSTICK, 128, 64, 4, 8)],
 }
 _TEXT = config.TextConfig(2048, 256, 4, 8, 2, 688, (16, 0, 0))
+_SEEING = dataclasses.replace(_TEXT, mrope_section=(4, 6, 6))
+_TOWER = config.VisionConfig(depth=2, width=128, num_heads=4, mlp_width=344, full_blocks=(1,))
 _LINEAR = config.LinearConfig(4, 8, 32, 32)
 _HYBRID = dataclasses.replace(_TEXT, bias=False, qk_norm=True, linear=_LINEAR, interval=4)
 presets.PRESETS[YARDSTICK] = config.Config(_TEXT, None, tie_embeddings=True)
+presets.PRESETS[PICTURE] = config.Config(_SEEING, _TOWER, True, 2047, 2046, 2045, 2044)
 presets.PRESETS[HYBRID] = config.Config(_HYBRID, None, tie_embeddings=True)
 
 
@@ -49,7 +58,7 @@ def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
             cases[PLAIN] = _plain(ready.run, ready.prompts, ready.rollouts)
         with tempfile.TemporaryDirectory() as directory:
             files.save(directory, policy.shape, policy.params, policy.dtype)
-            for peer, package, make in PEERS[name] if preset == YARDSTICK else ():
+            for peer, package, make in PEERS.get((name, preset), ()):
                 if importlib.util.find_spec(package):
                     cases[peer] = make(ready.run, directory, ready.prompts, ready.rollouts)
                 else:
@@ -57,8 +66,11 @@ def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
             times = timing.interleaved(cases, rounds=2 if quick else 5)
         lengths = np.full(M, P), np.full(M * G, T), np.repeat(np.arange(M), G)
         passes = flops.BACKWARD if name == UPDATE else 1
-        work = passes * flops.decoder(policy.shape.text, *lengths)
-        yield timing.Table(title, times, work / timing.matmul_flops())
+        work = flops.decoder(policy.shape.text, *lengths)
+        if tower := policy.shape.vision:
+            image = 4 * math.prod(workload.largest(ready.run).cells)
+            work += flops.vision(tower, policy.shape.text.width, M * image, image_patches=image)
+        yield timing.Table(title, times, passes * work / timing.matmul_flops())
 
 
 def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict:
@@ -69,6 +81,7 @@ def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts:
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = num_prompts
     c.engine.prompts_per_call, c.batch.remat = num_prompts, False  # peers store activations too
     c.data.max_prompt_length = c.data.length_multiple = prompt
+    c.data.max_pixels = prompt // 2 * images.cell_side(images.PATCH) ** 2  # half of a prompt
     c.sampling.max_tokens = answer
     c.loss.kl_coef, c.loss.dual_clip = 0.0, 0.0
     return c.to_dict()
@@ -84,24 +97,30 @@ def _plain(run, prompts, rollouts: Rollouts) -> Callable:
 
 
 # ------------------------------------------------------------------------------ transformers
-def _load(directory: str):
+def _load(directory: str, kind: str = "AutoModelForCausalLM"):
     """Returns the model of a directory, on the GPU if torch sees one, with attention by SDPA."""
     import torch
     import transformers
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(
+    loaded = getattr(transformers, kind).from_pretrained(
         directory, dtype="float32", attn_implementation="sdpa"
     )
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _ids(prompts: Sequence[Prompt], repeats: int):
-    """Returns the tokens of prompts of one length, each repeated `repeats` times, on the host."""
-    import torch
-
-    ids_NP = np.stack([prompt.token_P for prompt in prompts]).astype(np.int64)
-    return torch.from_numpy(ids_NP.repeat(repeats, 0))
+def _rows(prompts: Sequence[Prompt], rollouts: Rollouts) -> dict[str, np.ndarray]:
+    """Returns prompts of one length and answers, a row for each answer, as TRL and Tunix name them."""
+    prompt_MP = np.stack([prompt.token_P for prompt in prompts]).astype(np.int64)
+    prompt_NP = prompt_MP[rollouts.group_N]
+    return {
+        "prompt_ids": prompt_NP,
+        "prompt_mask": np.ones_like(prompt_NP),
+        "completion_ids": rollouts.token_NT.astype(np.int64),
+        "completion_mask": np.ones_like(rollouts.token_NT, np.int64),
+        "advantages": workload.advantages(rollouts),
+        "old_per_token_logps": rollouts.logp_NT,
+    }
 
 
 def _generate(run, directory: str, prompts, rollouts) -> Callable:
@@ -109,7 +128,7 @@ def _generate(run, directory: str, prompts, rollouts) -> Callable:
     import torch
 
     loaded, length = _load(directory).eval(), run.sampling.max_tokens
-    ids_NP = _ids(prompts, run.num_rollouts).to(loaded.device)
+    ids_NP = torch.from_numpy(_rows(prompts, rollouts)["prompt_ids"]).to(loaded.device)
     inputs = {"input_ids": ids_NP, "attention_mask": torch.ones_like(ids_NP)}
     exactly = {"min_new_tokens": length, "max_new_tokens": length}
     call = torch.no_grad(loaded.generate)
@@ -169,26 +188,49 @@ def _trl(run, directory: str, prompts, rollouts) -> Callable[[], float]:
     trainer.current_gradient_accumulation_steps = 1
     loaded = trainer.model.to("cuda" if on_gpu else "cpu").train()
     optimizer = trainer.create_optimizer()
-    inputs = {name: x.to(loaded.device) for name, x in _for_trl(prompts, rollouts).items()}
+    inputs = _rows(prompts, rollouts) | {"num_items_in_batch": np.array(rollouts.token_NT.size)}
+    inputs = {name: torch.from_numpy(x).to(loaded.device) for name, x in inputs.items()}
     loss = lambda: trainer.compute_loss(loaded, inputs)
     return lambda: _torch_step(loss(), loaded, optimizer, run.optimizer.clip_norm)
 
 
-def _for_trl(prompts: Sequence[Prompt], rollouts: Rollouts) -> dict:
-    """Returns prompts and answers under TRL's names."""
-    import torch
+def _tunix(run, directory: str, prompts, rollouts) -> Callable[[], jax.Array]:
+    """Returns a step of Tunix's trainer with its GRPO loss, on its own model."""
+    from tunix.models.qwen2 import model, params
+    from tunix.rl import algo_core, common
+    from tunix.rl.grpo import grpo_learner
+    from tunix.sft import peft_trainer
 
-    prompt_NP = _ids(prompts, len(rollouts.length_N) // len(prompts))
-    answer_NT = torch.from_numpy(rollouts.token_NT.astype(np.int64))
-    return {
-        "prompt_ids": prompt_NP,
-        "prompt_mask": torch.ones_like(prompt_NP),
-        "completion_ids": answer_NT,
-        "completion_mask": torch.ones_like(answer_NT),
-        "advantages": torch.from_numpy(workload.advantages(rollouts)),
-        "old_per_token_logps": torch.from_numpy(rollouts.logp_NT),
-        "num_items_in_batch": torch.tensor(rollouts.token_NT.size),
-    }
+    text, tuned = presets.PRESETS[run.model.preset].text, run.optimizer
+    shape = model.ModelConfig(
+        num_layers=text.num_layers,
+        vocab_size=text.vocab_size,
+        embed_dim=text.width,
+        hidden_dim=text.mlp_width,
+        num_heads=text.num_heads,
+        head_dim=text.head_width,
+        num_kv_heads=text.num_kv_heads,
+        rope_theta=text.rope_theta,
+        norm_eps=text.norm_eps,
+        use_tied_embedding=True,
+    )
+    automatic = 2 * (jax.sharding.AxisType.Auto,)
+    devices = jax.make_mesh((1, 1), ("fsdp", "tp"), automatic, devices=jax.devices()[:1])
+    loaded = params.create_model_from_safe_tensors(directory, shape, devices)
+    clip = optax.clip_by_global_norm(tuned.clip_norm)
+    adamw = optax.adamw(tuned.learning_rate, weight_decay=tuned.weight_decay)
+    loss = grpo_learner.GRPOConfig(beta=0.0, epsilon=run.loss.clip_low, loss_agg_mode="token-mean")
+    loss.temperature = 1.0
+    # No id marks padding or an end.
+    of_rows = lambda policy, rows: algo_core.grpo_loss_fn(policy, rows, loss, -1, -1)
+    trainer = peft_trainer.PeftTrainer(
+        loaded, optax.chain(clip, adamw), peft_trainer.TrainingConfig(eval_every_n_steps=1)
+    )
+    trainer.with_loss_fn(of_rows, has_aux=True).with_gen_model_input_fn(lambda x: {"rows": x})
+    step, _ = trainer.jit_train_and_eval_step()
+    rows = common.TrainExample(**_rows(prompts, rollouts), ref_per_token_logps=None)
+    rows = jax.device_put(rows)
+    return lambda: step(rows)[0]
 
 
 def _grouper(run, directory: str, prompts, rollouts) -> Callable[[], float]:
@@ -198,30 +240,41 @@ def _grouper(run, directory: str, prompts, rollouts) -> Callable[[], float]:
     import transformers
 
     transformers.AttentionInterface.register("prompts_once", _attend)
-    loaded = _load(directory).train()
-    loaded.set_attn_implementation("prompts_once")
+    shape, G = presets.PRESETS[run.model.preset], run.num_rollouts
+    loaded = _load(directory, f"AutoModelFor{'ImageTextToText' if shape.vision else 'CausalLM'}")
+    decoder = loaded.train().get_decoder()
+    decoder.config._attn_implementation = "prompts_once"  # of the decoder alone
     put = lambda x: torch.from_numpy(x).to(loaded.device)
-    prompt_MP = _ids(prompts, 1).to(loaded.device)
-    ones_MP = torch.ones_like(prompt_MP)
-    answer_NT, old_NT = put(rollouts.token_NT).long(), put(rollouts.logp_NT)
-    advantage_N1, ones_NT = put(workload.advantages(rollouts))[:, None], torch.ones_like(answer_NT)
+    rows = {name: put(x) for name, x in _rows(prompts, rollouts).items()}
+    prompt_MP, ones_MP = rows["prompt_ids"][::G], rows["prompt_mask"][::G]
+    answer_NT, old_NT = rows["completion_ids"], rows["old_per_token_logps"]
+    advantage_N1, ones_NT = rows["advantages"][:, None], rows["completion_mask"]
     grouper = prefix_grouper.PrefixGrouper.from_ungrouped_masks(
-        prefix_mask=ones_MP,
-        suffix_mask=ones_NT,
-        group_sizes=run.num_rollouts,
-        padding_mode="right",
+        prefix_mask=ones_MP, suffix_mask=ones_NT, group_sizes=G, padding_mode="right"
     )
     token_MS = grouper.concat_input(prompt_MP, ones_MP, answer_NT, ones_NT)
-    (M, P), T = prompt_MP.shape, answer_NT.shape[1]
-    position_S = np.r_[:P, np.tile(np.r_[P : P + T], run.num_rollouts)]
-    position_MS = put(position_S).repeat(M, 1)
+    position_PX = prompts[0].position_PX  # the same of all
+    after_TX = position_PX.max() + 1 + np.arange(answer_NT.shape[1])[:, None] + np.zeros(3, int)
+    position_SX = np.concatenate([position_PX, np.tile(after_TX, (G, 1))]).astype(np.int64)
+    position_XMS = put(position_SX.T)[:, None].repeat(1, len(prompts), 1)
+    pictures = [picture for prompt in prompts for picture in prompt.images]
+    seen = (
+        transformers.Qwen2VLImageProcessor(do_resize=False)(pictures, return_tensors="pt")
+        if pictures
+        else {}
+    )
     rates = {"lr": run.optimizer.learning_rate, "weight_decay": run.optimizer.weight_decay}
     optimizer = torch.optim.AdamW(loaded.parameters(), **rates)
 
     def loss():
-        out = loaded.model(
-            input_ids=token_MS,
-            position_ids=position_MS,
+        embedded_MSD = loaded.get_input_embeddings()(token_MS)
+        if pictures:
+            features = loaded.model.get_image_features(**seen).pooler_output
+            places = (token_MS == shape.image_token_id)[..., None]
+            embedded_MSD = embedded_MSD.masked_scatter(places, torch.cat(features))
+        out = decoder(
+            inputs_embeds=embedded_MSD,
+            position_ids=position_XMS if pictures else position_XMS[0],
             attention_mask=None,
             use_cache=False,
             prefix_grouper=grouper,
@@ -253,7 +306,9 @@ def _attend(module, query, key, value, attention_mask, *, prefix_grouper, scalin
     return prefix_grouper.forward(attend, query, key, value), None
 
 
-PEERS = {  # by program: name, package, and what makes a call
-    UPDATE: ((TRL, "trl", _trl), (GROUPER, "prefix_grouper", _grouper)),
-    DECODE: ((GENERATE, "transformers", _generate),),
+_GROUPER = (GROUPER, "prefix_grouper", _grouper)
+PEERS = {  # by program and model: name, package, and what makes a call
+    (UPDATE, YARDSTICK): ((TRL, "trl", _trl), (TUNIX, "tunix", _tunix), _GROUPER),
+    (UPDATE, PICTURE): (_GROUPER,),
+    (DECODE, YARDSTICK): ((GENERATE, "transformers", _generate),),
 }
