@@ -12,7 +12,7 @@
 # make lint           ruff check, ruff format --check and the types of vade_jax/ (basedpyright)
 # make format         what ruff finds, changed in the files
 # make docs           the site, in site/
-# make bench          speed compared with alternatives, as in docs/speed.md
+# make bench          speed compared with alternatives, as in docs/speed.md, in .venv-plugins
 # make torture        100 kills and faults, as in docs/reliability.md; KILLS=5: one of each kind
 # make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
 # make constraints    writes the versions of .venv into constraints/
@@ -87,8 +87,8 @@ format: $(VENV)/test.ok
 docs: $(VENV)/docs.ok
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-bench: $(VENV)/test.ok
-	$(BIN)/python -m experiments.bench --suite=all
+bench: $(PLUGINS)/bench.ok
+	$(PLUGINS)/bin/python -m experiments.bench --suite=all
 
 torture: $(VENV)/train.ok
 	rm -rf runs/torture
@@ -151,6 +151,13 @@ $(PLUGINS)/test.ok: $(PLUGINS)/python.ok
 	$(PLUGINS)/bin/python $(PIP) install --constraint $(PLUGINS)/constraints.txt 'pytest>=8.3' 'pytest-xdist>=3.8' \
 		-e '.[train,trl$(if $(filter 3.13,$(VERSION)),,$(comma)verl)]'
 	$(if $(filter 3.13,$(VERSION)),,$(PLUGINS)/bin/python $(PIP) install --no-deps verl==0.9.1)
+	touch $@
+
+# Peers, and what Tunix imports; its own requirements would bring an older safetensors.
+$(PLUGINS)/bench.ok: $(PLUGINS)/test.ok
+	$(PLUGINS)/bin/python $(PIP) install --no-deps prefix_grouper==0.0.1.post1 google-tunix==0.1.7 clu==0.0.12 \
+		google-metrax==0.2.4 jaxtyping==0.3.11 perfetto==0.59.1 qwix==0.1.8 sentencepiece==0.2.3 \
+		tensorboardX==2.6.5 wadler-lindig==0.1.8
 	touch $@
 
 # Without the hardware: in an ordinary environment JAX would look for it.
