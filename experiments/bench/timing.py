@@ -42,19 +42,15 @@ def matmul_flops(size: int = 2048) -> float:
 
 
 class Table(NamedTuple):
-    """Cases that were timed by turns. The first is our own code; so are all if there are `notes`."""
+    """Cases that were timed by turns; the first is our own code."""
 
     title: str
     times: Mapping[str, list[float]]
     floor: float = 0.0  # seconds of the first case's useful FLOPs at `matmul_flops`; 0: not counted
-    notes: Mapping[str, str] | None = None  # by case, instead of a comparison
 
     def rows(self, suite: str) -> list[list[str]]:
-        """Returns lines under HEADER: one for each peer, or for each of our own cases."""
+        """Returns lines under HEADER, one for each other case."""
         command, cases = f"`--suite={suite}`", list(self.times.items())
-        if self.notes is not None:
-            what = lambda name: f"{self.title}: {name}"
-            return [[what(x), ms(time), self.notes[x], "", "", "", command] for x, time in cases]
         ours, share = cases[0][1], ["", ""]
         if self.floor:
             share = [ms([self.floor]), f"{self.floor / min(ours):.0%}"]
