@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import cogapp
+import numpy as np
 
 from experiments.arenas import (
     across,
@@ -39,7 +40,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 PYTHONS = ("3.11", "3.12", "3.13")  # each has a file of constraints
-PAGES = ("index.md", "arenas.md", "results.md", "arenas/appendix.md")  # with tables
+PAGES = ("index.md", "arenas.md", "results.md", "arenas/*.md")  # with tables
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
@@ -124,8 +125,6 @@ CURVES = {
     "frontier.png": (EIGHT, Column("frontier_8_updates"), SHOWN),
     "digits.png": (EIGHT, Column("digits_8_updates"), SHOWN),
     "ladder.png": (EIGHT, Column("ladder_8_updates"), SHOWN),
-    "lengths.png": (EIGHT, Column("lengths"), ("uniform", "vade", "vade_per_token", "pooled")),
-    "smollm.png": ("SmolLM2-135M-Instruct", Column("smollm"), SHOWN),
     "precision.png": (
         "weights",
         Column("precision"),
@@ -134,6 +133,7 @@ CURVES = {
 }
 # Drawn by `across.draw`: conditions
 CONDITIONS = {
+    "frontier, KL 0.1": Column("frontier_kl"),
     "frontier": Column("frontier_8_updates"),
     "frontier, wrong labels": Column("frontier_8_updates", WRONG),
     "digits": Column("digits_8_updates"),
@@ -204,6 +204,15 @@ def table(
 def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[str, Column]:
     """Returns a column for each quantity of one group, by its heading."""
     return {HEADINGS.get(x, x.replace("_", " ")): Column(table, group, x) for x in shown}
+
+
+def raised(column: Column, arms: str) -> None:
+    """Prints how many more runs of each arm, and of all, unlearned a kind than of uniform, seed by seed."""
+    of = {arm: x.values["unlearned"] for arm, x in column.arms("uniform").items()}
+    more = {arm: np.subtract(of[arm], of["uniform"]) for arm in arms.split()}
+    more["mean"] = np.mean([*more.values()], 0)
+    rows = [[arm, _text(seeds.mean(x), "{:.2f}", sign=True)] for arm, x in more.items()]
+    _show(["share of runs that unlearned a kind, minus uniform's", ""], rows)
 
 
 def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:

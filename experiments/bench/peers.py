@@ -2,12 +2,12 @@
 
 An update is ours, TRL's and Tunix's own, which have a row for each answer, and torch's with prompts once by
 prefix_grouper (arXiv 2506.05433), the fair peer; of a model with linear layers it is ours, with prompts once
-and with a row for each answer. Decoding is ours and transformers' `generate`. The models are small ones with
-random weights. torch has attention by SDPA, and the GPU if there is one. Peers that are not installed are
-left out.
+and with a row for each answer. Decoding is ours and transformers' `generate`. The models are small, their
+weights random. torch has attention by SDPA, and the GPU if there is one. Absent peers are left out.
 """
 
 import dataclasses
+import functools
 import importlib.util
 import math
 import tempfile
@@ -196,7 +196,7 @@ def _trl(run, directory: str, prompts, rollouts) -> Callable[[], float]:
     return lambda: _torch_step(loss(), loaded, optimizer, run.optimizer.clip_norm)
 
 
-def _tunix(run, directory: str, prompts, rollouts) -> Callable[[], jax.Array]:
+def _tunix(run, directory: str, prompts, rollouts) -> Callable:
     """Returns a step of Tunix's trainer with its GRPO loss, on its own model."""
     from tunix.models.qwen2 import model, params
     from tunix.rl import algo_core, common
@@ -216,8 +216,7 @@ def _tunix(run, directory: str, prompts, rollouts) -> Callable[[], jax.Array]:
         norm_eps=text.norm_eps,
         use_tied_embedding=True,
     )
-    automatic = 2 * (jax.sharding.AxisType.Auto,)
-    devices = jax.make_mesh((1, 1), ("fsdp", "tp"), automatic, devices=jax.devices()[:1])
+    devices = jax.make_mesh((1, 1), ("fsdp", "tp"), 2 * (jax.sharding.AxisType.Auto,))
     loaded = params.create_model_from_safe_tensors(directory, shape, devices)
     clip = optax.clip_by_global_norm(tuned.clip_norm)
     adamw = optax.adamw(tuned.learning_rate, weight_decay=tuned.weight_decay)
@@ -225,14 +224,12 @@ def _tunix(run, directory: str, prompts, rollouts) -> Callable[[], jax.Array]:
     loss.temperature = 1.0
     # No id marks padding or an end.
     of_rows = lambda policy, rows: algo_core.grpo_loss_fn(policy, rows, loss, -1, -1)
-    trainer = peft_trainer.PeftTrainer(
-        loaded, optax.chain(clip, adamw), peft_trainer.TrainingConfig(eval_every_n_steps=1)
-    )
+    required = peft_trainer.TrainingConfig(eval_every_n_steps=1)
+    trainer = peft_trainer.PeftTrainer(loaded, optax.chain(clip, adamw), required)
     trainer.with_loss_fn(of_rows, has_aux=True).with_gen_model_input_fn(lambda x: {"rows": x})
     step, _ = trainer.jit_train_and_eval_step()
     rows = common.TrainExample(**_rows(prompts, rollouts), ref_per_token_logps=None)
-    rows = jax.device_put(rows)
-    return lambda: step(rows)[0]
+    return functools.partial(step, jax.device_put(rows))
 
 
 def _grouper(run, directory: str, prompts, rollouts) -> Callable[[], float]:
