@@ -76,14 +76,14 @@ def tables_of(name: str, quick: bool) -> Iterator[timing.Table]:
 
 
 def small(preset: str, prompt: int, answer: int, num_prompts: int, num_rollouts: int) -> dict:
-    """Returns the settings of a single update, or call of the engine, of so many tokens."""
+    """Returns the settings of an update, or call of the engine; a picture takes half of its prompt."""
     c = tiny_grpo.get_config("smoke")
     c.model.preset, c.model.dtype = preset, "float32"
     c.num_prompts, c.num_rollouts = num_prompts, num_rollouts
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = num_prompts
     c.engine.prompts_per_call, c.batch.remat = num_prompts, False  # peers store activations too
     c.data.max_prompt_length = c.data.length_multiple = prompt
-    c.data.max_pixels = prompt // 2 * images.cell_side(images.PATCH) ** 2  # half of a prompt
+    c.data.min_pixels = c.data.max_pixels = prompt // 2 * images.cell_side(images.PATCH) ** 2
     c.sampling.max_tokens = answer
     c.loss.kl_coef, c.loss.dual_clip = 0.0, 0.0
     return c.to_dict()
