@@ -157,7 +157,7 @@ def test_help(tmp_path, capsys):
     [
         ("--suite=plan", 1, "--config"),
         ("--suite=plan --config=configs/tiny.py", 2, "get_config"),
-        ("--suite=verify --quick", 0, "verdicts/s"),
+        ("--suite=draws --quick", 0, "jax.random.beta"),
     ],
 )
 def test_mistakes_and_a_small_suite_of_a_process(words, code, message):
