@@ -1,6 +1,7 @@
 """What a user's mistake looks like, command by command: exit code 2, and one line that names the setting."""
 
 import importlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -157,12 +158,13 @@ def test_help(tmp_path, capsys):
     [
         ("--suite=plan", 1, "--config"),
         ("--suite=plan --config=configs/tiny.py", 2, "get_config"),
-        ("--suite=draws --quick", 0, "jax.random.beta"),
+        ("--suite=decode --quick", 0, "transformers' generate"),
     ],
 )
 def test_mistakes_and_a_small_suite_of_a_process(words, code, message):
     run = [sys.executable, "-m", "experiments.bench", *words.split()]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    env = os.environ | {"XLA_FLAGS": ""}  # one device
+    done = subprocess.run(run, cwd=ROOT, env=env, capture_output=True, text=True)
     said = done.stderr if code else done.stdout
     assert done.returncode == code and message in said
     assert not code or (said.startswith("error: ") and said.count("\n") == 1)
