@@ -207,8 +207,10 @@ def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[s
 
 
 def raised(column: Column, arms: str) -> None:
-    """Prints how many more runs of each arm, and of all, unlearned a kind than of uniform, seed by seed."""
-    of = {arm: x.values["unlearned"] for arm, x in column.arms("uniform").items()}
+    """Prints how much larger the share of runs that unlearned a kind is than uniform's, seed by seed."""
+    compared = column.arms("uniform")
+    assert len({arm.seeds for arm in compared.values()}) == 1, "arms of other seeds"
+    of = {arm: x.values["unlearned"] for arm, x in compared.items()}
     more = {arm: np.subtract(of[arm], of["uniform"]) for arm in arms.split()}
     more["mean"] = np.mean([*more.values()], 0)
     rows = [[arm, _text(seeds.mean(x), "{:.2f}", sign=True)] for arm, x in more.items()]

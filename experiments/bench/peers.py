@@ -257,11 +257,9 @@ def _grouper(run, directory: str, prompts, rollouts) -> Callable[[], float]:
     position_SX = np.concatenate([position_PX, np.tile(after_TX, (G, 1))]).astype(np.int64)
     position_XMS = put(position_SX.T)[:, None].repeat(1, len(prompts), 1)
     pictures = [picture for prompt in prompts for picture in prompt.images]
-    seen = (
-        transformers.Qwen2VLImageProcessor(do_resize=False)(pictures, return_tensors="pt")
-        if pictures
-        else {}
-    )
+    if pictures:
+        cut = transformers.Qwen2VLImageProcessor(do_resize=False)
+        seen = cut(pictures, return_tensors="pt").to(loaded.device)
     rates = {"lr": run.optimizer.learning_rate, "weight_decay": run.optimizer.weight_decay}
     optimizer = torch.optim.AdamW(loaded.parameters(), **rates)
 
