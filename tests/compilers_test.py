@@ -154,7 +154,7 @@ def test_pictures_have_the_attention_of_a_v5p():
     put = lambda dtype, *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=rows)
 
     def loss(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS):
-        return jnp.sum(attention.unmasked(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS, place=place) ** 2)
+        return jnp.sum(attention.unmasked(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS, place=place)[0] ** 2)
 
     def kernels(patches):
         heads = [put(jnp.bfloat16, 4, patches, 3, 80)] * 3

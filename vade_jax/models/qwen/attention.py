@@ -190,7 +190,7 @@ def grouped(
     own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
     block, on_cpu = blockwise.MIN_BLOCK, place.platform == "cpu"
     return join_queries(
-        blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=place.ways, on_cpu=on_cpu)
+        blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=place.ways, on_cpu=on_cpu)[0]
     )
 
 
@@ -205,7 +205,7 @@ def to_sets(q_NUHK: jax.Array, key_sets: list[KeySet], *, ways: int) -> jax.Arra
     rows, num_kv_heads = key_sets[0].key.shape[:2]
     q_RJGUQK = split_queries(q_NUHK, num_kv_heads, len(q_NUHK) // rows)
     block = blockwise.MIN_BLOCK
-    return join_queries(blockwise.attend(q_RJGUQK, key_sets, None, min_block=block, ways=ways))
+    return join_queries(blockwise.attend(q_RJGUQK, key_sets, None, min_block=block, ways=ways)[0])
 
 
 def unmasked(
@@ -214,26 +214,30 @@ def unmasked(
     v_ZSHK: jax.Array,
     valid_ZS: jax.Array,
     *,
+    known: Any = None,
     place: layers.Placement = layers.ANYWHERE,
-) -> jax.Array:
-    """Returns attention of every slot of a set to the valid slots of that set, `[Z, S, H, K]`.
+) -> tuple[jax.Array, jax.Array]:
+    """Returns attention of every slot of a set to the valid slots of that set, `[Z, S, H, K]`, and L.
 
-    Slots that are not valid get finite garbage.
+    Slots that are not valid get finite garbage. L is the log-sum-exp of the scores, `[Z, S, H, 1]`.
+    `known` is what an earlier call returned; then only gradients are computed.
     """
     if _has_splash(q_ZSHK, place):  # only for whole images: a window has fewer slots than lanes
         sets = q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS[:, :, None, None]
         # Heads stay together: the vision tower's weights are not split over `tensor`, and the number of
         # heads need not be divisible by it.
-        return place.apart(splash, *sets, split_heads=False)
+        out_ZSHK = place.apart(splash, *sets, split_heads=False)
+        return out_ZSHK, jnp.zeros((*q_ZSHK.shape[:3], 1))  # the kernel keeps its own L
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks save work only if a block sees fewer keys than the next one. Here all see the same keys.
     block = 4 * blockwise.MIN_BLOCK
     on_cpu = place.platform == "cpu"
-    return join_queries(
-        blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways, on_cpu=on_cpu)
-    )
+    known = jax.tree.map(lambda x: jnp.swapaxes(x, 1, 2)[:, :, None, :, None], known)
+    how: Any = {"min_block": block, "ways": place.ways, "on_cpu": on_cpu, "known": known}
+    out, log_total = blockwise.attend(q_RJGUQK, [keys], None, **how)
+    return join_queries(out), join_queries(log_total)
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:

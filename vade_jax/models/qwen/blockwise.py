@@ -90,11 +90,12 @@ def attend(
     min_block: int,
     ways: int,
     on_cpu: bool = False,
-) -> jax.Array:
-    """Returns attention to all of `key_sets` and causally to `own`, `[R, J, G, U, Q, K]`.
+    known: Any = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns attention to all of `key_sets` and causally to `own`, `[R, J, G, U, Q, K]`, and L.
 
     Scores and sums are float32. Probabilities are rounded to the dtype of the values before the matmul
-    with them.
+    with them. L is the log-sum-exp of the scores, `[R, J, G, U, Q, 1]`, without a gradient.
 
     Args:
         q_RJGUQK: queries, already scaled.
@@ -103,6 +104,7 @@ def attend(
         min_block: number of queries in a block; larger if there would be more than MAX_BLOCKS.
         ways: number of devices that share the rows, and with them the scores.
         on_cpu: whether the device is a CPU.
+        known: what an earlier call returned, if only gradients are needed.
     """
     num_queries = q_RJGUQK.shape[3]
     num_keys = sum(x.key.shape[-2] for x in (*key_sets, *([own] if own else [])))
@@ -117,9 +119,10 @@ def attend(
         blocks = blocks._replace(rows=rows)
     # A block must consist of whole turns. Padded queries are cut off again, so their gradient is 0.
     pad = -num_queries % (blocks.turn or 1)
-    q_RJGUQK = jnp.pad(q_RJGUQK, [(0, pad if i == 3 else 0) for i in range(6)])
-    out: Any = _attention(blocks, q_RJGUQK, key_sets, own)
-    return out[:, :, :, :num_queries]
+    padded = lambda x: jnp.pad(x, [(0, pad if i == 3 else 0) for i in range(6)])
+    q_RJGUQK, known = jax.tree.map(padded, (q_RJGUQK, known))
+    done: Any = _attention(blocks, q_RJGUQK, key_sets, own, known)
+    return jax.tree.map(lambda x: x[:, :, :, :num_queries], done)
 
 
 def _choose_blocks(
@@ -142,8 +145,8 @@ def _choose_blocks(
 
 # ------------------------------------------------------------------------------ both passes
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(blocks, q, key_sets, own):
-    return _forward(blocks, q, key_sets, own)[0]
+def _attention(blocks, q, key_sets, own, known):
+    return known or _forward(blocks, q, key_sets, own)
 
 
 def _forward(blocks, q, key_sets, own):
@@ -161,22 +164,24 @@ def _forward(blocks, q, key_sets, own):
     return tuple(_join(xs) for xs in zip(*done, strict=True))
 
 
-def _forward_and_residuals(blocks, q, key_sets, own):
+def _forward_and_residuals(blocks, q, key_sets, own, known):
     # Named here, inside the rule, so that remat of the layers keeps both arrays. A layer's backward then
     # need not run the forward of its attention again.
-    out, log_total = (checkpoint_name(x, SAVED) for x in _forward(blocks, q, key_sets, own))
-    return out, (q, key_sets, own, out, log_total)
+    done = known or _forward(blocks, q, key_sets, own)
+    done = out, log_total = tuple(checkpoint_name(x, SAVED) for x in done)
+    return done, (q, key_sets, own, out, log_total)
 
 
-def _backward(blocks, residuals, dout):
+def _backward(blocks, residuals, doutputs):
     """Returns the gradients of q, key_sets and own, one block of queries at a time.
 
     The dq of a block is complete after that block. Many blocks see the same keys, so the gradients of
     keys and values are summed over blocks and turns, in float32.
     """
+    dout, _ = doutputs
     if blocks.rows is not None:
         of_rows = functools.partial(_backward, blocks._replace(rows=None))
-        return _by_rows(blocks.rows, of_rows, residuals, dout)
+        return _by_rows(blocks.rows, of_rows, residuals, (dout, None))
     q, key_sets, own, out, log_total = residuals
     delta = jnp.sum(out.astype(jnp.float32) * dout, -1, keepdims=True)
     keys = [*key_sets, *([own] if own else [])]
@@ -197,7 +202,7 @@ def _backward(blocks, residuals, dout):
     dsets = [
         KeySet(dkey, dvalue, None) for dkey, dvalue in dkeys[: len(key_sets)]
     ]  # masks have no gradients
-    return _join(dqs).astype(q.dtype), dsets, OwnKeys(*dkeys[-1]) if own else None
+    return _join(dqs).astype(q.dtype), dsets, OwnKeys(*dkeys[-1]) if own else None, None
 
 
 _attention.defvjp(_forward_and_residuals, _backward)

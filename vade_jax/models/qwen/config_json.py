@@ -46,20 +46,10 @@ _VISION = {
     "mlp_width": "intermediate_size",
 }
 # By tower. types.Images and the modules support only these values; all published checkpoints have them.
+_MERGED = {"spatial_merge_size": 2, "temporal_patch_size": 2}
 _FIXED: dict[str, dict[str, Any]] = {
-    "windowed": {
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "window_size": 112,
-        "hidden_act": "silu",
-    },
-    "plain": {
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "hidden_act": "gelu_pytorch_tanh",
-    },
+    "windowed": {"patch_size": 14, **_MERGED, "window_size": 112, "hidden_act": "silu"},
+    "plain": {"patch_size": 16, **_MERGED, "hidden_act": "gelu_pytorch_tanh"},
 }
 # Fields that may be missing. transformers 4.49 left out defaults of its class for Qwen2.5-VL, and the 32B and
 # 72B are published so. Qwen3.5 has no DeepStack.

@@ -138,9 +138,8 @@ class Block(nnx.Module):
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         if self.kind == "windowed":
             out: Any = _attend(place, full, q, k, v, valid_BWS)
-            out = checkpoint_name(place.rows(out), blockwise.SAVED)
         else:
-            out = place.rows(_whole(place, q, k, v, valid_BWS))  # saved by the attention itself
+            out = place.rows(_sets(place, True, None, q, k, v, valid_BWS)[0])
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
 
@@ -275,38 +274,40 @@ class Vision(nnx.Module):
 # The branch is taken at run time, because all blocks are one scanned program; only the selected side runs.
 # If JAX differentiated the branch, it would keep what the backward of *either* side needs, for every block.
 # The compiler would not see that these arrays consist of rows, so each device would keep them for the images
-# of all devices: 7 GB in the 7B. So the backward has its own branch, and computes the attention again.
+# of all devices: 7 GB in the 7B. So the backward has its own branch.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(place, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
+def _attend(place, full, *arrays):
     """Returns attention to the valid slots of the window or, if `full`, of the whole image."""
-    arrays = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
-    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *arrays)
+    return _attend_forward(place, full, *arrays)[0]
 
 
 def _attend_forward(place, full, *arrays):
-    return _attend(place, full, *arrays), (full, *arrays)
+    branches = (functools.partial(_sets, place, whole, None) for whole in (True, False))
+    done = jax.lax.cond(full, *branches, *arrays)
+    # Saved, so that the backward need not compute the attention again
+    out, log_total = (checkpoint_name(place.rows(x), blockwise.SAVED) for x in done)
+    return out, (full, arrays, (out, log_total))
 
 
 def _attend_backward(place, residuals, dout):
-    full, *arrays = residuals
+    full, arrays, known = residuals
 
-    def gradients(attend, q, k, v, valid, dout):
-        return jax.vjp(lambda q, k, v: attend(place, q, k, v, valid), q, k, v)[1](dout)
+    def gradients(whole, known, q, k, v, valid, dout):
+        return jax.vjp(lambda *qkv: _sets(place, whole, known, *qkv, valid)[0], q, k, v)[1](dout)
 
-    branches = (functools.partial(gradients, f) for f in (_whole, _windowed))
-    return (None, *jax.lax.cond(full, *branches, *arrays, dout), None)
+    branches = (functools.partial(gradients, whole) for whole in (True, False))
+    return (None, *jax.lax.cond(full, *branches, known, *arrays, dout), None)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-# Both functions take queries, keys and values `[B, W, 64, H, K]`. They differ in the axes that form a set of
-# patches that see each other: one window, or all windows of an image.
-def _windowed(place, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
-    flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
-    return attention.unmasked(*flat, place=place).reshape(q_BWSHK.shape)
+def _sets(place, whole, known, *arrays):
+    """Returns `attention.unmasked` of queries, keys and values `[B, W, 64, H, K]` and valid slots.
 
-
-def _whole(place, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
-    flat = [x.reshape(len(x), -1, *x.shape[3:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
-    return attention.unmasked(*flat, place=place).reshape(q_BWSHK.shape)
+    A set of patches that see each other is one window or, if `whole`, all windows of an image.
+    """
+    size = (len(arrays[0]), -1) if whole else (-1, arrays[0].shape[2])
+    arrays_Z, known_Z = jax.tree.map(lambda x: x.reshape(*size, *x.shape[3:]), (arrays, known))
+    done = attention.unmasked(*arrays_Z, known=known_Z, place=place)
+    return tuple(x.reshape(*arrays[0].shape[:4], -1) for x in done)
