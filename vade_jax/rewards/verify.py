@@ -185,7 +185,8 @@ def yes_or_no(text: str) -> str | None:
     doubts = {*_DOUBT.split(), *(("not", "n't") if "yes" in verdicts else ())}
     if len(verdicts) != 1 or words[0] not in verdicts or doubts.intersection(words):
         return None
-    goes_on = re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain) or words[1] in _GOES_ON.split()
+    ends = len(words) == 1 or re.match(r"\W*\w+[*_]*\s*(?:[^\w\s]|$)", plain)
+    goes_on = ends or words[1] in _GOES_ON.split()
     return words[0] if goes_on and not (words[0] == "yes" and "n't" in plain) else None
 
 
