@@ -40,7 +40,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 PYTHONS = ("3.11", "3.12", "3.13")  # each has a file of constraints
-PAGES = ("index.md", "arenas.md", "results.md", "arenas/*.md")  # with tables
+PAGES = ("index.md", "arenas.md", "results.md", "easy_vqa.md", "arenas/*.md")  # with tables
 USUAL = 12  # seeds; a cell with another number of them says so
 FORMS = {name: form for name, _, form in comparison.COLUMNS}
 COSTS = {heading: (name, form) for name, heading, form, *_ in cost.COSTS}
@@ -208,8 +208,8 @@ def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[s
 
 def raised(column: Column, arms: str) -> None:
     """Prints how much larger the share of runs that unlearned a kind is than uniform's, seed by seed."""
-    compared = column.arms("uniform")
-    assert len({arm.seeds for arm in compared.values()}) == 1, "arms of other seeds"
+    compared = {arm: column.arms("uniform")[arm] for arm in ("uniform", *arms.split())}
+    assert len({x.seeds for x in compared.values()}) == 1, "arms of other seeds"
     of = {arm: x.values["unlearned"] for arm, x in compared.items()}
     more = {arm: np.subtract(of[arm], of["uniform"]) for arm in arms.split()}
     more["mean"] = np.mean([*more.values()], 0)
@@ -238,7 +238,7 @@ def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]])
 
 
 def moved_by_lag() -> None:
-    """Prints how far lag moves the accuracy: means of each arena, of each selector and of all.
+    """Prints how far lag moves the accuracy: means of each arena and of all.
 
     The last column is what the correction brings at the largest lag.
     """
@@ -248,7 +248,7 @@ def moved_by_lag() -> None:
     to_uncorrected = comparison.compare(lagged(), baseline=uncorrected)
     columns = [*((to_turns, lag) for lag in others), (to_uncorrected, corrected)]
     rows = []
-    for heading in (*LAG_ARENAS, *SHOWN, "all"):
+    for heading in (*LAG_ARENAS, "all"):
         cells = []
         for compared, lag in columns:
             of = {k: v for k, v in compared.groups.items() if heading in (*k.split(", "), "all")}
