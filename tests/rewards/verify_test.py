@@ -161,10 +161,10 @@ def test_options_that_differ_in_signs_are_not_equal(choices):
     ("kind", "given", "key", "options", "expected"),
     [
         ("choice", "A or B", "A", {}, "unreadable"), ("choice", "B", "thirty", {}, "bad_key"),
-        ("yesno", "yes, but not", "yes", {}, "unreadable"), ("yesno", "yes", "perhaps", {}, "bad_key"),
+        ("yesno", "yes, but not", "yes", {}, "unreadable"), ("yesno", "yes", "perhaps", {}, "bad_key"), ("yesno", "yes _ _", "yes", {}, "ok"),
         ("int", "7.5", "7", {}, "different"), ("int", "seven", "7", {}, "unreadable"), ("int", "7", "7.5", {}, "bad_key"),
         ("float", "9.5", "10", {"tolerance": 0.05}, "ok"), ("float", "9.4", "10", {"tolerance": 0.05}, "different"),
-        ("float", "0.01", "0", {"tolerance": 0.05}, "different"), ("float", "3", "pi", {}, "bad_key"), ("yesno", "yes _ _", "yes", {}, "ok"),
+        ("float", "0.01", "0", {"tolerance": 0.05}, "different"), ("float", "3", "pi", {}, "bad_key"),
         ("text", "!", "red", {}, "unreadable"), ("text", "red", "?", {}, "bad_key"), ("text", "Cafe\u0301", "Café", {}, "ok"),
         ("list", "2, 1", "[1, 2]", {"ordered": False}, "ok"), ("list", "2, 1", "\\{1, 2\\}", {"ordered": True}, "different"),
         ("list", "[104, 190]", "[100, 200]", {"tolerance": 0.05}, "ok"), ("list", "[1,000,2]", "[1000, 2]", {}, "ok"),

@@ -220,23 +220,23 @@ def unmasked(
     """Returns attention of every slot of a set to the valid slots of that set, `[Z, S, H, K]`, and L.
 
     Slots that are not valid get finite garbage. L is the log-sum-exp of the scores, `[Z, S, H, 1]`.
-    `known` is what an earlier call returned; then only gradients are computed.
+    `known` is what an earlier call returned; then only gradients are computed, but the TPU's kernel has no
+    use for it, nor an L.
     """
     if _has_splash(q_ZSHK, place):  # only for whole images: a window has fewer slots than lanes
         sets = q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS[:, :, None, None]
         # Heads stay together: the vision tower's weights are not split over `tensor`, and the number of
         # heads need not be divisible by it.
         out_ZSHK = place.apart(splash, *sets, split_heads=False)
-        return out_ZSHK, jnp.zeros((*q_ZSHK.shape[:3], 1))  # the kernel keeps its own L
+        return out_ZSHK, jnp.zeros((*q_ZSHK.shape[:3], 1))
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks save work only if a block sees fewer keys than the next one. Here all see the same keys.
     block = 4 * blockwise.MIN_BLOCK
-    on_cpu = place.platform == "cpu"
     known = jax.tree.map(lambda x: jnp.swapaxes(x, 1, 2)[:, :, None, :, None], known)
-    how: Any = {"min_block": block, "ways": place.ways, "on_cpu": on_cpu, "known": known}
-    out, log_total = blockwise.attend(q_RJGUQK, [keys], None, **how)
+    how: Any = {"min_block": block, "ways": place.ways, "on_cpu": place.platform == "cpu"}
+    out, log_total = blockwise.attend(q_RJGUQK, [keys], None, known=known, **how)
     return join_queries(out), join_queries(log_total)
 
 

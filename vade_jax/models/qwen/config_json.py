@@ -45,8 +45,8 @@ _VISION = {
     "num_heads": "num_heads",
     "mlp_width": "intermediate_size",
 }
-# By tower. types.Images and the modules support only these values; all published checkpoints have them.
 _MERGED = {"spatial_merge_size": 2, "temporal_patch_size": 2}
+# By tower. types.Images and the modules support only these values; all published checkpoints have them.
 _FIXED: dict[str, dict[str, Any]] = {
     "windowed": {"patch_size": 14, **_MERGED, "window_size": 112, "hidden_act": "silu"},
     "plain": {"patch_size": 16, **_MERGED, "hidden_act": "gelu_pytorch_tanh"},

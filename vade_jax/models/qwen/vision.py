@@ -139,7 +139,7 @@ class Block(nnx.Module):
         if self.kind == "windowed":
             out: Any = _attend(place, full, q, k, v, valid_BWS)
         else:
-            out = place.rows(_sets(place, True, None, q, k, v, valid_BWS)[0])
+            out = place.rows(_in_sets(place, True, None, q, k, v, valid_BWS)[0])  # saved inside
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
 
@@ -282,9 +282,9 @@ def _attend(place, full, *arrays):
 
 
 def _attend_forward(place, full, *arrays):
-    branches = (functools.partial(_sets, place, whole, None) for whole in (True, False))
+    branches = (functools.partial(_in_sets, place, whole, None) for whole in (True, False))
     done = jax.lax.cond(full, *branches, *arrays)
-    # Saved, so that the backward need not compute the attention again
+    # Saved, so that the backward need not compute the attention again (the TPU's kernel does)
     out, log_total = (checkpoint_name(place.rows(x), blockwise.SAVED) for x in done)
     return out, (full, arrays, (out, log_total))
 
@@ -293,7 +293,7 @@ def _attend_backward(place, residuals, dout):
     full, arrays, known = residuals
 
     def gradients(whole, known, q, k, v, valid, dout):
-        return jax.vjp(lambda *qkv: _sets(place, whole, known, *qkv, valid)[0], q, k, v)[1](dout)
+        return jax.vjp(lambda *qkv: _in_sets(place, whole, known, *qkv, valid)[0], q, k, v)[1](dout)
 
     branches = (functools.partial(gradients, whole) for whole in (True, False))
     return (None, *jax.lax.cond(full, *branches, known, *arrays, dout), None)
@@ -302,7 +302,7 @@ def _attend_backward(place, residuals, dout):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _sets(place, whole, known, *arrays):
+def _in_sets(place, whole, known, *arrays):
     """Returns `attention.unmasked` of queries, keys and values `[B, W, 64, H, K]` and valid slots.
 
     A set of patches that see each other is one window or, if `whole`, all windows of an image.
