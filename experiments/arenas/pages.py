@@ -133,6 +133,7 @@ CURVES = {
 }
 # Drawn by `across.draw`: conditions
 CONDITIONS = {
+    "frontier, 4 updates, KL 0.1": Column("frontier_kl_4"),
     "frontier, KL 0.1": Column("frontier_kl"),
     "frontier": Column("frontier_8_updates"),
     "frontier, wrong labels": Column("frontier_8_updates", WRONG),
@@ -206,15 +207,16 @@ def quantities(table: Table, shown: Sequence[str], group: str = CLEAN) -> dict[s
     return {HEADINGS.get(x, x.replace("_", " ")): Column(table, group, x) for x in shown}
 
 
-def raised(column: Column, arms: str) -> None:
+def raised(columns: Mapping[str, Column], arms: str) -> None:
     """Prints how much larger the share of runs that unlearned a kind is than uniform's, seed by seed."""
-    compared = {arm: column.arms("uniform")[arm] for arm in ("uniform", *arms.split())}
-    assert len({x.seeds for x in compared.values()}) == 1, "arms of other seeds"
-    of = {arm: x.values["unlearned"] for arm, x in compared.items()}
-    more = {arm: np.subtract(of[arm], of["uniform"]) for arm in arms.split()}
-    more["mean"] = np.mean([*more.values()], 0)
-    rows = [[arm, _text(seeds.mean(x), "{:.2f}", sign=True)] for arm, x in more.items()]
-    _show(["share of runs that unlearned a kind, minus uniform's", ""], rows)
+    rows = [[arm] for arm in (*arms.split(), "mean")]
+    for column in columns.values():
+        compared = {arm: column.arms("uniform")[arm] for arm in ("uniform", *arms.split())}
+        assert len({x.seeds for x in compared.values()}) == 1, "arms of other seeds"
+        base, *of = (np.array(x.values["unlearned"]) for x in compared.values())
+        for row, more in zip(rows, [*(of - base), np.mean(of, 0) - base], strict=True):
+            row.append(_text(seeds.mean(more), "{:.2f}", sign=True))
+    _show(["share of runs that unlearned a kind, minus uniform's", *columns], rows)
 
 
 def contrasts(columns: Mapping[str, Column], rows: Mapping[str, Sequence[Gain]]) -> None:
@@ -306,11 +308,8 @@ def _show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _text(mean: Mean, form: str = "{:.3f}", *, sign: bool = False) -> str:
-    return f"{mean.text(form, sign=sign)}{_seeds(mean.count)}" if mean.count else ""
-
-
-def _seeds(count: int) -> str:
-    return "" if count == USUAL else f" ({count})"
+    count = "" if mean.count == USUAL else f" ({mean.count})"
+    return mean.text(form, sign=sign) + count if mean.count else ""
 
 
 if __name__ == "__main__":
