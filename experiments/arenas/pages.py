@@ -52,7 +52,6 @@ OF_BASELINE = dict.fromkeys(DIFFERENCES, "late") | {"difference_others": "late_o
 HEADINGS = {name: heading for name, heading, _ in comparison.COLUMNS} | {
     DIFFERENCE: "gain",
     "hopeless": "on hopeless prompts",
-    "overshoot": "forecast of it, too high by",
     "forgotten": "forgotten",
     "unlearned": "unlearned a kind",
     "difference_others": "gain of the other pairs",
